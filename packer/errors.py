@@ -1,0 +1,55 @@
+"""Every error packer raises on purpose.
+
+    PackerError                 the work failed; the command line exits with 1
+    ├── UsageError              an argument is wrong (also a ValueError); exits with 2
+    ├── FormatError             a file is not a whole, undamaged pack this version reads
+    ├── SourceError             the folder, archive, list or labels file cannot be packed
+    │   └── ImageError          one input image cannot be packed
+    ├── SpaceError              the disk cannot hold the result
+    └── MissingDependencyError  an optional package is not installed (also an ImportError)
+
+Each message is one sentence or two: ``<subject>: <what was found>; <what is allowed>. <remedy>``.
+"""
+
+from __future__ import annotations
+
+
+class PackerError(Exception):
+    """Base of every error that packer raises on purpose; its text is fit to be shown to a user."""
+
+    exit_code = 1
+
+
+class UsageError(PackerError, ValueError):
+    """An argument is wrong."""
+
+    exit_code = 2
+
+
+class FormatError(PackerError):
+    """A file is not a whole, undamaged pack that this version reads."""
+
+
+class SourceError(PackerError):
+    """The folder, archive, list or labels file cannot be packed."""
+
+
+class ImageError(SourceError):
+    """One input image cannot be packed."""
+
+
+class SpaceError(PackerError):
+    """The disk cannot hold the result."""
+
+
+class MissingDependencyError(PackerError, ImportError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
+        """Say what needs which package, and the pip line that brings it.
+
+        package: the name pip knows it by; purpose: what needs it, as the sentence's subject;
+        extra: the extra of packer that brings it, if there is one.
+        """
+        install = f'pip install "packer[{extra}]"' if extra else f"pip install {package}"
+        super().__init__(f"{purpose}: {package} is not installed. Run: {install}")
