@@ -1,0 +1,92 @@
+# The same targets serve people and CI. The first use of any of them makes .venv with the pinned versions.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# PACKER_DATA names a folder that holds clothing.tar (train/<class>/*.jpg, test/<class>/*.jpg); without it
+# `make demo` cuts its images out of a few photographs that scikit-image ships.
+ifdef PACKER_DATA
+TRAIN_IMAGES := $(PACKER_DATA)/clothing.tar/train
+TEST_IMAGES := $(PACKER_DATA)/clothing.tar/test
+IMAGES := $(PACKER_DATA)/clothing.tar
+else
+TRAIN_IMAGES := demo/images/train
+TEST_IMAGES := demo/images/test
+IMAGES := demo/images/.made
+endif
+
+# Benchmarks and the demo must not share the machine with anything, so `make -j` runs one recipe at a time.
+.NOTPARALLEL:
+.PHONY: help venv demo test lint types tests format bench gpu soak clean
+
+help:
+	@echo 'make demo     convert photographs, look at the pack, train three epochs, compare with reading the images'
+	@echo 'make test     lint, types and tests, as CI runs them'
+	@echo 'make bench    the benchmarks of this machine, on the demo images (PACKER_DATA=DIR: on clothing.tar)'
+	@echo 'make gpu      tests and benchmarks that need CUDA, with the system PYTHON instead of .venv'
+	@echo 'make soak     the tests that run for minutes'
+	@echo 'make format   lay the code out and fix what ruff can fix'
+	@echo 'make clean    remove .venv, demo/ and every cache'
+
+venv: $(STAMP)
+
+$(STAMP): requirements.txt setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("PYTHON: it is %d.%d; the pinned versions in requirements.txt need 3.11 or newer. Pass one: make PYTHON=python3.12, or pip install -e .[torch]." % sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+ifdef PACKER_DATA
+$(PACKER_DATA)/clothing.tar:
+	@echo 'PACKER_DATA: $@ is not there; it names the folder that holds clothing.tar. Unset it to use the demo images.'
+	@exit 1
+else
+demo/images/.made: tools/make_demo_images.py | $(STAMP)
+	$(BIN)/python tools/make_demo_images.py demo/images
+	touch $@
+endif
+
+demo: $(IMAGES) $(STAMP)
+	@mkdir -p demo
+	$(BIN)/packer convert $(TRAIN_IMAGES) demo/train.h5 --overwrite
+	$(BIN)/packer convert $(TEST_IMAGES) demo/test.h5 --overwrite
+	$(BIN)/packer info demo/train.h5
+	$(BIN)/python examples/train_images.py demo/train.h5 --test demo/test.h5 --epochs 3
+	$(BIN)/packer bench $(TRAIN_IMAGES) demo/train.h5
+
+test: lint types tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+tests: $(STAMP)
+	$(BIN)/python -m pytest
+
+bench: $(IMAGES) $(STAMP)
+	@mkdir -p demo
+	$(BIN)/packer convert $(TRAIN_IMAGES) demo/bench.h5 --overwrite
+	$(BIN)/packer bench $(TRAIN_IMAGES) demo/bench.h5 --json demo/bench.json
+	$(BIN)/python benchmarks/decode_resize.py $(TRAIN_IMAGES)
+	$(BIN)/python benchmarks/augment.py
+
+# A machine with a GPU often brings its own PyTorch and no way to install another, so nothing is installed here.
+gpu:
+	PYTHONPATH=. $(PYTHON) -m pytest -m gpu tests/load tests/augment
+	PYTHONPATH=. $(PYTHON) benchmarks/augment.py
+
+soak: $(STAMP)
+	$(BIN)/python -m pytest -m soak
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv demo build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,79 @@
+"""What no loader can beat: memcpy for rows in memory, large reads in order for rows on the disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+MAX_RESIDENT = 1 << 30  # bytes copied from: far above any cache, far below any memory
+SLOTS = 3  # reused buffers a thread, as a loader that reads ahead has them
+READ_BYTES = 8 << 20
+
+
+class CopyLimit:
+    """Batches copied out of a resident buffer into reused ones, by threads that never wait for each other.
+
+    batch_bytes: of one batch; pack_bytes: of all rows, which the resident buffer matches up to MAX_RESIDENT.
+    """
+
+    def __init__(self, batch_bytes: int, pack_bytes: int, threads: int) -> None:
+        batches = max(1, min(pack_bytes, MAX_RESIDENT) // batch_bytes)
+        # Ones, not empty: a page that was never written is the kernel's one page of zeros, which stays in the cache.
+        self._source = np.ones((batches, batch_bytes), np.uint8)
+        self._slots = np.ones((threads, SLOTS, batch_bytes), np.uint8)
+
+    def rate(self, seconds: float) -> float:
+        """Batches a second over about that many seconds."""
+        threads = len(self._slots)
+        with ThreadPoolExecutor(threads) as pool:
+            started = time.perf_counter()
+            counts = list(pool.map(lambda thread: self._copy(thread, started + seconds), range(threads)))
+        return sum(counts) / (time.perf_counter() - started)
+
+    def _copy(self, thread: int, deadline: float) -> int:
+        count = 0
+        batch = thread
+        while time.perf_counter() < deadline:
+            np.copyto(self._slots[thread, count % SLOTS], self._source[batch % len(self._source)])
+            batch += len(self._slots)
+            count += 1
+        return count
+
+
+def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
+    """Bytes a second of reading files from their beginnings, for at most about that many seconds.
+
+    Each thread takes the next piece of READ_BYTES into its own reused buffer: one thread alone does not
+    keep a fast disk busy.
+    """
+    pieces = ((path, offset) for path in paths for offset in range(0, os.path.getsize(path), READ_BYTES))
+    taking = threading.Lock()
+    started = time.perf_counter()
+
+    def read() -> int:
+        buffer = memoryview(bytearray(READ_BYTES))
+        total = 0
+        while time.perf_counter() - started < seconds:
+            with taking:
+                piece = next(pieces, None)
+            if piece is None:
+                break
+            total += _read_piece(*piece, buffer)
+        return total
+
+    with ThreadPoolExecutor(threads) as pool:
+        total = sum(reading.result() for reading in [pool.submit(read) for _ in range(threads)])
+    return total / (time.perf_counter() - started)
+
+
+def _read_piece(path: str, offset: int, buffer: memoryview) -> int:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.preadv(fd, [buffer], offset)
+    finally:
+        os.close(fd)

@@ -1,0 +1,322 @@
+"""bench: images decoded at every epoch, beside the pack made from them, beside what the machine can do.
+
+All ways run in turn, round after round, and ratios are taken within a round: a machine that slows down meanwhile
+slows down both sides. Each of our rates has its own measurement of the limit right before it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import packer
+from packer.augment import RandomCrop, RandomHorizontalFlip
+from packer.bench import cache
+from packer.bench.dataloader import best_workers, loader_rate, worker_counts
+from packer.bench.h5py_items import Hdf5Items
+from packer.bench.limits import CopyLimit, read_rate
+from packer.bench.raw_folder import RawImages
+from packer.bench.report import BenchReport, Way
+from packer.bench.same import check_same, source_indices
+from packer.convert.pixels import PixelSpec, decoder_versions
+from packer.convert.sources import Source, open_source
+from packer.errors import UsageError
+from packer.format.pack import Pack, open_pack
+from packer.load.batches import PackedBatchDataset
+
+ORDERS = ("sequential", "slices", "rows")
+
+
+@dataclass
+class _Lane:
+    """A way to be measured: its name, and functions that measure its rate and its limit now, in images/s."""
+
+    name: str
+    measure: Callable[[], float]
+    limit: Callable[[], float] | None = None
+    rates: list[float] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What every measurement needs."""
+
+    source: Source
+    pack: Pack
+    spec: PixelSpec
+    indices: NDArray[np.int64]
+    files: tuple[str, ...]
+    batch_size: int
+    seconds: float
+    threads: int
+    cores: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in a batch: of all fields that loading hands out."""
+        return sum(f.row_bytes for f in self.pack.fields if not f.ragged)
+
+
+def bench(
+    images: str | os.PathLike[str],
+    pack: str | os.PathLike[str],
+    *,
+    batch_size: int = 256,
+    rounds: int = 3,
+    seconds: float = 1.0,
+    workers: Sequence[int] | None = None,
+    cold: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> BenchReport:
+    """Measure how fast batches come from images, from their pack, and at most.
+
+    images: what the pack was made from; pack: raw pixels, .h5 or directory.
+    batch_size: rows a batch, fewer if that would not give four batches.
+    seconds: of each measurement; rounds: how many measurements of each way.
+    workers: of the DataLoader, each tried, the best reported; default 0, 1, 2, 4, … up to the cores.
+    cold: also with an empty page cache. progress: called with what is measured next.
+
+    Raises UsageError (a number is out of range), FormatError (no pack), SourceError (no images), PackerError (the
+    images are not those of the pack). Ends every worker process and thread that it started.
+    """
+    if batch_size < 1 or rounds < 1 or seconds <= 0 or any(count < 0 for count in workers or ()):
+        raise UsageError(
+            f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers};"
+            " at least 1, at least 1, more than 0 and at least 0 are allowed. Pass other numbers."
+        )
+    say = progress or (lambda _: None)
+    opened = open_pack(pack)
+    if "image" not in {f.name for f in opened.fields if not f.ragged}:
+        raise UsageError(
+            f"{opened.path}: has no field 'image' of raw pixels; bench compares those. Pass another pack."
+        )
+    with open_source(images) as source, _one_opencv_thread():
+        say("comparing pixels and labels")
+        cores = len(os.sched_getaffinity(0))
+        indices = source_indices(source, opened)
+        setting = _Setting(
+            source=source,
+            pack=opened,
+            spec=_pixel_spec(opened),
+            indices=indices,
+            files=_files(os.fspath(images), [source.keys[index] for index in indices.tolist()]),
+            batch_size=max(1, min(batch_size, opened.rows // 4)),
+            seconds=seconds,
+            threads=min(4, cores),
+            cores=cores,
+        )
+        checked = check_same(source, opened, indices, setting.spec)
+        sections, notes = _measure(setting, rounds, sorted(set(workers or worker_counts(cores))), cold, say)
+    return BenchReport(
+        images=source.name,
+        pack=os.path.basename(os.path.abspath(opened.path)),
+        rows=opened.rows,
+        shape=setting.spec.shape,
+        batch_size=setting.batch_size,
+        rounds=rounds,
+        seconds=seconds,
+        sections=sections,
+        conditions=_conditions(setting, checked),
+        notes=tuple(notes),
+    )
+
+
+def _measure(
+    setting: _Setting, rounds: int, workers: list[int], cold: bool, say: Callable[[str], None]
+) -> tuple[dict[str, tuple[Way, ...]], list[str]]:
+    """Every section, and what is to be said about them."""
+    size, seconds = setting.batch_size, setting.seconds
+    warmed = (*_pack_files(setting.pack), *setting.files)
+    notes = []
+    if sum(map(os.path.getsize, warmed)) > _memory() // 2:
+        notes.append(
+            "warm page cache: images and pack fill more than half of the memory; some reads go to the disk."
+        )
+    else:
+        say("reading images and pack into the page cache")
+        read_rate(warmed, setting.threads, float("inf"))
+
+    raw = RawImages(setting.source, setting.indices, setting.spec)
+    say(f"images, DataLoader with {', '.join(map(str, workers))} workers")
+    raw_workers = best_workers(raw, batch_size=size, counts=workers, seconds=seconds)
+    raw_name = f"images, DataLoader, {_count(raw_workers, 'worker')}"
+    raw_rate = partial(loader_rate, batch_size=size, workers=raw_workers, seconds=seconds)
+
+    loading = [_Lane(raw_name, partial(raw_rate, raw))]
+    if setting.pack.format == "h5":
+        say(f"h5py item by item, DataLoader with {', '.join(map(str, workers))} workers")
+        items = Hdf5Items(setting.pack.path, setting.pack.rows, labels=_has_labels(setting.pack))
+        count = best_workers(items, batch_size=size, counts=workers, seconds=seconds)
+        measure = partial(loader_rate, items, batch_size=size, workers=count, seconds=seconds)
+        loading.append(_Lane(f"h5py item by item, DataLoader, {_count(count, 'worker')}", measure))
+    copy = CopyLimit(size * setting.row_bytes, setting.pack.rows * setting.row_bytes, setting.threads)
+    loading += [
+        _Lane(f"packed, {order}", partial(_packed, setting, order), lambda: copy.rate(seconds) * size)
+        for order in ORDERS
+    ]
+
+    height, width, _ = setting.spec.shape
+    transforms = [RandomCrop((height, width), padding=(width // 8, height // 8)), RandomHorizontalFlip()]
+    augmented = RawImages(setting.source, setting.indices, setting.spec, augment=True)
+    training = [
+        _Lane(raw_name, partial(raw_rate, augmented)),
+        _Lane("packed, slices", partial(_packed, setting, "slices", augment=transforms)),
+    ]
+    warm = {"warm page cache": loading, "warm, with random crop and flip": training}
+    _rounds(warm, rounds, say)
+    sections = {
+        "warm page cache": _ways(loading, f"limit: memcpy, {_count(setting.threads, 'thread')}"),
+        "warm, with random crop and flip": _ways(training),
+    }
+
+    if cold and not setting.files:
+        notes.append(
+            f"cold page cache: {setting.source.name} is read through an unpacked copy; not measured."
+        )
+    elif cold:
+        files = _pack_files(setting.pack)
+        cache.drop(files)
+        if cache.resident_share(files[0]) != 0:
+            notes.append(
+                "cold page cache: the system did not let go of the pack; those rates may be warm ones."
+            )
+        limit = partial(_cold, files, lambda: read_rate(files, setting.threads, seconds) / setting.row_bytes)
+        reading = [_Lane(raw_name, partial(_cold, setting.files, partial(raw_rate, raw, epochs=1)))]
+        reading += [
+            _Lane(
+                f"packed, {order}", partial(_cold, files, partial(_packed, setting, order, epochs=1)), limit
+            )
+            for order in ORDERS[:2]
+        ]
+        _rounds({"cold page cache": reading}, rounds, say)
+        sections["cold page cache"] = _ways(
+            reading, f"limit: reads in order, {_count(setting.threads, 'thread')}"
+        )
+    return sections, notes
+
+
+def _rounds(sections: dict[str, list[_Lane]], rounds: int, say: Callable[[str], None]) -> None:
+    """Measure every lane in turn, `rounds` times over."""
+    for number in range(1, rounds + 1):
+        for title, lanes in sections.items():
+            for lane in lanes:
+                say(f"round {number} of {rounds}: {lane.name} ({title})")
+                if lane.limit is not None:
+                    lane.limits.append(lane.limit())
+                lane.rates.append(lane.measure())
+
+
+def _ways(lanes: list[_Lane], limit_name: str = "") -> tuple[Way, ...]:
+    """What a section's lanes measured; the first one is the baseline. The limit, if there is one, comes last."""
+    raw = tuple(lanes[0].rates)
+    ways = [Way(lane.name, tuple(lane.rates), raw, tuple(lane.limits) or None) for lane in lanes]
+    limits = tuple(rate for lane in lanes for rate in lane.limits)
+    return (*ways, Way(limit_name, limits)) if limits else tuple(ways)
+
+
+def _packed(
+    setting: _Setting,
+    order: str,
+    *,
+    augment: Sequence[RandomCrop | RandomHorizontalFlip] | None = None,
+    epochs: int | None = None,
+) -> float:
+    """Images a second, the beginnings of epochs included, until the time or `epochs` are over."""
+    rows, epoch = 0, 0
+    with PackedBatchDataset(
+        setting.pack, setting.batch_size, order=order, augment=augment, threads=setting.threads
+    ) as batches:
+        if epochs is None:
+            batches[0]  # warm: threads and slots exist, as after a first epoch
+        started = time.perf_counter()
+        while epochs is None or epoch < epochs:
+            for batch in batches:
+                rows += len(batch.image)
+                if time.perf_counter() - started >= setting.seconds:
+                    return rows / (time.perf_counter() - started)
+            epoch += 1
+        return rows / (time.perf_counter() - started)
+
+
+def _cold(files: Sequence[str], measure: Callable[[], float]) -> float:
+    cache.drop(files)
+    return measure()
+
+
+@contextmanager
+def _one_opencv_thread() -> Iterator[None]:
+    """Keep OpenCV from starting threads: a process forked while they live can hang, and the workers are parallel."""
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(threads)
+
+
+def _pixel_spec(pack: Pack) -> PixelSpec:
+    """How the pack's images were made, by its own header."""
+    height, width, _ = pack.header.field("image").shape or (0, 0, 0)
+    options = pack.header.provenance["options"]
+    return PixelSpec((height, width), options["fit"], options["channels"])
+
+
+def _files(images: str, keys: Sequence[str]) -> tuple[str, ...]:
+    """The files that hold some images: one each in a folder, else their archive; none if that is compressed whole."""
+    if os.path.isdir(images):
+        return tuple(os.path.join(images, key) for key in keys)
+    while images and not os.path.isfile(images):
+        images = os.path.dirname(images)
+    return (images,) if images.endswith((".tar", ".zip")) else ()
+
+
+def _pack_files(pack: Pack) -> tuple[str, ...]:
+    """The files that hold the rows that loading hands out, largest first."""
+    sizes: dict[str, int] = {}
+    for f in pack.fields:
+        for extent in () if f.ragged else pack.header.extents[f.name]:
+            sizes[pack.file(extent)] = sizes.get(pack.file(extent), 0) + extent.rows * extent.row_bytes
+    return tuple(sorted(sizes, key=lambda path: -sizes[path]))
+
+
+def _memory() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _has_labels(pack: Pack) -> bool:
+    return any(f.name == "label" for f in pack.fields)
+
+
+def _count(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def _conditions(setting: _Setting, checked: int) -> dict[str, object]:
+    """What a reader needs to judge the numbers."""
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
+    versions = {"packer": packer.__version__, "python": platform.python_version(), "torch": torch.__version__}
+    return {
+        "cpu": cpu,
+        "cores": setting.cores,
+        "memory_bytes": _memory(),
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": versions | {"numpy": np.__version__} | decoder_versions(),
+        "threads": setting.threads,
+        "encoded_bytes": setting.source.encoded_bytes,
+        "packed_bytes": setting.pack.nbytes,
+        "rows_compared": checked,
+    }

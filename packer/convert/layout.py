@@ -1,0 +1,124 @@
+"""File names -> classes: the one place that decides what a folder, or a folder in an archive, means.
+
+    cat/1.jpg  dog/a/2.jpg       class folders, by the rules of torchvision's ImageFolder: the classes are the
+    sorted
+                                 names of the folders at the top, their images lie below them at any depth
+    1.jpg  2.jpg                 a flat folder: no classes
+    train/cat/1.jpg  test/...    splits: refused, as one is packed at a time
+
+Hidden files and folders (their names begin with a dot) are skipped, and __MACOSX, which macOS adds to zip
+files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError, UsageError
+
+IMAGE_EXTENSIONS: frozenset[str] = frozenset(
+    (".avif", ".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+)
+"""What an image's name ends in, whichever the case."""
+
+SPLITS = frozenset(("train", "val", "valid", "validation", "test"))
+"""Names of folders that are parts of a data set, not classes."""
+
+
+def is_hidden(name: str) -> bool:
+    """Say whether a file or folder of this name, without its path, is skipped."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def is_image(name: str) -> bool:
+    """Say whether a file of this name is taken for an image."""
+    dot = name.rfind(".")
+    return dot > 0 and name[dot:].lower() in IMAGE_EXTENSIONS
+
+
+def image_order(keys: list[str]) -> NDArray[np.int64]:
+    """Sort as ImageFolder does: by class, then folder, then name. Returns: int64 [N], indices of keys."""
+
+    # NUL sorts before everything that a name may hold, so one string sorts like the three.
+    def parts(index: int) -> str:
+        folder, _, name = keys[index].rpartition("/")
+        return f"{folder.partition('/')[0]}\0{folder}\0{name}"
+
+    return np.fromiter(sorted(range(len(keys)), key=parts), np.int64, len(keys))
+
+
+def class_folders(
+    subject: str, keys: list[str], folders: Collection[str]
+) -> tuple[NDArray[np.int64] | None, list[str] | None]:
+    """Decide whether images lie in class folders or in one flat folder.
+
+    subject: what to call the source in messages; keys: the images' paths below it, in `image_order`.
+    folders: names of the folders at its top that are not hidden, whether or not they hold images.
+    Returns: labels, int64 [N], and the classes they number; (None, None) for a flat folder.
+    Raises: SourceError when there are no images, some class has none, or they lie both at the top and in
+        folders; UsageError when the folders are splits.
+    """
+    if not keys:
+        raise no_images(subject)
+    splits = sorted(folders)
+    if splits and SPLITS.issuperset(splits):
+        raise UsageError(
+            f"{subject}: its folders are splits ({', '.join(splits)}), not classes; one is packed at a time. "
+            f"Pass for example {subject}/{'train' if 'train' in splits else splits[0]}."
+        )
+    tops = [key.partition("/")[0] for key in keys if "/" in key]
+    if not tops:
+        return None, None
+    if len(tops) < len(keys):
+        loose = next(key for key in keys if "/" not in key)
+        raise SourceError(
+            f"{subject}: holds images at its top ({loose}) and in folders ({tops[0]}); all or none may be in "
+            "class folders. Move some, or pass --labels."
+        )
+    classes = sorted(folders)
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = np.fromiter((numbers[top] for top in tops), np.int64, len(keys))
+    counts = np.bincount(labels, minlength=len(classes))
+    if not counts.all():
+        raise SourceError(
+            f"{subject}/{classes[int(counts.argmin())]}: a class folder without images; "
+            "each needs at least one. Add some, or remove the folder."
+        )
+    return labels, classes
+
+
+def no_images(subject: str) -> SourceError:
+    """Make the error for a source in which nothing is taken for an image."""
+    endings = ", ".join(sorted(IMAGE_EXTENSIONS))
+    return SourceError(f"{subject}: no images found; files ending in {endings} are read. Check the path.")
+
+
+def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> list[str]:
+    """Collect what a user may not expect about these images, a sentence each."""
+    notes = []
+    if not labels_given:
+        notes.append(
+            "The images are not in class folders, so the pack has no labels; pass --labels to add some."
+        )
+    if classes is not None and len(classes) == 1:
+        notes.append(f"All images are in one class folder ({classes[0]}).")
+    stems: dict[str, str] = {}
+    twins = 0
+    pair = ("", "")
+    for key in keys:
+        folder, slash, name = key.rpartition("/")
+        first = stems.setdefault(f"{folder}{slash}{name.rpartition('.')[0]}", key)
+        if first is not key:
+            twins += 1
+            pair = pair if twins > 1 else (first, key)
+    if twins:
+        notes.append(
+            f"{pair[0]} and {pair[1]} differ only in their extension, and both are packed; "
+            f"there are {twins:,} such pairs."
+            if twins > 1
+            else f"{pair[0]} and {pair[1]} differ only in their extension, and both are packed."
+        )
+    return notes

@@ -1,0 +1,127 @@
+"""Encoded image -> pixels of one size: decode, crop, resize, turn upright. Start reading here.
+
+decode.py (bytes -> pixels) -> resize.py (place, resize) -> orientation.py (upright) -> the caller's array
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import PIL
+import simplejpeg
+from numpy.typing import NDArray
+
+from packer.convert.decode import MODES, decode
+from packer.convert.orientation import swaps_sides, upright
+from packer.convert.resize import FITS, place, resize
+from packer.convert.scratch import Scratch
+from packer.errors import UsageError
+
+MAX_PIXELS = 178_956_970
+"""Default limit of height times width: 512 MiB as RGB. Pillow refuses larger pictures, too."""
+
+_CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
+
+
+@dataclass(frozen=True)
+class PixelSpec:
+    """How an input image becomes pixels."""
+
+    size: tuple[int, int]
+    """(height, width) of the result, each at least 1."""
+    fit: str = "crop"
+    """"crop" (fill, centred), "pad" (fit inside, black or transparent bars) or "stretch"."""
+    channels: str = "rgb"
+    """"rgb", "gray" or "rgba"."""
+    max_pixels: int = MAX_PIXELS
+    """Inputs with more pixels are refused before they are decoded."""
+
+    def __post_init__(self) -> None:
+        """Check every value. Raises: UsageError."""
+        if min(self.size) < 1:
+            raise UsageError(
+                f"size {self.size[0]}x{self.size[1]}: has no pixels; 1x1 is the least. Pass a larger one."
+            )
+        if self.fit not in FITS:
+            raise UsageError(f"fit {self.fit!r}: unknown; {', '.join(FITS)} are allowed. Pass one of them.")
+        if self.channels not in MODES:
+            raise UsageError(
+                f"channels {self.channels!r}: unknown; {', '.join(MODES)} are allowed. Pass one of them."
+            )
+        if self.max_pixels < 1:
+            raise UsageError(f"max_pixels {self.max_pixels}: too few; 1 is the least. Pass a larger number.")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of the result."""
+        return (*self.size, _CHANNELS[self.channels])
+
+
+class _ThreadState(threading.local):
+    """What each thread has for itself."""
+
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+        # A setting of the thread. Intel's primitives were slower here (linear 224 us against 188) and choose
+        # their code by the processor; without them the pixels depend on OpenCV's version alone.
+        cv2.ipp.setUseIPP(False)
+
+
+class PixelMaker:
+    """Turn encoded images into pixels; one object serves any number of threads, each with the same result."""
+
+    def __init__(self, spec: PixelSpec) -> None:
+        """Make pixels as ``spec`` says."""
+        self.spec = spec
+        self._state = _ThreadState()
+
+    def __call__(self, data: bytes, out: NDArray[np.uint8]) -> None:
+        """Decode ``data`` and fill ``out``.
+
+        data: a whole image file in one of the formats that decode.py reads.
+        out: uint8 [H, W, C] of ``spec.shape``, rows may lie apart; its contents are undefined after an error.
+        Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another
+        shape.
+        """
+        spec = self.spec
+        if out.shape != spec.shape or out.dtype != np.uint8:
+            raise ValueError(f"out: {out.dtype} {list(out.shape)}; uint8 {list(spec.shape)} is needed.")
+        scratch = self._state.scratch
+        image = decode(data, spec.channels, spec.max_pixels, self._ratio, scratch)
+        rows, columns = spec.size[::-1] if swaps_sides(image.orientation) else spec.size
+        box, target = place(spec.fit, (image.height, image.width), (rows, columns))
+        if image.shrunk > 1:
+            box = box.divided(image.shrunk, *image.pixels.shape[:2])
+
+        turned = image.orientation != 1
+        canvas = scratch.array("canvas", (rows, columns, out.shape[2])) if turned else out
+        if (target.height, target.width) != (rows, columns):
+            canvas[...] = 0
+        source, result = box.of(image.pixels), target.of(canvas)
+        if source.shape[2] != out.shape[2]:
+            three = scratch.array("three", (box.height, box.width, 3))
+            cv2.cvtColor(source, cv2.COLOR_RGBA2RGB, dst=three)
+            source = three
+        if image.transparent and source.shape != result.shape:
+            # Colours weigh as much as they are opaque, or those of invisible pixels would bleed into edges.
+            weighted = scratch.array("weighted", source.shape)
+            cv2.cvtColor(source, cv2.COLOR_RGBA2mRGBA, dst=weighted)
+            resize(weighted, result, image.shrunk, scratch)
+            result[...] = cv2.cvtColor(np.ascontiguousarray(result), cv2.COLOR_mRGBA2RGBA)
+        else:
+            resize(source, result, image.shrunk, scratch)
+        if turned:
+            np.copyto(out, upright(canvas, image.orientation))
+
+    def _ratio(self, height: int, width: int) -> float:
+        """Say how many pixels of an upright picture one of the result covers, on the axis with fewer."""
+        box, target = place(self.spec.fit, (height, width), self.spec.size)
+        return min(box.height / target.height, box.width / target.width)
+
+
+def decoder_versions() -> dict[str, str]:
+    """Give the versions of what makes the pixels: equal inputs, options and versions give equal bytes."""
+    return {"opencv": cv2.__version__, "simplejpeg": simplejpeg.__version__, "pillow": PIL.__version__}

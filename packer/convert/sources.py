@@ -1,0 +1,330 @@
+"""What is to be packed: a folder, a list or an archive of images, as one list of keys that any thread can
+read.
+
+    layout.py decides what folders mean; labels.py reads labels; archives.py reads archives; `open_source`
+    composes them.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.convert.archives import ARCHIVE_EXTENSIONS, Archive, is_archive, open_archive
+from packer.convert.labels import number_labels, read_labels
+from packer.convert.layout import (
+    IMAGE_EXTENSIONS,
+    class_folders,
+    image_order,
+    is_hidden,
+    is_image,
+    no_images,
+    notes_on,
+)
+from packer.errors import ImageError, SourceError, UsageError
+
+__all__ = ["IMAGE_EXTENSIONS", "Source", "open_source"]
+
+LIST_EXTENSIONS = (".lst", ".txt")
+
+
+class Source:
+    """Images to be packed: their names, labels and bytes. A context manager; made by `open_source`."""
+
+    def __init__(
+        self,
+        name: str,
+        keys: list[str],
+        labels: NDArray[np.int64] | None,
+        classes: list[str] | None,
+        encoded_bytes: int,
+        read: Callable[[int], bytes],
+        close: Callable[[], None],
+    ) -> None:
+        """Put together what `open_source` found."""
+        self.name = name
+        """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
+        self.keys = keys
+        """Paths below the source, "/"-separated; bytes that are not UTF-8 are escaped as by `os.fsdecode`."""
+        self.labels = labels
+        """int64 [N], or None where there are none."""
+        self.classes = classes
+        """Names of the classes that ``labels`` number, or None where they are plain numbers."""
+        self.notes = notes_on(keys, labels is not None, classes)
+        """What the user may not expect, a sentence each."""
+        self.encoded_bytes = encoded_bytes
+        """Sum of the sizes of the image files."""
+        self._read = read
+        self._close = close
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.keys)
+
+    def read(self, index: int) -> bytes:
+        """Read the image file of ``keys[index]``, whole; thread-safe, in any order.
+
+        Raises: ImageError with the reason, but not the file's name.
+        """
+        return self._read(index)
+
+    def close(self) -> None:
+        """Close what is open; closing again does nothing."""
+        self._close()
+
+    def __enter__(self) -> Source:
+        """Give the source itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def open_source(
+    path: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    spool_dir: str | None = None,
+) -> Source:
+    """Find the images under ``path``.
+
+    path: a folder; a list of image paths (.txt or .lst, one a line, each with a label or none); an archive;
+        or a folder in an archive, as in "photos.tar/train".
+    labels: a CSV of files and labels, which then stand for class folders.
+    spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
+    Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
+    """
+    name = os.fspath(path).rstrip("/") or "/"
+    csv = None if labels is None else os.fspath(labels)
+    if os.path.isdir(name):
+        return _open_folder(name, csv)
+    archive, inside = _split_archive(name)
+    if archive is not None:
+        return _open_archive(name, archive, inside, csv, spool_dir)
+    if not os.path.exists(name):
+        raise UsageError(f"{name}: no such file or folder; folders, lists and archives are read. Check it.")
+    if name.lower().endswith(LIST_EXTENSIONS):
+        return _open_list(name, csv)
+    endings = ", ".join((*LIST_EXTENSIONS, *ARCHIVE_EXTENSIONS))
+    raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
+
+
+def _arrange(
+    name: str, keys: list[str], folders: Iterable[str], csv: str | None
+) -> tuple[NDArray[np.int64] | None, list[str] | None]:
+    if csv is None:
+        return class_folders(name, keys, set(folders))
+    if not keys:
+        raise no_images(name)
+    return read_labels(csv, keys)
+
+
+# Folders
+
+
+def _open_folder(name: str, csv: str | None) -> Source:
+    found, sizes, folders = _scan(name)
+    order = image_order(found)
+    keys = [found[index] for index in order]
+    labels, classes = _arrange(name, keys, folders, csv)
+    return Source(name, keys, labels, classes, sum(sizes), _reader(name, keys), _nothing)
+
+
+def _scan(root: str) -> tuple[list[str], array[int], list[str]]:
+    """Walk a folder, through links. Returns: the images' keys, unsorted, their sizes, the top's folders."""
+    keys: list[str] = []
+    sizes = array("q")
+    tops: list[str] = []
+    identity = _identity(os.stat(root))
+    waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (identity,))]
+    while waiting:
+        folder, above = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, folder)) as entries:
+                for entry in entries:
+                    if is_hidden(entry.name):
+                        continue
+                    key = folder + entry.name
+                    if entry.is_dir():
+                        identity = _identity(entry.stat())
+                        if identity in above:
+                            raise _loop(root, key, folder, above.index(identity))
+                        waiting.append((key + "/", (*above, identity)))
+                        if not folder:
+                            tops.append(entry.name)
+                    elif is_image(entry.name) and (entry.is_file() or entry.is_symlink()):
+                        keys.append(key)
+                        sizes.append(_size(entry))
+        except OSError as error:
+            where = os.path.join(root, folder).rstrip("/")
+            raise SourceError(
+                f"{where}: cannot be listed ({error.strerror}); its images would be missing. "
+                "Make it readable."
+            ) from None
+    return keys, sizes, tops
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except OSError:
+        return 0  # a link to nothing: reading it says so
+
+
+def _loop(root: str, key: str, folder: str, depth: int) -> SourceError:
+    target = "/".join([root, *folder.split("/")[:depth]])
+    return SourceError(
+        f"{root}/{key}: a link back to {target}, which holds it; links may not form a loop. Remove the link."
+    )
+
+
+def _reader(root: str, keys: list[str]) -> Callable[[int], bytes]:
+    def read(index: int) -> bytes:
+        try:
+            with open(os.path.join(root, keys[index]), "rb", buffering=0) as file:
+                return file.read()
+        except OSError as error:
+            raise ImageError(f"cannot be read ({error.strerror}).") from None
+
+    return read
+
+
+def _nothing() -> None:
+    """Close a source that holds nothing open."""
+
+
+# Archives
+
+
+def _split_archive(name: str) -> tuple[str | None, str]:
+    """Split "photos.tar/train" into the archive and the folder in it; (None, "") if there is none."""
+    archive, inside = name, ""
+    while archive not in ("", "/"):
+        if os.path.isfile(archive):
+            return (archive, inside) if is_archive(archive) else (None, "")
+        archive, _, last = archive.rpartition("/")
+        inside = f"{last}/{inside}" if inside else last
+    return None, ""
+
+
+def _open_archive(name: str, path: str, inside: str, csv: str | None, spool_dir: str | None) -> Source:
+    archive = open_archive(path, inside, spool_dir)
+    try:
+        base = "" if inside else _descend(archive)
+        order = image_order(archive.keys)
+        keys = [archive.keys[index].removeprefix(base) for index in order]
+        tops = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
+        labels, classes = _arrange(
+            f"{name}/{base}".rstrip("/"), keys, [top for top in tops if top and "/" not in top], csv
+        )
+    except BaseException:
+        archive.close()
+        raise
+    return Source(
+        name,
+        keys,
+        labels,
+        classes,
+        sum(archive.sizes),
+        lambda index: archive.read(int(order[index])),
+        archive.close,
+    )
+
+
+def _descend(archive: Archive) -> str:
+    """Find the folder that an archive was made of: down while there is one folder and nothing beside it."""
+    children: dict[str, list[str]] = {}
+    for folder in archive.folders:
+        children.setdefault(folder.rpartition("/")[0], []).append(folder)
+    base = ""
+    while base not in archive.loose and len(children.get(base, ())) == 1 and children[base][0] in children:
+        base = children[base][0]
+    return f"{base}/" if base else ""
+
+
+# Lists
+
+
+def _open_list(name: str, csv: str | None) -> Source:
+    root = os.path.dirname(name) or "."
+    keys: list[str] = []
+    texts: list[str | None] = []
+    lines: list[int] = []
+    seen: dict[str, int] = {}
+    total = 0
+    for line, row in _lines(name):
+        key, text, size = _split_row(name, root, line, row)
+        if key in seen:
+            raise SourceError(
+                f"{name} line {line}: {key} is in line {seen[key]}, too; each image is packed once. "
+                "Remove one."
+            )
+        seen[key] = line
+        keys.append(key)
+        texts.append(text)
+        lines.append(line)
+        total += size
+    if not keys:
+        raise SourceError(f"{name}: names no images; one path a line is read. Check the file.")
+    labels: NDArray[np.int64] | None = None
+    classes: list[str] | None = None
+    given = [text for text in texts if text is not None]
+    if given and len(given) < len(keys):
+        without = texts.index(None)
+        raise SourceError(
+            f"{name} line {lines[without]}: no label for {keys[without]}, though other lines have one; "
+            "either all or none may. Add it."
+        )
+    if given and csv is not None:
+        raise UsageError(f"{name}: has labels, and --labels {csv} is given; one of them is used. Drop one.")
+    if given:
+        labels, classes = number_labels(name, given, lines)
+    elif csv is not None:
+        labels, classes = read_labels(csv, keys)
+    return Source(name, keys, labels, classes, total, _reader(root, keys), _nothing)
+
+
+def _lines(name: str) -> Iterable[tuple[int, str]]:
+    try:
+        with open(name, encoding="utf-8-sig", errors="surrogateescape") as file:
+            for line, row in enumerate(file, 1):
+                if row.strip():
+                    yield line, row.rstrip("\n")
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read ({error.strerror}); a list of paths is needed.") from None
+
+
+def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | None, int]:
+    """Split a line into key and label, None where there is none. Returns: them and the file's size."""
+    ways: list[tuple[str, str | None]] = []
+    if "\t" in row:
+        path, _, text = row.rpartition("\t")
+        ways.append((path.strip(), text.strip()))
+    else:
+        ways.append((row.strip(), None))
+        words = row.rsplit(None, 1)
+        if len(words) == 2:
+            ways.append((words[0].strip(), words[1]))
+    for path, label in ways:
+        key = os.path.normpath(path)
+        if key.startswith(("/", "../")) or key == "..":
+            raise SourceError(
+                f"{name} line {line}: {path} leads out of the list's folder; paths below it are read. "
+                "Move the list up, or the image down."
+            )
+        try:
+            return key, label, os.stat(os.path.join(root, key)).st_size
+        except OSError:
+            continue
+    raise SourceError(
+        f"{name} line {line}: no file {ways[0][0]}; paths relative to the list's folder are read. Correct it."
+    )

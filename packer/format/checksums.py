@@ -1,0 +1,49 @@
+"""The hashes of format 1: XXH3, 64 bits for a block, 128 for what the trailer seals (xxhash.com).
+
+They find damage, not forgery: anyone who can write the file can write its checksums.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+Buffer = bytes | memoryview | NDArray[np.generic]
+
+DIGEST_BYTES = 16
+_PIECE = 8 << 20
+
+
+def block_checksum(data: NDArray[np.generic]) -> int:
+    """XXH3-64 of a C-contiguous array's bytes, any dtype and shape; releases the GIL."""
+    return xxhash.xxh3_64_intdigest(_bytes(data))
+
+
+def digest(pieces: Iterable[Buffer]) -> bytes:
+    """XXH3-128 (16 bytes, canonical big-endian) of the pieces' bytes, one after the other."""
+    state = xxhash.xxh3_128()
+    for piece in pieces:
+        state.update(_bytes(piece) if isinstance(piece, np.ndarray) else piece)
+    return state.digest()
+
+
+def file_ranges(fd: int, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """The bytes of [start, stop) ranges of an open file, in pieces of bounded size.
+
+    Raises EOFError when the file ends before a range does.
+    """
+    for start, stop in ranges:
+        while start < stop:
+            piece = os.pread(fd, min(_PIECE, stop - start), start)
+            if not piece:
+                raise EOFError(start)
+            yield piece
+            start += len(piece)
+
+
+def _bytes(data: NDArray[np.generic]) -> NDArray[np.uint8]:
+    return data.reshape(-1).view(np.uint8)

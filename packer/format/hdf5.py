@@ -1,0 +1,184 @@
+"""A pack as one HDF5 file: HDF5 describes the bytes for everyone else, offsets and ``pwrite`` move them for us.
+
+With the oldest file layout, fixed shapes, early allocation, no fill and enough room for metadata in one piece, HDF5 puts
+all chunks of a dataset back to back, so rows can be written in place from many threads while no HDF5 call is made, and the
+file is valid HDF5 from the first moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError
+from packer.format.checksums import digest, file_ranges
+from packer.format.files import pwrite_all
+from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
+from packer.format.trailer import SIZE, Trailer
+
+Extents = dict[str, tuple[Extent, ...]]
+_CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
+
+
+class Hdf5Container:
+    """One HDF5 file being written. Owned by PackWriter; methods are those of writer.Container."""
+
+    def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
+        """Create the file with a dataset for each fixed field, rows not yet written (they read as zero)."""
+        self.path = path
+        self._fixed = [f for f in fields if not f.ragged]
+        chunks = -(-rows // block_rows) * len(self._fixed)
+        with h5py.File(
+            path, "w", libver="earliest", locking=False, meta_block_size=4096 + _CHUNK_METADATA_BYTES * chunks
+        ) as file:
+            for f in self._fixed:
+                assert f.shape is not None
+                _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (block_rows, *f.shape))
+        with h5py.File(path, "r", locking=False) as file:
+            self.extents: Extents = {f.name: _chunk_extents(file[f.name], f.row_bytes) for f in self._fixed}
+        for name, extents in self.extents.items():
+            if len(extents) != 1:
+                raise FormatError(
+                    f"{path}: HDF5 {h5py.version.hdf5_version} laid {name!r} out in {len(extents)} pieces; one is expected."
+                    " Install another h5py."
+                )
+        self._fd = os.open(path, os.O_RDWR)
+
+    def place(self, name: str, row: int) -> tuple[int, int]:
+        """File descriptor and byte offset of a row of a fixed field."""
+        extent = self.extents[name][0]
+        return self._fd, extent.offset + row * extent.row_bytes
+
+    def seal(
+        self,
+        rows: int,
+        added: Mapping[str, NDArray[np.generic]],
+        checksums: NDArray[np.uint64],
+        header: Callable[[Extents], bytes],
+    ) -> None:
+        """Shrink to `rows`, add the ragged fields' arrays, the checksums, the header, the trailer; flush to the disk."""
+        with h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
+            extents: Extents = {}
+            for f in self._fixed:
+                if file[f.name].shape[0] != rows:
+                    file[f.name].resize(rows, axis=0)
+                planned = self.extents[f.name][0]
+                extents[f.name] = (Extent("", planned.offset, rows, planned.row_bytes),)
+            for name, array in added.items():
+                offset = _add(file, name, array)
+                extents[name] = (Extent("", offset, len(array), array.dtype.itemsize),)
+            group = h5py.h5g.create(file.id, b"packer")
+            group.close()
+            checksums_offset = _add(file, CHECKSUMS_DATASET, checksums)
+            header_bytes = header(extents)
+            header_offset = _add(file, HEADER_DATASET, np.frombuffer(header_bytes, np.uint8))
+        length = os.fstat(self._fd).st_size
+        trailer = Trailer(
+            length,
+            header_offset,
+            len(header_bytes),
+            digest([header_bytes]),
+            checksums_offset,
+            checksums.nbytes,
+            digest([checksums]),
+            digest(file_ranges(self._fd, outside(extents, length))),
+        )
+        pwrite_all(self._fd, trailer.to_bytes(), length)
+        os.ftruncate(self._fd, length + SIZE)
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the file; what was not sealed stays unsealed."""
+        os.close(self._fd)
+
+
+def read_header_dataset(path: str) -> bytes | None:
+    """The header of an HDF5 file that lost its trailer; None if it holds none, or is no HDF5 file."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return bytes(file[HEADER_DATASET][:]) if HEADER_DATASET in file else None
+    except OSError:
+        return None
+
+
+def read_extents(path: str, fields: Sequence[Field]) -> Extents:
+    """Where each array's rows lie, asked of HDF5 itself. Raises FormatError if the arrays are not dense and unfiltered."""
+    found: Extents = {}
+    with h5py.File(path, "r", locking=False) as file:
+        for f in fields:
+            for name, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
+                dataset = file.get(name)
+                if not isinstance(dataset, h5py.Dataset) or dataset.dtype.str != (
+                    "<i8" if name != f.name else f.dtype
+                ):
+                    raise FormatError(
+                        f"{path}: {name!r} is missing or has another dtype than the header says."
+                    )
+                if dataset.chunks is None and dataset.id.get_offset() is not None:
+                    found[name] = (Extent("", dataset.id.get_offset(), dataset.shape[0], row_bytes),)
+                elif dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() == 0:
+                    found[name] = _chunk_extents(dataset, row_bytes)
+                else:
+                    raise FormatError(f"{path}: {name!r} is stored compressed or apart from the file.")
+    return found
+
+
+def outside(extents: Extents, length: int) -> list[tuple[int, int]]:
+    """The [start, stop) byte ranges of a file of that length that lie in none of the extents, in order."""
+    ranges, at = [], 0
+    for extent in sorted((e for es in extents.values() for e in es), key=lambda e: e.offset):
+        if extent.offset > at:
+            ranges.append((at, extent.offset))
+        at = max(at, extent.end)
+    if at < length:
+        ranges.append((at, length))
+    return ranges
+
+
+def _create(
+    file: h5py.File,
+    name: str,
+    dtype: np.dtype[np.generic],
+    shape: tuple[int, ...],
+    chunk: tuple[int, ...] | None,
+) -> h5py.h5d.DatasetID:
+    """A dataset whose space exists at once and is never filled; chunk None: contiguous."""
+    options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    options.set_obj_track_times(False)
+    options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    if chunk is not None:
+        options.set_chunk(chunk)
+    space = h5py.h5s.create_simple(shape)
+    return h5py.h5d.create(file.id, name.encode("ascii"), h5py.h5t.py_create(dtype), space, options)
+
+
+def _add(file: h5py.File, name: str, array: NDArray[np.generic]) -> int:
+    """Write an array as a contiguous dataset; its byte offset (0 if it is empty: HDF5 gives it no place)."""
+    dataset = _create(file, name, array.dtype, array.shape, None)
+    if array.size:
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array))
+    return int(dataset.get_offset() or 0)
+
+
+def _chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:
+    """The chunks of a dataset chunked along rows only, joined where they lie back to back."""
+    stored: list[tuple[int, int]] = []
+    dataset.id.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset)))
+    rows, step = dataset.shape[0], dataset.chunks[0]
+    if dataset.chunks[1:] != dataset.shape[1:] or len(stored) != -(-rows // step):
+        raise FormatError(
+            f"{dataset.file.filename}: {dataset.name} is not chunked along rows only, or is not dense."
+        )
+    extents: list[Extent] = []
+    for row, offset in sorted(stored):
+        count = min(step, rows - row)
+        if extents and extents[-1].end == offset:
+            extents[-1] = Extent("", extents[-1].offset, extents[-1].rows + count, row_bytes)
+        else:
+            extents.append(Extent("", offset, count, row_bytes))
+    return tuple(extents)

@@ -1,0 +1,117 @@
+"""A pack as a directory of plain ``.npy`` files: ``np.load("pack/image.npy", mmap_mode="r")`` works for anyone."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.format.checksums import digest
+from packer.format.files import fsync_path, pread_all, pwrite_all
+from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, TRAILER_FILE, Extent, Field
+from packer.format.trailer import Trailer
+
+Extents = dict[str, tuple[Extent, ...]]
+PREAMBLE = 128  # bytes before the data: always the same, so that a shape can be rewritten in place
+
+
+class NpyContainer:
+    """A directory being written. Owned by PackWriter; methods are those of writer.Container."""
+
+    def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
+        """Fill the (existing, empty) directory with one sparse file for each fixed field."""
+        self.path = path
+        self._fixed = [f for f in fields if not f.ragged]
+        self._fds: dict[str, int] = {}
+        self.extents: Extents = {}
+        for f in self._fixed:
+            assert f.shape is not None
+            extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
+            fd = os.open(os.path.join(path, extent.file), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            self._fds[f.name] = fd
+            pwrite_all(fd, preamble(f.dtype, (rows, *f.shape)), 0)
+            os.ftruncate(fd, extent.end)
+            self.extents[f.name] = (extent,)
+
+    def place(self, name: str, row: int) -> tuple[int, int]:
+        """File descriptor and byte offset of a row of a fixed field."""
+        extent = self.extents[name][0]
+        return self._fds[name], extent.offset + row * extent.row_bytes
+
+    def seal(
+        self,
+        rows: int,
+        added: Mapping[str, NDArray[np.generic]],
+        checksums: NDArray[np.uint64],
+        header: Callable[[Extents], bytes],
+    ) -> None:
+        """Shrink to `rows`, add the ragged fields' arrays, the checksums, the header, the trailer; flush to the disk."""
+        extents: Extents = {}
+        preambles = []
+        for f in self._fixed:
+            assert f.shape is not None
+            fd = self._fds[f.name]
+            extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
+            preambles.append(preamble(f.dtype, (rows, *f.shape)))
+            pwrite_all(fd, preambles[-1], 0)
+            os.ftruncate(fd, extent.end)
+            os.fsync(fd)
+            extents[f.name] = (extent,)
+        for name, array in added.items():
+            preambles.append(preamble(array.dtype.str, array.shape))
+            self._new(f"{name}.npy", preambles[-1], array.tobytes())
+            extents[name] = (Extent(f"{name}.npy", PREAMBLE, len(array), array.dtype.itemsize),)
+        self._new(CHECKSUMS_FILE, preamble(checksums.dtype.str, checksums.shape), checksums.tobytes())
+        header_bytes = header(extents)
+        self._new(HEADER_FILE, header_bytes)
+        trailer = Trailer(
+            0,
+            0,
+            len(header_bytes),
+            digest([header_bytes]),
+            PREAMBLE,
+            checksums.nbytes,
+            digest([checksums]),
+            digest(preambles),
+        )
+        self._new(TRAILER_FILE, trailer.to_bytes())
+        fsync_path(self.path)
+
+    def close(self) -> None:
+        """Close the files; what was not sealed stays unsealed."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def _new(self, name: str, *pieces: bytes) -> None:
+        with open(os.path.join(self.path, name), "xb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def preamble(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """The head of a .npy file (format 1.0), always PREAMBLE bytes; see numpy/lib/format.py for the layout.
+
+    Raises ValueError for a shape whose text does not fit (over 60 characters).
+    """
+    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    room = PREAMBLE - 10
+    if len(text) >= room:
+        raise ValueError(f"shape {shape} is too long for a npy header of {PREAMBLE} bytes")
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", room) + text.ljust(room - 1).encode("ascii") + b"\n"
+
+
+def read_preambles(path: str, columns: Sequence[str]) -> bytes:
+    """The heads of the columns' files, one after the other: what the trailer's last digest covers."""
+    heads = []
+    for name in columns:
+        fd = os.open(os.path.join(path, f"{name}.npy"), os.O_RDONLY)
+        try:
+            heads.append(pread_all(fd, PREAMBLE, 0))
+        finally:
+            os.close(fd)
+    return b"".join(heads)

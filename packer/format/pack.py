@@ -1,0 +1,193 @@
+"""Open a sealed pack: trailer, header, extents. Costs two reads; the rows are not touched, and HDF5 is not asked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError
+from packer.format import hdf5
+from packer.format.checksums import digest
+from packer.format.files import pread_all
+from packer.format.header import (
+    HDF5_MAGIC,
+    HEADER_FILE,
+    MAX_HEADER_BYTES,
+    OFFSETS,
+    TRAILER_FILE,
+    Extent,
+    Field,
+    Header,
+)
+from packer.format.trailer import SIZE, Trailer
+from packer.format.writer import PARTIAL_SUFFIX
+import itertools
+
+
+@dataclass(frozen=True)
+class Pack:
+    """An opened pack: picklable, holds no file open.
+
+    path: as given; header: see format.header; sealed: False if another program has opened the file for writing since.
+    """
+
+    path: str
+    header: Header
+    sealed: bool = True
+
+    @property
+    def rows(self) -> int:
+        """How many rows it holds."""
+        return self.header.rows
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Its fields, in order."""
+        return self.header.fields
+
+    @property
+    def format(self) -> str:
+        """ "h5" or "npy"."""
+        return "npy" if os.path.isdir(self.path) else "h5"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return sum(e.rows * e.row_bytes for extents in self.header.extents.values() for e in extents)
+
+    def file(self, extent: Extent) -> str:
+        """Path of the file in which an extent lies."""
+        return os.path.join(self.path, extent.file) if extent.file else self.path
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
+        """Rows [start, stop) of one array, into new memory: for looking at a pack, not for training.
+
+        name: a fixed field, or an array of a ragged one ("key", "key.offsets"); a blob's rows are its bytes.
+        Raises FormatError if a file is shorter than the header says.
+        """
+        extents = self.header.extents[name]
+        total = sum(e.rows for e in extents)
+        stop = total if stop is None else min(stop, total)
+        f = self.header.field(name.removesuffix(OFFSETS))
+        dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
+        pieces, first = [], 0
+        for e in extents:
+            low, high = max(start, first), min(stop, first + e.rows)
+            if low < high:
+                fd = os.open(self.file(e), os.O_RDONLY)
+                try:
+                    data = pread_all(fd, (high - low) * e.row_bytes, e.offset + (low - first) * e.row_bytes)
+                finally:
+                    os.close(fd)
+                if len(data) != (high - low) * e.row_bytes:
+                    raise FormatError(
+                        f"{self.file(e)}: ends before row {high}; it was cut short. Convert the images again."
+                    )
+                pieces.append(data)
+            first += e.rows
+        return np.frombuffer(b"".join(pieces), dtype).reshape(-1, *shape)
+
+    def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The inputs' relative paths of rows [start, stop), as os.fsdecode makes them."""
+        stop = self.rows if stop is None else min(stop, self.rows)
+        offsets = self.read("key" + OFFSETS, start, stop + 1)
+        blob = self.read("key", int(offsets[0]), int(offsets[-1])).tobytes()
+        bounds = (offsets - offsets[0]).tolist()
+        return [os.fsdecode(blob[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+def open_pack(path: str | os.PathLike[str]) -> Pack:
+    """Open a pack, .h5 or directory, checking that it is whole.
+
+    Raises FormatError, with the reason, for anything that is not a whole pack of this version.
+    """
+    name = os.fspath(path)
+    if name.endswith(PARTIAL_SUFFIX):
+        raise FormatError(f"{name}: is a conversion that did not finish. Convert the images again.")
+    try:
+        pack = _open_directory(name) if os.path.isdir(name) else _open_file(name)
+        _check_extents(pack)
+    except OSError as error:
+        raise FormatError(
+            f"{name}: cannot be read ({error.strerror}). Check the name and the permissions."
+        ) from error
+    return pack
+
+
+def _open_file(name: str) -> Pack:
+    fd = os.open(name, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        trailer = Trailer.from_bytes(pread_all(fd, SIZE, size - SIZE)) if size > SIZE else None
+        if trailer is None:
+            if pread_all(fd, 8, 0) != HDF5_MAGIC:
+                raise FormatError(
+                    f"{name}: is neither a pack nor an HDF5 file. Pass what packer convert wrote."
+                )
+            return _open_unsealed(name)
+        if trailer.container_length != size - SIZE:
+            raise FormatError(
+                f"{name}: is {size} bytes long, its trailer says {trailer.container_length + SIZE}. Convert the images again."
+            )
+        return Pack(name, _read_header(fd, trailer, name))
+    finally:
+        os.close(fd)
+
+
+def _open_directory(name: str) -> Pack:
+    path = os.path.join(name, TRAILER_FILE)
+    if not os.path.exists(path):
+        raise FormatError(
+            f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. Pass what packer convert wrote."
+        )
+    with open(path, "rb") as file:
+        trailer = Trailer.from_bytes(file.read(SIZE + 1))
+    if trailer is None:
+        raise FormatError(f"{path}: is damaged. Convert the images again.")
+    fd = os.open(os.path.join(name, HEADER_FILE), os.O_RDONLY)
+    try:
+        return Pack(name, _read_header(fd, trailer, name))
+    finally:
+        os.close(fd)
+
+
+def _open_unsealed(name: str) -> Pack:
+    """A file without a trailer: cut short, foreign, or opened for writing since; then HDF5 says where the rows lie."""
+    data = hdf5.read_header_dataset(name)
+    if data is None:
+        raise FormatError(
+            f"{name}: holds no packer header: it was cut short, or is not a pack. Convert the images again."
+        )
+    header = Header.from_bytes(data, name)
+    return Pack(name, replace(header, extents=hdf5.read_extents(name, header.fields)), sealed=False)
+
+
+def _read_header(fd: int, trailer: Trailer, name: str) -> Header:
+    if trailer.header_length > MAX_HEADER_BYTES:
+        raise FormatError(
+            f"{name}: header is {trailer.header_length} bytes; at most {MAX_HEADER_BYTES} are read."
+        )
+    data = pread_all(fd, trailer.header_length, trailer.header_offset)
+    if digest([data]) != trailer.header_digest:
+        raise FormatError(f"{name}: header is damaged (its checksum differs). Convert the images again.")
+    return Header.from_bytes(data, name)
+
+
+def _check_extents(pack: Pack) -> None:
+    """Every extent lies inside its file, so that a read finds its rows. Raises FormatError."""
+    if not pack.header.complete:
+        raise FormatError(f"{pack.path}: is marked as not complete. Convert the images again.")
+    sizes: dict[str, int] = {}
+    for name, extents in pack.header.extents.items():
+        for extent in extents:
+            path = pack.file(extent)
+            if path not in sizes:
+                sizes[path] = os.stat(path).st_size
+            if extent.rows and extent.end > sizes[path]:
+                raise FormatError(
+                    f"{path}: is {sizes[path]} bytes long; the rows of {name!r} reach to {extent.end}."
+                    " It was cut short: convert the images again."
+                )

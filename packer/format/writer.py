@@ -1,0 +1,345 @@
+"""PackWriter: blocks of rows in, a sealed pack under its final name out, or nothing.
+
+Work in progress is ``<out>.packing`` beside the output, locked while its writer lives. The final name only ever holds a
+whole pack: it is given by one rename, after the bytes have been flushed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import PackerError, SpaceError, UsageError
+from packer.format.checksums import block_checksum
+from packer.format.files import fsync_path, pread_all, pwrite_all
+from packer.format.hdf5 import Hdf5Container
+from packer.format.header import HDF5_MAGIC, HEADER_FILE, OFFSETS, Extent, Field, Header
+from packer.format.npy import NpyContainer
+
+FORMATS = ("h5", "npy")
+PARTIAL_SUFFIX = ".packing"
+_MOVE_BYTES = 4 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Container(Protocol):
+    """What a format offers the writer. Implementations create their files when constructed."""
+
+    extents: dict[str, tuple[Extent, ...]]
+
+    def place(self, name: str, row: int) -> tuple[int, int]:
+        """File descriptor and byte offset of a row of a fixed field; thread-safe."""
+
+    def seal(
+        self,
+        rows: int,
+        added: Mapping[str, NDArray[np.generic]],
+        checksums: NDArray[np.uint64],
+        header: Callable[[dict[str, tuple[Extent, ...]]], bytes],
+    ) -> None:
+        """Make it whole and flush it: `header` is given the final extents."""
+
+    def close(self) -> None:
+        """Let go of the files."""
+
+
+_CONTAINERS: dict[str, Callable[[str, Sequence[Field], int, int], Container]] = {
+    "h5": Hdf5Container,
+    "npy": NpyContainer,
+}
+
+
+def format_of(out: str) -> str:
+    """The format a name asks for: "h5" for ``.h5`` and ``.hdf5``, else "npy", a directory."""
+    return "h5" if out.lower().endswith((".h5", ".hdf5")) else "npy"
+
+
+def check_output(out: str, *, overwrite: bool) -> None:
+    """Refuse an output that cannot be written, before any work. Raises UsageError or PackerError."""
+    parent = os.path.dirname(os.path.abspath(out))
+    if os.path.lexists(out):
+        if not overwrite:
+            raise UsageError(
+                f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+            )
+        if not _is_pack(out):
+            raise UsageError(f"{out}: is no pack; --overwrite replaces only packs. Pass another name.")
+    if not os.path.isdir(parent):
+        raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PackerError(
+            f"{out}: no permission to write in {parent}. Pass another name, or change the permission."
+        )
+
+
+def check_space(out: str, needed: int) -> None:
+    """Refuse when the disk has less than `needed` bytes free. Raises SpaceError."""
+    parent = os.path.dirname(os.path.abspath(out))
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise SpaceError(
+            f"{out}: needs {needed / 1e9:,.2f} GB; {parent} has {free / 1e9:,.2f} GB free."
+            " Free some space, or pass a smaller size or another disk."
+        )
+
+
+class PackWriter:
+    """A pack being written; a context manager that removes its work when it was not finished.
+
+    fields: of the pack; ragged ones are given to finish() whole. rows: planned, at least 1; block_rows: rows a block.
+    Methods that write are thread-safe for different rows. Raises UsageError (output exists, bad folder), SpaceError,
+    PackerError (somebody else is writing the same output).
+    """
+
+    def __init__(
+        self,
+        out: str,
+        *,
+        fields: Sequence[Field],
+        rows: int,
+        block_rows: int,
+        format: str,
+        overwrite: bool = False,
+    ) -> None:
+        check_output(out, overwrite=overwrite)
+        self.out, self.fields, self.rows, self.block_rows = out, tuple(fields), rows, block_rows
+        self.partial = out.rstrip("/") + PARTIAL_SUFFIX
+        self._overwrite = overwrite
+        self._fixed = {f.name: f for f in fields if not f.ragged}
+        self._columns = [name for f in fields for name in f.arrays]
+        self._checksums = np.zeros((-(-rows // block_rows), len(self._columns)), "<u8")
+        self._finished = False
+        self._closing = threading.Lock()
+        directory = format == "npy"
+        self._lock = _claim(self.partial, out, directory)
+        try:
+            self._container = _CONTAINERS[format](self.partial, self.fields, rows, block_rows)
+            try:
+                self._reserve()
+            except BaseException:
+                self._container.close()
+                raise
+        except BaseException:
+            self._discard()
+            raise
+
+    def __enter__(self) -> PackWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def write_block(self, block: int, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        """Write all rows of one block of every fixed field and note their checksums.
+
+        arrays: field -> C-contiguous [rows of the block, *shape], of the field's dtype.
+        """
+        start = block * self.block_rows
+        count = min(self.block_rows, self.rows - start)
+        for name, f in self._fixed.items():
+            array = arrays[name]
+            assert f.shape is not None
+            if array.shape != (count, *f.shape) or array.dtype.str != f.dtype or not array.flags.c_contiguous:
+                raise ValueError(
+                    f"{name}: block {block} is {array.dtype.str}{array.shape}; {f.dtype}{(count, *f.shape)} fits"
+                )
+            self._write(name, start, array)
+            self._checksums[block, self._columns.index(name)] = block_checksum(array)
+
+    def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
+        """Copy rows (to, from), and note the changed blocks' checksums anew for blocks that keep their length."""
+        changed = set()
+        for to, origin in moves:
+            for name in self._fixed:
+                self._write(name, to, self.read_rows(name, origin, origin + 1))
+            changed.add(to // self.block_rows)
+        for block in sorted(changed):
+            self._checksum(block, self.rows)
+
+    def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
+        """Rows [start, stop) of a fixed field, as written so far."""
+        f = self._fixed[name]
+        assert f.shape is not None
+        fd, offset = self._container.place(name, start)
+        data = pread_all(fd, (stop - start) * f.row_bytes, offset)
+        return np.frombuffer(data, f.dtype).reshape(stop - start, *f.shape)
+
+    def finish(self, *, rows: int, ragged: Mapping[str, Iterable[bytes]], **members: Any) -> Header:
+        """Seal the pack with its first `rows` rows and give it its final name.
+
+        ragged: field -> bytes of each row; members: the remaining members of Header. Returns the header.
+        """
+        if not 1 <= rows <= self.rows:
+            raise ValueError(f"rows is {rows} of {self.rows}")
+        if rows < self.rows:
+            self._zero(rows)
+            blocks = -(-rows // self.block_rows)
+            self._checksums = self._checksums[:blocks].copy()
+            self._checksum(blocks - 1, rows)
+        added: dict[str, NDArray[np.generic]] = {}
+        for f in self.fields:
+            if f.ragged:
+                added.update(_ragged_arrays(f.name, ragged[f.name], rows))
+        block_rows = min(self.block_rows, rows)
+        self._checksum_added(added, rows, block_rows)
+        sealed: list[Header] = []
+
+        def header(extents: dict[str, tuple[Extent, ...]]) -> bytes:
+            sealed.append(Header(rows, block_rows, self.fields, extents, **members))
+            return sealed[-1].to_bytes()
+
+        self._container.seal(rows, added, self._checksums, header)
+        self._container.close()
+        self._publish()
+        self._finished = True
+        os.close(self._lock)
+        return sealed[-1]
+
+    def close(self) -> None:
+        """Remove what is not finished. Called again, it does nothing."""
+        with self._closing:
+            if not self._finished:
+                self._finished = True
+                self._container.close()
+                self._discard()
+
+    def _publish(self) -> None:
+        """One rename makes the pack visible; a directory in its way is moved aside first."""
+        if os.path.lexists(self.out) and not self._overwrite:
+            raise UsageError(
+                f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass --overwrite."
+            )
+        old = None
+        if os.path.isdir(self.out) or (os.path.lexists(self.out) and os.path.isdir(self.partial)):
+            old = self.partial + ".old"
+            os.rename(self.out, old)
+        os.replace(self.partial, self.out)
+        fsync_path(os.path.dirname(os.path.abspath(self.out)))
+        if old is not None:
+            _remove(old)
+
+    def _write(self, name: str, row: int, array: NDArray[np.generic]) -> None:
+        fd, offset = self._container.place(name, row)
+        try:
+            pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
+        except OSError as error:
+            kind = SpaceError if error.errno in _FULL else PackerError
+            raise kind(f"{self.out}: writing failed ({error.strerror}). Nothing was left behind.") from error
+
+    def _zero(self, rows: int) -> None:
+        """Clear the rows behind the last one kept: equal inputs give equal files."""
+        for name, f in self._fixed.items():
+            step = max(1, _MOVE_BYTES // f.row_bytes)
+            for start in range(rows, self.rows, step):
+                count = min(step, self.rows - start)
+                self._write(name, start, np.zeros(count * f.row_bytes, np.uint8))
+
+    def _checksum(self, block: int, rows: int) -> None:
+        start = block * self.block_rows
+        for name in self._fixed:
+            array = self.read_rows(name, start, min(start + self.block_rows, rows))
+            self._checksums[block, self._columns.index(name)] = block_checksum(array)
+
+    def _checksum_added(self, added: Mapping[str, NDArray[np.generic]], rows: int, block_rows: int) -> None:
+        for f in self.fields:
+            if not f.ragged:
+                continue
+            blob, offsets = added[f.name], added[f.name + OFFSETS]
+            for block, start in enumerate(range(0, rows, block_rows)):
+                stop = min(start + block_rows, rows)
+                own = blob[offsets[start] : offsets[stop]]
+                entries = offsets[start : stop + (stop == rows)]
+                self._checksums[block, self._columns.index(f.name)] = block_checksum(own)
+                self._checksums[block, self._columns.index(f.name + OFFSETS)] = block_checksum(entries)
+
+    def _reserve(self) -> None:
+        """Have the disk promise the space now, where the file system can."""
+        for name, f in self._fixed.items():
+            fd, offset = self._container.place(name, 0)
+            try:
+                os.posix_fallocate(fd, offset, self.rows * f.row_bytes)
+            except AttributeError:
+                return  # macOS has none; check_space() has been asked
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise SpaceError(
+                        f"{self.out}: the disk cannot hold {self.rows * f.row_bytes / 1e9:,.2f} GB ({error.strerror})."
+                        " Free some space, or pass a smaller size or another disk."
+                    ) from None
+
+    def _discard(self) -> None:
+        _remove(self.partial)
+        os.close(self._lock)
+
+
+def _claim(partial: str, out: str, directory: bool) -> int:
+    """Make an empty work file or folder and lock it; what a dead writer left is cleared. Returns the lock's descriptor."""
+    try:
+        if os.path.lexists(partial) and os.path.isdir(partial) != directory:
+            os.close(_lock(partial, out))
+            _remove(partial)
+        if directory:
+            os.makedirs(partial, exist_ok=True)
+        else:
+            os.close(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666))
+        fd = _lock(partial, out)
+        for entry in os.listdir(partial) if directory else ():
+            os.unlink(os.path.join(partial, entry))
+        return fd
+    except OSError as error:
+        raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
+
+
+def _lock(path: str, out: str) -> int:
+    """Lock an existing file or folder for this process; the lock dies with it. Returns the lock's descriptor."""
+    fd = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A writer that ended between open and flock has renamed the file away: it is no longer ours to take.
+        taken = os.fstat(fd).st_ino != os.stat(path).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        taken = True
+    except OSError:
+        taken = False  # a file system without locks
+    if taken:
+        os.close(fd)
+        raise PackerError(
+            f"{out}: another packer is writing it ({path} is locked). Wait for it, or pass another name."
+        )
+    return fd
+
+
+def _is_pack(path: str) -> bool:
+    """Whether it looks like something packer wrote, so that a slip of the keyboard replaces no photos or archives."""
+    if os.path.isdir(path):
+        return os.path.exists(os.path.join(path, HEADER_FILE))
+    with open(path, "rb") as file:
+        return file.read(8) in (b"", HDF5_MAGIC)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _ragged_arrays(name: str, values: Iterable[bytes], rows: int) -> dict[str, NDArray[np.generic]]:
+    blob, offsets = bytearray(), np.zeros(rows + 1, "<i8")
+    count = 0
+    for count, value in enumerate(values, 1):
+        blob += value
+        offsets[count] = len(blob)
+    if count != rows:
+        raise ValueError(f"{name}: {count} rows are given for {rows}")
+    return {name: np.frombuffer(blob, "|u1"), name + OFFSETS: offsets}

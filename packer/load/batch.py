@@ -1,0 +1,24 @@
+"""The named tuple that loading hands out: ``batch.image``, or ``images, labels = batch``."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+
+@cache
+def batch_type(fields: tuple[str, ...]) -> type[tuple[Any, ...]]:
+    """A named tuple class with these fields; always the same class for the same fields, and picklable."""
+    base = namedtuple("Batch", fields)  # type: ignore[misc]
+    return type("Batch", (base,), {"__slots__": (), "__reduce__": _reduce, "__module__": __name__})
+
+
+def make_batch(fields: tuple[str, ...], values: Iterable[Any]) -> Any:
+    """A batch of these fields' values; also how a pickled one is rebuilt."""
+    return batch_type(fields)(*values)
+
+
+def _reduce(self: Any) -> tuple[Any, ...]:
+    return make_batch, (self._fields, tuple(self))

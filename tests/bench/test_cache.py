@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.bench.cache import drop, resident_share
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "file"
+    path.write_bytes(np.arange(1 << 18, dtype=np.int64).tobytes())
+    if resident_share(str(path)) is None:
+        pytest.skip("this file system does not say what is in the page cache")
+    return str(path)
+
+
+def test_a_dropped_file_is_not_resident_until_it_is_read(file: str) -> None:
+    assert resident_share(file) == 1
+    drop([file])
+    assert resident_share(file) == 0
+    assert resident_share(file) == 0
+    Path(file).read_bytes()
+    assert resident_share(file) == 1

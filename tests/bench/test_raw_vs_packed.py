@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from packer import convert_images
+from packer.bench.raw_vs_packed import bench
+from packer.errors import PackerError, UsageError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine of one core
+    pytest.mark.filterwarnings(
+        "ignore:.*use of fork.*:DeprecationWarning"
+    ),  # Python 3.12; the workers only load
+]
+
+
+def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) -> None:
+    threads = threading.active_count()
+    said: list[str] = []
+    report = bench(photo_folder, pack, rounds=2, seconds=0.02, workers=[0, 1], progress=said.append)
+    warm, training, cold = report.sections.values()
+    assert [re.sub(r"\d workers?", "N workers", way.name) for way in warm] == [
+        "images, DataLoader, N workers",
+        "h5py item by item, DataLoader, N workers",
+        "packed, sequential",
+        "packed, slices",
+        "packed, rows",
+        warm[-1].name,
+    ]
+    assert re.fullmatch(r"limit: memcpy, \d threads?", warm[-1].name)
+    assert [way.name for way in training[1:]] == ["packed, slices"]
+    assert [way.name for way in cold[1:]] == [
+        "packed, sequential",
+        "packed, slices",
+        "limit: sequential reads",
+    ]
+    for way in (*warm[2:5], *cold[1:3]):
+        assert way.raw is not None
+        assert way.limit is not None
+        assert len(way.rates) == len(way.raw) == len(way.limit) == 2
+        assert min(way.rates) > 0
+    assert report.batch_size == 6  # four batches of the 24 images
+    assert report.conditions["rows_compared"] == 24
+    assert json.loads(report.to_json())["rows"] == 24
+    assert said[0] == "comparing pixels and labels"
+    assert said[-1] == "round 2 of 2: packed, slices (cold page cache)"
+    assert multiprocessing.active_children() == []
+    assert threading.active_count() == threads
+
+
+def test_a_directory_of_npy_without_labels(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder / "red", tmp_path / "red", size=32)
+    report = bench(photo_folder / "red", tmp_path / "red", rounds=1, seconds=0.01, workers=[0], cold=False)
+    warm, _ = report.sections.values()
+    assert [way.name for way in warm[:2]] == ["images, DataLoader, 0 workers", "packed, sequential"]
+    assert report.pack == "red"
+
+
+def test_other_images_are_refused(photo_folder: Path, pack: Path) -> None:
+    with pytest.raises(PackerError, match="a pack is compared with the images it was made from"):
+        bench(photo_folder / "red", pack)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"rounds": 0}, "batch_size=256, rounds=0, seconds=1.0, workers=None"),
+        ({"workers": [2, -1]}, "batch_size=256, rounds=3, seconds=1.0, workers=[2, -1]"),
+        ({"seconds": 0.0, "batch_size": 0}, "batch_size=0, rounds=3, seconds=0.0, workers=None"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(tmp_path: Path, options: dict[str, int], found: str) -> None:
+    message = (
+        f"bench: {found}; at least 1, at least 1, more than 0 and at least 0 are allowed. Pass other numbers."
+    )
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        bench(tmp_path, tmp_path / "none.h5", **options)  # type: ignore[arg-type]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from packer.bench.report import BenchReport, Way, bar
+
+
+@pytest.fixture
+def report() -> BenchReport:
+    raw = Way("images, DataLoader, 2 workers", (800.0, 1000.0, 900.0), (800.0, 1000.0, 900.0))
+    packed = Way(
+        "packed, slices", (8000.0, 40000.0, 18000.0), (800.0, 1000.0, 900.0), (16000.0, 50000.0, 20000.0)
+    )
+    limit = Way("limit: memcpy, 2 threads", (16000.0, 50000.0, 20000.0))
+    return BenchReport(
+        images="photos/train",
+        pack="train.h5",
+        rows=9000,
+        shape=(256, 256, 3),
+        batch_size=256,
+        rounds=3,
+        seconds=1.0,
+        sections={"warm page cache": (raw, packed, limit)},
+        conditions={"cpu": "Abacus 1", "cores": 2},
+        notes=("one note.",),
+    )
+
+
+def test_ratios_are_taken_round_by_round(report: BenchReport) -> None:
+    raw, packed, limit = report.sections["warm page cache"]
+    assert packed.rate == 18000
+    assert packed.times_raw == 20  # of 10, 40 and 20; the ratio of the medians happens to agree
+    assert packed.of_limit == 0.8  # of 0.5, 0.8 and 0.9; the ratio of the medians would be 0.9
+    assert packed.spread == pytest.approx(32 / 18)
+    assert raw.times_raw == 1
+    assert limit.times_raw is None
+
+
+def test_the_table_shows_every_way_once(report: BenchReport) -> None:
+    assert report.table().splitlines() == [
+        "photos/train beside train.h5: 9,000 images of 256x256x3, batches of 256",
+        "Abacus 1, 2 cores; medians of 3 rounds of 1 s",
+        "",
+        "warm page cache                images/s   x raw  x limit  s/epoch",
+        "images, DataLoader, 2 workers       900     1.0             10.00  █▏",
+        "packed, slices                   18,000    20.0     0.80     0.50  █████████████████████▋",
+        "limit: memcpy, 2 threads         20,000                      0.45  ████████████████████████",
+        "",
+        "one note.",
+    ]
+
+
+def test_the_json_holds_raw_numbers_and_what_is_made_of_them(report: BenchReport) -> None:
+    record = json.loads(report.to_json())
+    assert record["conditions"] == {"cpu": "Abacus 1", "cores": 2}
+    packed = record["sections"]["warm page cache"][1]
+    assert packed == {
+        "name": "packed, slices",
+        "rates": [8000, 40000, 18000],
+        "raw": [800, 1000, 900],
+        "limit": [16000, 50000, 20000],
+        "median": 18000,
+        "spread": pytest.approx(32 / 18),
+        "times_raw": 20,
+        "of_limit": 0.8,
+        "seconds_per_epoch": 0.5,
+    }
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, ""), (1 / 192, "▏"), (0.5, "█" * 12), (1, "█" * 24)])
+def test_a_bar_is_as_long_as_its_share(share: float, text: str) -> None:
+    assert bar(share) == text

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.bench.same import check_same, source_indices
+from packer.convert.pixels import PixelSpec
+from packer.convert.sources import open_source
+from packer.errors import PackerError
+from packer.format.pack import open_pack
+
+SPEC = PixelSpec((32, 32))
+
+
+def check(images: Path, pack: Path) -> int:
+    opened = open_pack(pack)
+    with open_source(images) as source:
+        return check_same(source, opened, source_indices(source, opened), SPEC)
+
+
+def test_each_row_is_found_in_the_source(photo_folder: Path, pack: Path) -> None:
+    opened = open_pack(pack)
+    with open_source(photo_folder) as source:
+        indices = source_indices(source, opened)
+        assert [source.keys[index] for index in indices.tolist()] == opened.keys()
+        assert sorted(indices.tolist()) == list(range(24))
+
+
+def test_what_was_packed_is_the_same(photo_folder: Path, pack: Path) -> None:
+    assert check(photo_folder, pack) == 24
+
+
+def test_an_image_that_is_gone_is_named(photo_folder: Path, pack: Path) -> None:
+    (photo_folder / "green" / "3.jpg").unlink()
+    row = open_pack(pack).keys().index("green/3.jpg")
+    message = (
+        f"{pack}: row {row} is 'green/3.jpg', which photos does not hold;"
+        " a pack is compared with the images it was made from. Pass those."
+    )
+    with pytest.raises(PackerError, match=re.escape(message)):
+        check(photo_folder, pack)
+
+
+def test_an_image_that_changed_is_named(photo_folder: Path, pack: Path) -> None:
+    Image.fromarray(np.zeros((40, 48, 3), np.uint8)).save(photo_folder / "red" / "0.jpg")
+    row = open_pack(pack).keys().index("red/0.jpg")
+    message = (
+        f"{pack}: row {row} has other pixels than 'red/0.jpg' in photos gives now;"
+        " a comparison needs the same on both sides. Convert the images again."
+    )
+    with pytest.raises(PackerError, match=re.escape(message)):
+        check(photo_folder, pack)
+
+
+def test_a_label_that_changed_is_named(photo_folder: Path, pack: Path) -> None:
+    (photo_folder / "aqua").mkdir()
+    Image.fromarray(np.zeros((40, 48, 3), np.uint8)).save(photo_folder / "aqua" / "0.jpg")
+    key = open_pack(pack).keys()[0]
+    message = (
+        f"{pack}: row 0 has another label than {key!r} in photos gives now;"
+        " a comparison needs the same on both sides. Convert the images again."
+    )
+    with pytest.raises(PackerError, match=re.escape(message)):
+        check(photo_folder, pack)

@@ -1,0 +1,149 @@
+"""Geometry by markers, fidelity by a float reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from packer.convert.resize import FITS, Box, place, resize
+from packer.convert.scratch import KEEP_BYTES, Scratch
+
+RATIOS = (1.1, 1.25, 1.5625, 1.8, 2.0, 2.3, 2.6, 2.7, 3.0, 4.0, 5.5, 8.0, 12.0)
+
+
+def triangle(source: int, result: int) -> NDArray[np.float64]:
+    """Weights [result, source] of the antialiased triangle filter (Pillow's BILINEAR without its rounding)."""
+    ratio = source / result
+    centres = (np.arange(result)[:, None] + 0.5) * ratio
+    weights = np.maximum(0, 1 - np.abs(np.arange(source)[None] + 0.5 - centres) / max(ratio, 1.0))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def reference(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.float64]:
+    down, across = triangle(pixels.shape[0], height), triangle(pixels.shape[1], width)
+    return np.einsum("ij,jkc,lk->ilc", down, pixels.astype(np.float64), across, optimize=True)
+
+
+def psnr(pixels: NDArray[np.uint8], target: NDArray[np.float64]) -> float:
+    return float(10 * np.log10(255**2 / np.mean((pixels - target) ** 2)))
+
+
+def resized(pixels: NDArray[np.uint8], height: int, width: int, shrunk: int = 1) -> NDArray[np.uint8]:
+    result = np.empty((height, width, pixels.shape[2]), np.uint8)
+    resize(pixels, result, shrunk, Scratch())
+    return result
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_shrinking_keeps_40_db_against_the_float_triangle(photo: NDArray[np.uint8], ratio: float) -> None:
+    side = round(photo.shape[0] / ratio)
+    assert psnr(resized(photo, side, side), reference(photo, side, side)) >= 40
+
+
+def test_a_filterless_resize_would_fail_the_fidelity_test(photo: NDArray[np.uint8]) -> None:
+    import cv2
+
+    plain = cv2.resize(photo, (128, 128), interpolation=cv2.INTER_LINEAR)
+    assert psnr(plain, reference(photo, 128, 128)) < 38
+
+
+@pytest.mark.parametrize("size", [(150, 384), (384, 150), (100, 500), (500, 100), (40, 41)])
+def test_each_axis_is_filtered_by_its_own_ratio(photo: NDArray[np.uint8], size: tuple[int, int]) -> None:
+    assert psnr(resized(photo, *size), reference(photo, *size)) >= 40
+
+
+def test_enlarging_is_linear_interpolation(photo: NDArray[np.uint8]) -> None:
+    small = photo[:64, :48]
+    assert np.abs(resized(small, 160, 120) - reference(small, 160, 120)).max() <= 1.5
+
+
+def test_equal_sides_copy_exactly(photo: NDArray[np.uint8]) -> None:
+    assert np.array_equal(resized(photo, *photo.shape[:2]), photo)
+
+
+def test_a_shrunk_jpeg_of_the_right_size_is_smoothed(photo: NDArray[np.uint8]) -> None:
+    assert not np.array_equal(resized(photo, *photo.shape[:2], shrunk=2), photo)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_flat_pictures_stay_flat_and_the_result_may_be_a_view(channels: int) -> None:
+    canvas = np.zeros((20, 30, channels), np.uint8)
+    source = np.full((77, 91, channels), 201, np.uint8)
+    resize(source[3:70, 5:80], canvas[4:16, 6:26], 1, Scratch())
+    assert (canvas[4:16, 6:26] == 201).all()
+    assert canvas.sum() == 12 * 20 * channels * 201
+
+
+@given(
+    height=st.integers(1, 70), width=st.integers(1, 70), rows=st.integers(1, 40), columns=st.integers(1, 40)
+)
+def test_any_size_becomes_any_size_between_its_extremes(
+    height: int, width: int, rows: int, columns: int
+) -> None:
+    source = np.random.default_rng(height * 71 + width).integers(40, 200, (height, width, 3), dtype=np.uint8)
+    result = resized(source, rows, columns)
+    assert source.min() - 1 <= result.min()
+    assert result.max() <= source.max() + 1
+    assert np.abs(result.mean() - reference(source, rows, columns).mean()) < 20
+
+
+@pytest.mark.parametrize("shape", [(1, 40_000, 3), (40_000, 1, 3), (1, 1, 3)])
+def test_lines_and_single_pixels(shape: tuple[int, int, int]) -> None:
+    assert (resized(np.full(shape, 90, np.uint8), 16, 16) == 90).all()
+
+
+@pytest.mark.parametrize(
+    ("fit", "source", "result", "box", "target"),
+    [
+        ("crop", (533, 400), (256, 256), Box(66, 0, 400, 400), Box(0, 0, 256, 256)),
+        ("crop", (400, 533), (256, 256), Box(0, 66, 400, 400), Box(0, 0, 256, 256)),
+        ("crop", (100, 100), (64, 128), Box(25, 0, 50, 100), Box(0, 0, 64, 128)),
+        ("crop", (1, 1000), (8, 8), Box(0, 499, 1, 1), Box(0, 0, 8, 8)),
+        ("crop", (1000, 1), (8, 1), Box(496, 0, 8, 1), Box(0, 0, 8, 1)),
+        ("pad", (400, 200), (256, 256), Box(0, 0, 400, 200), Box(0, 64, 256, 128)),
+        ("pad", (200, 400), (256, 256), Box(0, 0, 200, 400), Box(64, 0, 128, 256)),
+        ("pad", (1, 1000), (8, 8), Box(0, 0, 1, 1000), Box(3, 0, 1, 8)),
+        ("stretch", (7, 900), (8, 16), Box(0, 0, 7, 900), Box(0, 0, 8, 16)),
+    ],
+)
+def test_place(fit: str, source: tuple[int, int], result: tuple[int, int], box: Box, target: Box) -> None:
+    assert place(fit, source, result) == (box, target)
+
+
+@given(
+    st.sampled_from(FITS),
+    *[st.integers(1, 5000)] * 2,
+    *[st.integers(1, 600)] * 2,
+    st.sampled_from((1, 2, 4, 8)),
+)
+def test_boxes_lie_inside_and_are_centred(
+    fit: str, height: int, width: int, rows: int, columns: int, divisor: int
+) -> None:
+    box, target = place(fit, (height, width), (rows, columns))
+    for inner, outer in ((box, (height, width)), (target, (rows, columns))):
+        assert inner.height >= 1
+        assert inner.width >= 1
+        assert 0 <= outer[0] - inner.height - 2 * inner.top <= 1
+        assert 0 <= outer[1] - inner.width - 2 * inner.left <= 1
+    coarse = -(-height // divisor), -(-width // divisor)
+    small = box.divided(divisor, *coarse)
+    assert small.of(np.empty((*coarse, 0), np.uint8)).shape == (small.height, small.width, 0)
+    assert abs(small.top * divisor - box.top) <= divisor
+    assert abs(small.height * divisor - box.height) <= divisor
+
+
+def test_scratch_hands_out_the_same_memory_until_it_must_grow() -> None:
+    scratch = Scratch()
+    first = scratch.array("a", (4, 5))
+    assert np.shares_memory(first, scratch.array("a", (2, 3, 3)))
+    assert not np.shares_memory(first, scratch.array("b", (4, 5)))
+    assert scratch.array("a", (40, 50)).shape == (40, 50)
+
+
+def test_scratch_keeps_no_huge_buffers() -> None:
+    scratch = Scratch()
+    huge = scratch.array("a", (KEEP_BYTES + 1,))
+    assert not np.shares_memory(huge, scratch.array("a", (8,)))

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from packer import convert_images
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "train_images.py"
+EPOCH = re.compile(
+    r"epoch (\d): loss (\d\.\d{3}), accuracy (\d+\.\d)%, [\d,]+ images/s, \d+\.\d% of the time waiting for data"
+    r", accuracy on .*test\.h5 (\d+\.\d)%"
+)
+
+
+def train(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},  # a checkout need not be installed
+    )
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_it_learns_and_says_how_fast(photo_folder: Path, tmp_path: Path, size: int) -> None:
+    pack, test = tmp_path / "train.h5", tmp_path / "test.h5"
+    convert_images(photo_folder, pack, size=size)
+    convert_images(photo_folder, test, size=size)
+    run = train(pack, "--test", test, "--epochs", "8", "--batch-size", "8", "--device", "cpu")
+    assert run.returncode == 0, run.stderr
+    epochs = [EPOCH.fullmatch(line) for line in run.stdout.splitlines()]
+    assert all(epochs)
+    assert [match[1] for match in epochs if match] == list("12345678")
+    first, last = epochs[0], epochs[-1]
+    assert first is not None
+    assert last is not None
+    assert float(last[2]) < float(first[2])
+    assert float(last[4]) > 60  # three classes: guessing gives 33 %
+
+
+def test_a_pack_without_class_names_is_refused(photo_folder: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "flat.h5"
+    convert_images(photo_folder / "red", pack, size=16)
+    run = train(pack)
+    assert run.returncode == 1
+    assert run.stderr == f"{pack}: its labels have no class names; this example needs them.\n"

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import FormatError
+from packer.format.header import BLOCK_BYTES, MAX_BLOCKS, Extent, Field, Header, block_rows
+
+HEADER = Header(
+    rows=7,
+    block_rows=3,
+    fields=(Field("image", "|u1", (2, 2, 3), {"layout": "HWC"}), Field("label", "<i8", ()), Field("key", "|u1", None)),
+    extents={
+        "image": (Extent("", 100, 7, 12),),
+        "label": (Extent("", 184, 4, 8), Extent("", 300, 3, 8)),
+        "key": (Extent("", 400, 9, 1),),
+        "key.offsets": (Extent("", 500, 8, 8),),
+    },
+    classes=("cat", "caf\u00e9 \udcff"),
+    splits={"train": (0, 5), "val": (5, 7)},
+    seed=3,
+    statistics={"image": {"mean": [0.1, 0.2, 0.3], "std": [1 / 3, 0.5, 0.25]}},
+    provenance={"options": {"size": [2, 2]}, "versions": {"opencv": "5"}},
+    skipped=({"key": "bad \udc80.jpg", "reason": "is empty"},),
+)
+
+
+def test_round_trip_is_exact_and_canonical():
+    data = HEADER.to_bytes()
+    assert Header.from_bytes(data, "x") == HEADER
+    assert Header.from_bytes(data, "x").to_bytes() == data
+    assert data.isascii()
+    assert b" " not in data.replace(b"caf\\u00e9 ", b"").replace(b"bad ", b"").replace(b"is empty", b"")
+
+
+def test_bytes_of_format_1_do_not_change():
+    small = Header(1, 1, (Field("x", "<f4", ()),), {"x": (Extent("x.npy", 128, 1, 4),)})
+    assert small.to_bytes() == (
+        b'{"block_rows":1,"checksum":"xxh3-64","classes":null,"complete":true,"extents":{"x":[["x.npy",128,1,4]]},'
+        b'"fields":[{"about":{},"dtype":"<f4","name":"x","shape":[]}],"format":"packer","provenance":{},"rows":1,'
+        b'"seed":null,"skipped":[],"splits":{},"statistics":{},"version":1}'
+    )
+
+
+def test_columns_blocks_and_row_bytes():
+    assert HEADER.columns == ("image", "label", "key", "key.offsets")
+    assert HEADER.blocks == 3
+    assert [f.row_bytes for f in HEADER.fields] == [12, 8, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"version": 2}, "p: format version is 2; this packer reads 1. Upgrade packer, or convert the images again."),
+        ({"format": "other"}, "p: header is not one of packer's. Convert the images again."),
+        ({"rows": -1}, "p: header is malformed (ValueError('-1 is not a size')). Convert the images again."),
+        ({"rows": 7.0}, "p: header is malformed (ValueError('7.0 is not a size')). Convert the images again."),
+        ({"rows": True}, "p: header is malformed (ValueError('True is not a size')). Convert the images again."),
+        ({"block_rows": 8}, "p: header is malformed (ValueError('block_rows is 8 of 7 rows')). Convert the images again."),
+        ({"fields": []}, "p: header is malformed (ValueError('fields are []')). Convert the images again."),
+        ({"fields": None}, "p: header is malformed (TypeError(\"'NoneType' object is not iterable\")). Convert the images again."),
+        ({"extents": {}}, "p: header is malformed (KeyError('image')). Convert the images again."),
+        ({"classes": 5}, "p: header is malformed (TypeError(\"'int' object is not iterable\")). Convert the images again."),
+    ],
+)
+def test_each_malformed_header_is_one_sentence(change: dict[str, object], sentence: str):
+    record = json.loads(HEADER.to_bytes()) | change
+    with pytest.raises(FormatError) as error:
+        Header.from_bytes(json.dumps(record).encode(), "p")
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("fields", 0, "name"), "../image"),
+        (("fields", 0, "name"), "label"),
+        (("fields", 0, "dtype"), "|O"),
+        (("fields", 0, "dtype"), ">i8"),
+        (("fields", 0, "shape"), [2, 0, 3]),
+        (("fields", 0, "shape"), [1 << 30, 1 << 30]),
+        (("fields", 2, "dtype"), "<i8"),
+        (("extents", "image", 0, 0), "../other.npy"),
+        (("extents", "image", 0, 2), 6),
+        (("extents", "image", 0, 3), 13),
+        (("extents", "image", 0, 1), 1 << 63),
+        (("extents", "key.offsets", 0, 2), 7),
+    ],
+)
+def test_members_that_contradict_each_other_are_refused(place: tuple[object, ...], value: object):
+    record = json.loads(HEADER.to_bytes())
+    inner = record
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    with pytest.raises(FormatError, match=r"^p: header is malformed \(.*\)\. Convert the images again\.$"):
+        Header.from_bytes(json.dumps(record).encode(), "p")
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_noise_is_a_format_error(data: bytes):
+    with pytest.raises(FormatError):
+        Header.from_bytes(data, "p")
+
+
+@given(st.data())
+def test_a_changed_byte_never_escapes_as_another_error(data: st.DataObject):
+    text = bytearray(HEADER.to_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 127))
+    try:
+        Header.from_bytes(bytes(text), "p")
+    except FormatError:
+        pass
+
+
+@given(rows=st.integers(1, 10**9), row_bytes=st.integers(1, 1 << 24))
+def test_blocks_exceed_the_chunk_cache_and_stay_few(rows: int, row_bytes: int):
+    size = block_rows(rows, row_bytes)
+    assert 1 <= size <= rows
+    assert size == rows or size * row_bytes >= BLOCK_BYTES
+    assert -(-rows // size) <= MAX_BLOCKS

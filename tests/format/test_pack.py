@@ -1,0 +1,199 @@
+"""What every format promises: written rows come back, through ours and through everybody else's readers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyfive
+import pytest
+
+from packer.errors import FormatError
+from packer.format.checksums import block_checksum, digest
+from packer.format.files import pread_all
+from packer.format.hdf5 import outside
+from packer.format.pack import Pack, open_pack
+from packer.format.trailer import SIZE, Trailer
+from tests.format.packs import FORMATS, keys_of, out_path, rows_of, write_pack
+
+
+@pytest.fixture(params=FORMATS)
+def format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def checksums_of(pack: Pack) -> np.ndarray:
+    """The stored table."""
+    if pack.format == "npy":
+        return np.load(os.path.join(pack.path, "checksums.npy"))
+    with h5py.File(pack.path) as file:
+        return file["packer/checksums"][:]
+
+
+@pytest.mark.parametrize("keep", [23, 22, 20, 16, 3, 1])
+def test_rows_come_back(tmp_path: Path, format: str, keep: int):
+    out = out_path(tmp_path, format)
+    header = write_pack(out, keep=keep, classes=("a", "b"), seed=4)
+    pack = open_pack(out)
+    assert pack.sealed
+    assert pack.header == header
+    assert (pack.rows, pack.format, pack.header.classes, pack.header.seed) == (keep, format, ("a", "b"), 4)
+    for name, array in rows_of(23).items():
+        assert (pack.read(name) == array[:keep]).all()
+        assert (pack.read(name, 1, 3) == array[:keep][1:3]).all()
+    assert [os.fsencode(key) for key in pack.keys()] == keys_of(keep)
+    assert pack.keys(1, 4) == [os.fsdecode(key) for key in keys_of(keep)[1:4]]
+
+
+@pytest.mark.parametrize("keep", [23, 11, 2])
+def test_every_checksum_is_that_of_its_block(tmp_path: Path, format: str, keep: int):
+    write_pack(out_path(tmp_path, format), keep=keep)
+    pack = open_pack(out_path(tmp_path, format))
+    offsets, blob, size = pack.read("key.offsets"), pack.read("key"), pack.header.block_rows
+    expected = []
+    for start in range(0, keep, size):
+        stop = min(start + size, keep)
+        expected.append(
+            [
+                block_checksum(pack.read("image", start, stop)),
+                block_checksum(pack.read("label", start, stop)),
+                block_checksum(blob[offsets[start] : offsets[stop]]),
+                block_checksum(offsets[start : stop + (stop == keep)]),
+            ]
+        )
+    assert checksums_of(pack).tolist() == expected
+
+
+def test_equal_content_gives_equal_files(tmp_path: Path, format: str):
+    for name in ("one", "two"):
+        write_pack(out_path(tmp_path, format, name), keep=20)
+    one, two = (out_path(tmp_path, format, name) for name in ("one", "two"))
+    pairs = [(one, two)] if format == "h5" else [(one / p.name, two / p.name) for p in one.iterdir()]
+    assert all(a.read_bytes() == b.read_bytes() for a, b in pairs)
+    assert len(pairs) == (1 if format == "h5" else 7)
+
+
+def test_any_hdf5_reader_reads_it(tmp_path: Path):
+    write_pack(tmp_path / "p.h5")
+    expected = rows_of(23)
+    with h5py.File(tmp_path / "p.h5") as file:
+        assert sorted(file) == ["image", "key", "key.offsets", "label", "packer"]
+        assert file["image"].chunks == (5, 4, 6, 3)
+        assert (file["image"][:] == expected["image"]).all()
+        assert (file["label"][:] == expected["label"]).all()
+    second = pyfive.File(tmp_path / "p.h5")  # an independent implementation, in Python
+    assert (second["image"][:] == expected["image"]).all()
+    assert (second["label"][:] == expected["label"]).all()
+    assert bytes(second["packer/header"][:]) == open_pack(tmp_path / "p.h5").header.to_bytes()
+
+
+def test_numpy_reads_the_directory(tmp_path: Path):
+    write_pack(tmp_path / "p", keep=21)
+    for name, array in rows_of(23).items():
+        assert (np.load(tmp_path / "p" / f"{name}.npy", mmap_mode="r") == array[:21]).all()
+
+
+def test_h5_rows_lie_in_one_extent_a_field(tmp_path: Path):
+    header = write_pack(tmp_path / "p.h5", rows=400, block_rows=1)
+    assert [len(extents) for extents in header.extents.values()] == [1, 1, 1, 1]
+
+
+def test_trailer_covers_every_byte_outside_the_rows(tmp_path: Path):
+    write_pack(tmp_path / "p.h5")
+    data = (tmp_path / "p.h5").read_bytes()
+    trailer = Trailer.from_bytes(data[-SIZE:])
+    assert trailer is not None
+    ranges = outside(dict(open_pack(tmp_path / "p.h5").header.extents), len(data) - SIZE)
+    assert digest([data[a:b] for a, b in ranges]) == trailer.rest_digest
+    table = data[trailer.checksums_offset : trailer.checksums_offset + trailer.checksums_length]
+    assert digest([table]) == trailer.checksums_digest
+
+
+def test_a_file_opened_for_writing_since_still_loads_and_says_so(tmp_path: Path):
+    write_pack(tmp_path / "p.h5")
+    with h5py.File(tmp_path / "p.h5", "a") as file:
+        file.attrs["note"] = "added"
+    pack = open_pack(tmp_path / "p.h5")
+    assert not pack.sealed
+    assert (pack.read("image") == rows_of(23)["image"]).all()
+    assert [os.fsencode(key) for key in pack.keys()] == keys_of(23)
+
+
+def damaged_header(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[data.index(b'"block_rows":5') + 13] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda p: p.unlink(), "p.h5: cannot be read (No such file or directory). Check the name and the permissions."),
+        (lambda p: p.write_bytes(b""), "p.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote."),
+        (lambda p: p.write_text("hello" * 99), "p.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote."),
+        (
+            lambda p: os.truncate(p, 3000),
+            "p.h5: holds no packer header: it was cut short, or is not a pack. Convert the images again.",
+        ),
+        (damaged_header, "p.h5: header is damaged (its checksum differs). Convert the images again."),
+    ],
+)
+def test_each_damaged_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage, sentence: str):
+    monkeypatch.chdir(tmp_path)
+    write_pack(Path("p.h5"))
+    damage(Path("p.h5"))
+    with pytest.raises(FormatError) as error:
+        open_pack("p.h5")
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            lambda p: (p / "trailer").unlink(),
+            "p: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote.",
+        ),
+        (lambda p: (p / "trailer").write_bytes(bytes(128)), "p/trailer: is damaged. Convert the images again."),
+        (lambda p: damaged_header(p / "header.json"), "p: header is damaged (its checksum differs). Convert the images again."),
+        (
+            lambda p: os.truncate(p / "image.npy", 1000),
+            "p/image.npy: is 1000 bytes long; the rows of 'image' reach to 1784. It was cut short: convert the images again.",
+        ),
+        (lambda p: (p / "label.npy").unlink(), "p: cannot be read (No such file or directory). Check the name and the permissions."),
+    ],
+)
+def test_each_damaged_directory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage, sentence: str):
+    monkeypatch.chdir(tmp_path)
+    write_pack(Path("p"))
+    damage(Path("p"))
+    with pytest.raises(FormatError) as error:
+        open_pack("p")
+    assert str(error.value) == sentence
+
+
+def test_an_unfinished_conversion_is_never_read(tmp_path: Path):
+    write_pack(tmp_path / "p.h5")
+    shutil.copy(tmp_path / "p.h5", tmp_path / "p.h5.packing")
+    with pytest.raises(FormatError, match="is a conversion that did not finish"):
+        open_pack(tmp_path / "p.h5.packing")
+
+
+def test_read_notices_a_file_cut_short_after_opening(tmp_path: Path):
+    write_pack(tmp_path / "p")
+    pack = open_pack(tmp_path / "p")
+    os.truncate(tmp_path / "p" / "image.npy", 1000)
+    with pytest.raises(FormatError, match=r"image.npy: ends before row 23; it was cut short"):
+        pack.read("image")
+
+
+def test_pread_all_stops_at_the_end(tmp_path: Path):
+    (tmp_path / "x").write_bytes(b"abc")
+    fd = os.open(tmp_path / "x", os.O_RDONLY)
+    try:
+        assert pread_all(fd, 10, 1) == b"bc"
+    finally:
+        os.close(fd)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.errors import PackerError, SpaceError, UsageError
+from packer.format.pack import open_pack
+from packer.format.writer import PackWriter, check_space, format_of
+from tests.format.packs import FIELDS, FORMATS, out_path, rows_of, write_pack
+
+
+@pytest.fixture(params=FORMATS)
+def format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def begin(out: Path, format: str, **options: object) -> PackWriter:
+    return PackWriter(str(out), fields=FIELDS, rows=10, block_rows=5, format=format, **options)
+
+
+def test_nothing_under_the_final_name_until_finished(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    with begin(out, format) as writer:
+        writer.write_block(0, {n: a[:5] for n, a in rows_of(10).items()})
+        assert sorted(os.listdir(tmp_path)) == [out.name + ".packing"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_finished_leaves_the_pack_alone(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    write_pack(out)
+    assert os.listdir(tmp_path) == [out.name]
+
+
+def test_what_a_killed_writer_left_is_cleared(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    partial = Path(f"{out}.packing")
+    if format == "npy":
+        partial.mkdir()
+        (partial / "image.npy").write_bytes(b"old")
+    else:
+        partial.write_bytes(b"old")
+    write_pack(out)
+    assert open_pack(out).rows == 23
+    assert os.listdir(tmp_path) == [out.name]
+
+
+def test_second_writer_of_one_output_is_refused(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    with begin(out, format) as first:
+        with pytest.raises(PackerError) as error:
+            begin(out, format)
+        assert str(error.value) == (
+            f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
+        )
+        for block in range(2):
+            first.write_block(block, {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
+        first.finish(rows=10, ragged={"key": [b"k"] * 10})
+    assert (open_pack(out).read("image") == rows_of(10)["image"]).all()
+
+
+def test_existing_output(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    write_pack(out)
+    with pytest.raises(UsageError) as error:
+        write_pack(out)
+    assert str(error.value) == f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+    write_pack(out, rows=7, overwrite=True)
+    assert open_pack(out).rows == 7
+    assert os.listdir(tmp_path) == [out.name]
+
+
+def test_overwrite_replaces_only_packs(tmp_path: Path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "dear.jpg").write_bytes(b"x")
+    (tmp_path / "photos.tar").write_bytes(b"not a pack")
+    for name in ("photos", "photos.tar"):
+        with pytest.raises(UsageError) as error:
+            write_pack(tmp_path / name, overwrite=True)
+        assert str(error.value) == f"{tmp_path / name}: is no pack; --overwrite replaces only packs. Pass another name."
+    assert (tmp_path / "photos" / "dear.jpg").exists()
+
+
+def test_folder_that_does_not_exist_or_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(UsageError, match=r"its folder .*/no does not exist\. Make it, or pass another name\.$"):
+        write_pack(tmp_path / "no" / "p.h5")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, who may write anywhere
+    with pytest.raises(PackerError, match=r"no permission to write in .*\. Pass another name, or change the permission\.$"):
+        write_pack(tmp_path / "p.h5")
+
+
+def test_disk_too_small(tmp_path: Path):
+    with pytest.raises(SpaceError, match=r"p\.h5: needs 1,000,000,000\.00 GB; .* GB free\. Free some space, or pass a smaller size"):
+        check_space(str(tmp_path / "p.h5"), 10**18)
+
+
+def test_disk_that_fills_while_reserving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str):
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SpaceError, match="the disk cannot hold"):
+        write_pack(out_path(tmp_path, format))
+    assert os.listdir(tmp_path) == []
+
+
+def test_disk_that_fills_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str):
+    with begin(out_path(tmp_path, format), format) as writer:
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(SpaceError, match=r"writing failed \(No space left on device\)\. Nothing was left behind\.$"):
+            writer.write_block(0, {n: a[:5] for n, a in rows_of(10).items()})
+    assert os.listdir(tmp_path) == []
+
+
+def test_moved_rows_and_their_checksums(tmp_path: Path, format: str):
+    """Rows 1 and 4 are replaced by 8 and 9; what results is what writing those rows in the first place gives."""
+    order = [0, 8, 2, 3, 9, 5, 6, 7]
+    content = rows_of(10)
+    for name, rows in (("moved", list(range(10))), ("plain", order)):
+        with PackWriter(
+            str(out_path(tmp_path, format, name)), fields=FIELDS, rows=10, block_rows=5, format=format
+        ) as writer:
+            for block in range(2):
+                part = np.array((rows + [0, 0])[block * 5 : block * 5 + 5])
+                writer.write_block(block, {n: a[part] for n, a in content.items()})
+            if name == "moved":
+                writer.move_rows([(1, 8), (4, 9)])
+            writer.finish(rows=8, ragged={"key": [b"k"] * 8})
+    moved, plain = (out_path(tmp_path, format, name) for name in ("moved", "plain"))
+    assert (open_pack(moved).read("image") == content["image"][order]).all()
+    for a, b in [(moved, plain)] if format == "h5" else [(p, plain / p.name) for p in moved.iterdir()]:
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_wrong_block_is_refused(tmp_path: Path):
+    with begin(tmp_path / "p.h5", "h5") as writer:
+        content = rows_of(10)
+        with pytest.raises(ValueError, match=r"image: block 1 is \|u1\(4, 4, 6, 3\); \|u1\(5, 4, 6, 3\) fits"):
+            writer.write_block(1, {"image": content["image"][:4], "label": content["label"][:4]})
+
+
+def test_too_few_keys_are_refused(tmp_path: Path):
+    with begin(tmp_path / "p.h5", "h5") as writer, pytest.raises(ValueError, match="key: 9 rows are given for 10"):
+        writer.finish(rows=10, ragged={"key": [b"k"] * 9})
+
+
+@pytest.mark.parametrize(("name", "format"), [("a.h5", "h5"), ("a.HDF5", "h5"), ("a", "npy"), ("a.npy", "npy")])
+def test_the_name_asks_for_a_format(name: str, format: str):
+    assert format_of(name) == format

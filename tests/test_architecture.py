@@ -1,0 +1,226 @@
+"""Who may import whom inside packer, and what each half must never load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "packer"
+
+# Unit -> the units it imports. A unit is a folder, or a file that has its own row; inside a unit imports are free.
+# A row or an entry that no longer occurs is an error too: delete it.
+UNITS: dict[str, set[str]] = {
+    "packer": {"packer.convert.images", "packer.errors", "packer.load.batches", "packer.load"},
+    "packer.__main__": {"packer.cli"},
+    "packer.cli": {"packer", "packer.bench", "packer.convert.images", "packer.errors", "packer.load"},
+    "packer.errors": set(),
+    "packer.randomness": set(),
+    "packer.format": {"packer.errors"},
+    "packer.convert": {"packer.errors", "packer.format"},
+    "packer.convert.engine": {"packer.convert", "packer.errors", "packer.format"},
+    "packer.convert.images": {
+        "packer.convert",
+        "packer.convert.engine",
+        "packer.errors",
+        "packer.format",
+        "packer.randomness",
+    },
+    "packer.load": {"packer.errors", "packer.format", "packer.randomness"},
+    "packer.load.batches": {"packer.augment", "packer.errors", "packer.format", "packer.load"},
+    "packer.augment": {"packer.errors", "packer.randomness"},
+    "packer.bench": {
+        "packer.convert",
+        "packer.errors",
+        "packer.format",
+        "packer.load",
+        "packer.load.batches",
+    },
+}
+
+# Packages that are heavy, or belong to one half alone -> the units that may import them, wherever in the file.
+PACKAGES: dict[str, set[str]] = {
+    "PIL": {"packer.convert"},
+    "click": {"packer.cli"},
+    "cv2": {"packer.convert"},
+    "h5py": {"packer.bench", "packer.format"},
+    "simplejpeg": {"packer.convert"},
+    "torch": {"packer.augment", "packer.bench", "packer.load.batches"},
+    "tqdm": {"packer.cli"},
+    "xxhash": {"packer.format"},
+}
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every module below root under its dotted name."""
+    found = {}
+    for path in root.rglob("*.py"):
+        parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """The dotted names that a file imports, inside functions and TYPE_CHECKING too."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parent, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
+            # a lazy import by name: "packer.load.batches" handed to importlib
+            yield node.value
+
+
+def unit_of(module: str, units: dict[str, set[str]]) -> str:
+    """The row that a module belongs to: the longest one that names it or a folder above it, else its own name."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if (name := ".".join(parts[:length])) in units and (length > 1 or len(parts) == 1):
+            return name
+    return module
+
+
+def edges(root: Path, units: dict[str, set[str]]) -> dict[tuple[str, str], set[str]]:
+    """(importing unit, imported unit or package) -> the modules that do it."""
+    known = modules(root)
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for module, path in known.items():
+        unit = unit_of(module, units)
+        for name in imports(module, path, known):
+            ours = name in known or name.split(".")[0] == root.name
+            target = unit_of(name, units) if ours else name.split(".")[0]
+            if target != unit:
+                found[unit, target].add(module)
+    return found
+
+
+def complaints(root: Path, units: dict[str, set[str]], packages: dict[str, set[str]]) -> list[str]:
+    """What the tables forbid and the code does, and what they allow and the code does not."""
+    found = edges(root, units)
+    allowed = {(unit, target) for unit, targets in units.items() for target in targets}
+    allowed |= {(unit, package) for package, importers in packages.items() for unit in importers}
+    judged = {edge for edge in found if edge[1].split(".")[0] == root.name or edge[1] in packages}
+    present = {unit_of(module, units) for module in modules(root)}
+    return sorted(
+        [f"{', '.join(sorted(found[edge]))} must not import {edge[1]}" for edge in judged - allowed]
+        + [f"the table lets {unit} import {target}, but it does not" for unit, target in allowed - judged]
+        + [
+            f"the table has a row for {unit}, but there is no such file or folder"
+            for unit in set(units) - present
+        ]
+        + [f"the table has no row for {unit}" for unit in present - set(units)]
+    )
+
+
+def test_every_import_is_in_the_table_and_every_entry_is_used() -> None:
+    assert complaints(ROOT, UNITS, PACKAGES) == []
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import house.attic",
+        "from house import attic",
+        "from house.attic import thing",
+        "from ..attic import thing",
+        "from .. import attic",
+        "def f():\n    from house.attic import thing",
+        'lazily = "house.attic"',
+        "import torch.nn",
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path: Path, line: str) -> None:
+    root = tree(
+        tmp_path / "house",
+        {"__init__.py": "", "cellar/__init__.py": "", "cellar/wine.py": line, "attic.py": ""},
+    )
+    units: dict[str, set[str]] = {"house": set(), "house.cellar": set(), "house.attic": set()}
+    target = "torch" if "torch" in line else "house.attic"
+    assert complaints(root, units, {"torch": set()}) == [f"house.cellar.wine must not import {target}"]
+
+
+def test_stale_and_missing_rows_are_found(tmp_path: Path) -> None:
+    root = tree(tmp_path / "house", {"__init__.py": "", "attic.py": "", "hall.py": ""})
+    units = {"house": set(), "house.attic": {"house.cellar"}, "house.cellar": set()}
+    assert complaints(root, units, {"torch": {"house.attic"}}) == [
+        "the table has a row for house.cellar, but there is no such file or folder",
+        "the table has no row for house.hall",
+        "the table lets house.attic import house.cellar, but it does not",
+        "the table lets house.attic import torch, but it does not",
+    ]
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """The heavy packages that a fresh interpreter holds after running code."""
+    report = "import sys; print(*sorted({'torch', 'cv2', 'h5py', 'PIL', 'click'} & set(sys.modules)))"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{textwrap.dedent(code)}\n{report}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT.parent,
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.splitlines()[-1].split())
+
+
+def test_the_subprocess_check_sees_what_is_loaded() -> None:
+    assert "click" in loaded("import click")
+
+
+def test_import_packer_loads_nothing_heavy() -> None:
+    assert loaded("import packer; packer.__version__") == set()
+
+
+IMPORT_ALL = """
+    import importlib, pkgutil, {folder}
+    for module in pkgutil.walk_packages({folder}.__path__, "{folder}."):
+        importlib.import_module(module.name)
+"""
+
+
+def test_the_convert_half_never_loads_torch() -> None:
+    assert "torch" not in loaded(IMPORT_ALL.format(folder="packer.convert"))
+
+
+def test_a_conversion_never_loads_torch(photo_folder: Path, tmp_path: Path) -> None:
+    convert = (
+        "import sys; from packer import convert_images; convert_images(sys.argv[1], sys.argv[2], size=16)"
+    )
+    heavy = loaded(convert, str(photo_folder), str(tmp_path / "out.h5"))
+    assert "cv2" in heavy
+    assert "torch" not in heavy
+
+
+@pytest.mark.parametrize("folder", ["packer.load", "packer.augment"])
+def test_the_load_half_never_loads_the_decoders(folder: str) -> None:
+    assert loaded(IMPORT_ALL.format(folder=folder)).isdisjoint({"cv2", "PIL"})
+
+
+def test_reading_a_pack_loads_neither_decoders_nor_libhdf5(photo_folder: Path, tmp_path: Path) -> None:
+    from packer import convert_images
+
+    convert_images(photo_folder, tmp_path / "out.h5", size=16)
+    read = "import sys; from packer import PackedBatchDataset; next(iter(PackedBatchDataset(sys.argv[1], 4)))"
+    assert loaded(read, str(tmp_path / "out.h5")) == {"torch"}

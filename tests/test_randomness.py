@@ -1,0 +1,280 @@
+"""packer.randomness: golden bits, ranges, permutations, and whether chance looks like chance."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer import randomness
+from packer.errors import UsageError
+from packer.randomness import integers, key, mix64, permute, uniform
+
+LAST = 2**62 - 1
+COUNTERS = np.array([0, 1, -1, 2**62])
+
+
+def chi_square(counts: np.ndarray, expected: float) -> float:
+    """Return how many standard deviations the statistic of these counts lies above its mean."""
+    freedom = counts.size - 1
+    return float((((counts - expected) ** 2 / expected).sum() - freedom) / math.sqrt(2 * freedom))
+
+
+# --- frozen bits -------------------------------------------------------------------------------------------
+
+
+def test_mix64_gives_the_published_splitmix64_sequence() -> None:
+    # The first five numbers of splitmix64.c from seed 1234567.
+    states = [(1234567 + 0x9E3779B97F4A7C15 * step) % 2**64 for step in range(1, 6)]
+    assert mix64(np.array(states, dtype=np.uint64)).tolist() == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+
+
+def test_mix64_leaves_its_input_alone() -> None:
+    numbers = np.arange(4, dtype=np.uint64)
+    mix64(numbers)
+    assert numbers.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("parts", "golden"),
+    [
+        ((), 13020603013274838756),
+        ((0,), 10008648514914037998),
+        ((0, 0), 2555351641654466953),
+        (("",), 12657916123788542280),
+        (("augment",), 7199292245227810665),
+        ((1, 2, "slices"), 13768784420363262947),
+        ((-1,), 14425123802012784042),
+        ((2**200,), 9835496409030030263),
+        (("é",), 6149625717468761735),
+    ],
+)
+def test_key_is_frozen(parts: tuple[int | str, ...], golden: int) -> None:
+    assert key(*parts) == golden
+
+
+@pytest.mark.parametrize(
+    ("n", "golden"),
+    [
+        (10, [4, 1, 6, 2, 8, 3, 9, 0]),
+        (257, [47, 183, 1, 95, 246, 58, 255, 230]),
+        (6000, [2096, 1919, 697, 611, 2151, 5252, 1696, 3832]),
+        (10**9, [386205410, 274358403, 880162812, 910613575, 372106965, 273589691, 404513494, 759409317]),
+        (
+            2**62,
+            [
+                434109585405146999,
+                4092524402999675328,
+                1979907132699256611,
+                988598552635008200,
+                1562468281602188838,
+                3034492177688276974,
+                2157699202944542267,
+                3067287657356037060,
+            ],
+        ),
+    ],
+)
+def test_permute_is_frozen(n: int, golden: list[int]) -> None:
+    assert permute(np.arange(8), n, 42).tolist() == golden
+    assert permute(np.arange(3), n, 42).tolist() == golden[:3]
+
+
+def test_uniform_and_integers_are_frozen() -> None:
+    assert uniform(COUNTERS, 42).tolist() == [
+        0.7415648787718233,
+        0.1599103928769201,
+        0.6537157389870545,
+        0.9965924650749124,
+    ]
+    assert integers(COUNTERS, 42, 1000).tolist() == [741, 159, 653, 996]
+    assert integers(np.arange(4), 42, 2**32).tolist() == [3184996902, 686809907, 1196582743, 1478287871]
+
+
+# --- keys --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.integers() | st.text(), max_size=4), max_size=20))
+def test_different_parts_give_different_keys(lists: list[list[int | str]]) -> None:
+    distinct = {tuple((type(part), part) for part in parts) for parts in lists}
+    assert len({key(*(part for _, part in parts)) for parts in distinct}) == len(distinct)
+
+
+def test_key_separates_its_parts() -> None:
+    lookalikes = [("a", "b"), ("ab",), (1, 2), (12,), ("12",), (2, 1), (256,), (1, 0), (0, 1), (255,), (-1,)]
+    assert len({key(*parts) for parts in lookalikes}) == len(lookalikes)
+
+
+def test_key_takes_numpy_integers_by_value() -> None:
+    assert key(np.int64(7), np.uint8(3)) == key(7, 3)
+
+
+def test_key_refuses_a_float() -> None:
+    with pytest.raises(UsageError) as error:
+        key(0, 0.5)  # type: ignore[arg-type]
+    assert str(error.value) == (
+        "random key: 0.5 is a float; int and str are allowed. Pass a whole number as the seed."
+    )
+
+
+# --- permutations ------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
+def test_permute_is_a_permutation(n: int, a_key: int) -> None:
+    assert sorted(permute(np.arange(n), n, a_key).tolist()) == list(range(n))
+
+
+@given(st.integers(257, 2**62), st.integers(0, 2**64 - 1), st.data())
+def test_one_position_alone_gives_what_many_give(n: int, a_key: int, data: st.DataObject) -> None:
+    positions = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=7, max_size=12)))
+    numbers = permute(positions, n, a_key)
+    assert ((numbers >= 0) & (numbers < n)).all()
+    alone = [permute(positions[i : i + 1], n, a_key)[0] for i in range(len(positions))]
+    assert numbers.tolist() == alone
+
+
+@pytest.mark.parametrize("n", [257, 2**20 + 1, 10**9, 2**62])
+def test_permute_sends_no_two_positions_to_one_number(n: int) -> None:
+    positions = np.unique(np.linspace(0, n - 1, 20_000).astype(np.int64).clip(0, n - 1))
+    assert len(np.unique(permute(positions, n, 5))) == len(positions)
+
+
+@pytest.mark.parametrize("n", [3, 300])
+def test_permute_keeps_the_shape_and_the_input(n: int) -> None:
+    positions = np.array([[2, 0, 1], [1, 1, 0]])
+    numbers = permute(positions, n, 5)
+    assert numbers.shape == (2, 3)
+    assert numbers.dtype == np.int64
+    assert numbers[0, 2] == numbers[1, 0] == numbers[1, 1]
+    assert positions.tolist() == [[2, 0, 1], [1, 1, 0]]
+    assert permute(np.empty(0, np.int64), n, 5).tolist() == []
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_all_permutations_of_a_few_are_equally_likely(n: int) -> None:
+    keys = 100 * math.factorial(n)
+    seen = Counter(tuple(permute(np.arange(n), n, key("test", k)).tolist()) for k in range(keys))
+    assert len(seen) == math.factorial(n)
+    assert abs(chi_square(np.array(list(seen.values())), 100)) < 4
+
+
+# Just above the sorted sizes, where the network's halves are smallest, and where it has most to walk.
+@pytest.mark.parametrize("n", [257, 290])
+def test_every_number_and_every_distance_is_equally_likely_everywhere(n: int) -> None:
+    keys = 20_000
+    positions = np.array([0, 1, 16, 17, 34, 100, n - 1])
+    numbers = np.array([permute(positions, n, key("test", k)) for k in range(keys)])
+    for column in range(len(positions)):
+        assert abs(chi_square(np.bincount(numbers[:, column], minlength=n), keys / n)) < 4.5
+        if column:
+            distances = np.bincount((numbers[:, column] - numbers[:, 0]) % n, minlength=n)[1:]
+            assert abs(chi_square(distances, keys / (n - 1))) < 4.5
+
+
+@pytest.mark.parametrize("n", [257, 5000, 65_536, 100_003])
+def test_neighbours_are_not_related(n: int) -> None:
+    numbers = permute(np.arange(n), n, 11)
+    for apart in (1, 2, math.isqrt(n - 1) + 1):
+        assert abs(np.corrcoef(numbers[:-apart], numbers[apart:])[0, 1]) < 4 / math.sqrt(n)
+    # A random permutation has about one fixed point and about one pair of neighbours that stay neighbours.
+    assert (numbers == np.arange(n)).sum() < 8
+    assert (np.diff(numbers) == 1).sum() < 8
+
+
+def test_permute_walks_only_what_came_out_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    network = randomness._network
+
+    def counted(numbers: np.ndarray, *rest: object) -> np.ndarray:
+        sizes.append(len(numbers))
+        return network(numbers, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(randomness, "_network", counted)
+    n = 290  # the network permutes 18 * 17 = 306 numbers
+    permute(np.arange(n), n, 3)
+    assert sizes[0] == n
+    assert len(sizes) > 1
+    assert all(0 < size <= 16 for size in sizes[1:])
+
+
+@pytest.mark.parametrize("n", [0, 2**62 + 1])
+def test_permute_refuses_an_n_out_of_range(n: int) -> None:
+    with pytest.raises(UsageError) as error:
+        permute(np.arange(1), n, 0)
+    assert str(error.value) == (
+        f"permutation: it has {n:,} rows; 1 to 2**62 are allowed. Split the rows over several packs."
+    )
+
+
+@pytest.mark.parametrize(("n", "wrong"), [(3, 3), (3, -1), (1000, 1000), (1000, -5)])
+def test_permute_refuses_a_position_out_of_range(n: int, wrong: int) -> None:
+    with pytest.raises(UsageError) as error:
+        permute(np.array([0, wrong]), n, 0)
+    assert str(error.value) == (
+        f"permutation: position {wrong:,} was asked for; 0 to {n - 1:,} are allowed. "
+        "Ask for positions below the number of rows."
+    )
+
+
+# --- draws -------------------------------------------------------------------------------------------------
+
+
+def test_uniform_is_uniform_and_never_one() -> None:
+    fractions = uniform(np.arange(100_000), 1)
+    assert fractions.dtype == np.float64
+    assert fractions.min() >= 0
+    assert fractions.max() < 1
+    assert abs(chi_square(np.histogram(fractions, 1000, (0, 1))[0], 100)) < 4
+    assert (fractions * 2**53 % 1 == 0).all()
+    assert abs(np.corrcoef(fractions[:-1], fractions[1:])[0, 1]) < 4 / math.sqrt(100_000)
+
+
+def test_a_hash_of_all_ones_stays_below_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(randomness, "mix64", lambda x: np.full(x.shape, 2**64 - 1, dtype=np.uint64))
+    assert uniform(np.arange(1), 0)[0] == 1 - 2**-53
+    assert integers(np.arange(3), 0, np.array([1, 7, 2**32])).tolist() == [0, 6, 2**32 - 1]
+
+
+@given(st.integers(1, 2**32), st.integers(0, 2**64 - 1), st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_integers_are_the_hash_times_the_bound(high: int, a_key: int, counters: list[int]) -> None:
+    array = np.array(counters, dtype=np.int64)
+    hashes = randomness._hashes(array, a_key).tolist()
+    assert integers(array, a_key, high).tolist() == [h * high >> 64 for h in hashes]
+
+
+def test_integers_are_uniform() -> None:
+    assert abs(chi_square(np.bincount(integers(np.arange(70_000), 3, 7)), 10_000)) < 4
+
+
+def test_integers_take_a_bound_each() -> None:
+    numbers = integers(np.zeros(1, np.int64), 3, np.array([1, 10, 10, 1000]))
+    assert numbers.tolist() == [integers(np.zeros(1, np.int64), 3, high)[0] for high in (1, 10, 10, 1000)]
+
+
+def test_draws_depend_on_counter_and_key_alone() -> None:
+    counters = np.arange(100)
+    assert uniform(counters[::-1], 9).tolist() == uniform(counters, 9)[::-1].tolist()
+    assert uniform(counters[30:40], 9).tolist() == uniform(counters, 9)[30:40].tolist()
+    assert not np.intersect1d(uniform(counters, 9), uniform(counters, 10)).size
+    related = np.corrcoef(uniform(np.arange(50_000), key(0, 1)), uniform(np.arange(50_000), key(0, 2)))
+    assert abs(related[0, 1]) < 4 / math.sqrt(50_000)
+
+
+@pytest.mark.parametrize("high", [0, -1, 2**32 + 1])
+def test_integers_refuse_a_bound_out_of_range(high: int) -> None:
+    with pytest.raises(UsageError) as error:
+        integers(np.arange(2), 0, np.array([5, high]))
+    assert str(error.value) == (
+        f"random integers: the bound is {high:,}; 1 to 2**32 are allowed. Draw from a smaller range."
+    )
