@@ -84,12 +84,17 @@ def main() -> None:
     header = open_pack(options.train).header
     if header.classes is None:
         sys.exit(f"{options.train}: its labels have no class names; this example needs them.")
-    height, width, channels = header.field("image").shape
-    normalize = Normalize(**header.statistics["image"])
-    augment = [RandomHorizontalFlip(), RandomCrop((height, width), padding=height // 8), normalize]
-    loader = {"fields": ("image", "label"), "device": device}
-    train = PackedBatchDataset(options.train, options.batch_size, shuffle=True, augment=augment, **loader)
-    test = PackedBatchDataset(options.test, 256, augment=[normalize], **loader) if options.test else None
+    height, width, channels = header.field("image").shape or ()
+    statistics = header.statistics["image"]
+    normalize = Normalize(statistics["mean"], statistics["std"])
+    train = PackedBatchDataset(
+        options.train,
+        options.batch_size,
+        shuffle=True,
+        device=device,
+        augment=[RandomHorizontalFlip(), RandomCrop((height, width), padding=height // 8), normalize],
+    )
+    test = PackedBatchDataset(options.test, 256, device=device, augment=[normalize]) if options.test else None
 
     model = small_resnet(height, channels, len(header.classes))
     model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment.pipeline import Shape
 from packer.errors import UsageError
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -58,7 +57,7 @@ class Normalize:
         self.dtype = dtype
         self._rows: dict[tuple[torch.device, int, bool], tuple[Tensor, Tensor]] = {}
 
-    def output_shape(self, shape: Shape) -> Shape:
+    def output_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return the shape as it is; raises UsageError unless mean and std have a number a channel."""
         if shape[0] != len(self.mean):
             raise UsageError(
@@ -67,7 +66,9 @@ class Normalize:
             )
         return shape
 
-    def sample(self, rows: NDArray[np.int64], key: int, shape: Shape) -> dict[str, NDArray[Any]]:
+    def sample(
+        self, rows: NDArray[np.int64], key: int, shape: tuple[int, int, int]
+    ) -> dict[str, NDArray[Any]]:
         """Draw nothing."""
         return {}
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import randomness
-from packer.augment.pipeline import Shape
 from packer.errors import UsageError
 
 
@@ -34,11 +33,13 @@ class RandomHorizontalFlip:
             raise UsageError(f"RandomHorizontalFlip: p is {p}; 0 to 1 is allowed. Pass a probability.")
         self.p = p
 
-    def output_shape(self, shape: Shape) -> Shape:
+    def output_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return the shape as it is."""
         return shape
 
-    def sample(self, rows: NDArray[np.int64], key: int, shape: Shape) -> dict[str, NDArray[Any]]:
+    def sample(
+        self, rows: NDArray[np.int64], key: int, shape: tuple[int, int, int]
+    ) -> dict[str, NDArray[Any]]:
         """Draw flip: bool [N]."""
         return {"flip": randomness.uniform(rows, key) < self.p}
 
@@ -100,7 +101,7 @@ class RandomCrop:
         self.padding_mode = padding_mode
         self.fill = fill
 
-    def output_shape(self, shape: Shape) -> Shape:
+    def output_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return (C, height, width) of the crop; raises UsageError if it does not fit such images."""
         channels, height, width = shape
         if self.padding_mode == "reflect" and (
@@ -119,7 +120,9 @@ class RandomCrop:
             )
         return channels, self.height, self.width
 
-    def sample(self, rows: NDArray[np.int64], key: int, shape: Shape) -> dict[str, NDArray[Any]]:
+    def sample(
+        self, rows: NDArray[np.int64], key: int, shape: tuple[int, int, int]
+    ) -> dict[str, NDArray[Any]]:
         """Draw top and left of the crop in the padded image: int64 [N] each, in pixels."""
         self.output_shape(shape)
         padded_height, padded_width = self._padded(*shape[1:])

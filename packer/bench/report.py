@@ -93,7 +93,7 @@ class BenchReport:
             top = max(way.rate for way in ways)
             lines += [
                 f"{way.name:<{name_width}}  {way.rate:>8,.0f}  {_ratio(way.times_raw, 1)}  {_ratio(way.of_limit, 2)}"
-                f"  {self.rows / way.rate:>7.2f}  {bar(way.rate / top)}".rstrip()
+                f"  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])

@@ -9,8 +9,10 @@ from packer.convert.pixels import PixelMaker, PixelSpec
 from packer.convert.sources import Source
 from packer.errors import PackerError
 from packer.format.pack import Pack
+from packer.load.batches import PackedBatchDataset
 
 CHECKED_ROWS = 32
+LABELS_AT_ONCE = 1 << 16
 
 
 def source_indices(source: Source, pack: Pack) -> NDArray[np.int64]:
@@ -31,21 +33,25 @@ def source_indices(source: Source, pack: Pack) -> NDArray[np.int64]:
 
 
 def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: PixelSpec) -> int:
-    """Compare all labels, and the pixels of rows spread over the pack, byte for byte. Returns how many rows that were.
+    """Compare what loading hands out with the source: all labels, and the pixels of rows spread over the pack.
 
-    indices: of source_indices; spec: how the pack's pixels were made. Raises PackerError for the first difference.
+    indices: of source_indices; spec: how the pack's pixels were made. Returns how many rows' pixels were compared,
+    byte for byte. Raises PackerError for the first difference.
     """
     if source.labels is not None:
-        wrong = np.flatnonzero(source.labels[indices] != pack.read("label"))
+        with PackedBatchDataset(pack, LABELS_AT_ONCE, fields=("label",), output="numpy") as batches:
+            loaded = np.concatenate([batch.label for batch in batches])
+        wrong = np.flatnonzero(source.labels[indices] != loaded)
         if len(wrong):
             raise _differs(source, pack, int(wrong[0]), int(indices[wrong[0]]), "another label")
     make = PixelMaker(spec)
     pixels = np.empty(spec.shape, np.uint8)
     rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()
-    for row in rows:
-        make(source.read(int(indices[row])), pixels)
-        if not np.array_equal(pack.read("image", row, row + 1)[0], pixels):
-            raise _differs(source, pack, row, int(indices[row]), "other pixels")
+    with PackedBatchDataset(pack, 1, fields=("image",), output="numpy") as single:
+        for row in rows:
+            make(source.read(int(indices[row])), pixels)
+            if not np.array_equal(single[row].image[0], pixels):
+                raise _differs(source, pack, row, int(indices[row]), "other pixels")
     return len(rows)
 
 

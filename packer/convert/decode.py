@@ -158,7 +158,7 @@ def _decode_jpeg(
 ) -> Decoded:
     orientation = jpeg_orientation(data)
     try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data, strict=False)
+        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
         check_pixels(height, width, max_pixels)
         if space not in ("CMYK", "YCCK"):
             sides = (width, height) if swaps_sides(orientation) else (height, width)
@@ -176,7 +176,7 @@ def _decode_jpeg(
                 buffer=scratch.array("decoded", (rows, columns, count)),
             )
             return Decoded(pixels, height, width, divisor, orientation, transparent=False)
-    except (ValueError, MemoryError):
+    except (ValueError, KeyError, MemoryError):
         pass  # Pillow decides whether the file is damaged or only odd
     pixels, _, _ = _decode_pillow(data, "JPEG", JpegImagePlugin.JpegImageFile, channels, max_pixels)
     return _whole(pixels, orientation, transparent=False)

@@ -14,7 +14,7 @@ import PIL
 import simplejpeg
 from numpy.typing import NDArray
 
-from packer.convert.decode import MODES, decode
+from packer.convert.decode import MODES, Decoded, decode
 from packer.convert.orientation import swaps_sides, upright
 from packer.convert.resize import FITS, place, resize
 from packer.convert.scratch import Scratch
@@ -91,35 +91,44 @@ class PixelMaker:
             raise ValueError(f"out: {out.dtype} {list(out.shape)}; uint8 {list(spec.shape)} is needed.")
         scratch = self._state.scratch
         image = decode(data, spec.channels, spec.max_pixels, self._ratio, scratch)
-        rows, columns = spec.size[::-1] if swaps_sides(image.orientation) else spec.size
-        box, target = place(spec.fit, (image.height, image.width), (rows, columns))
+        turned = image.orientation != 1
+        swapped = swaps_sides(image.orientation)
+        stored = image.height, image.width
+        # The picture is turned when it is small, so it is cut as it is stored, and put where it belongs upright.
+        box, _ = place(spec.fit, stored, spec.size[::-1] if swapped else spec.size)
+        _, target = place(spec.fit, stored[::-1] if swapped else stored, spec.size)
         if image.shrunk > 1:
             box = box.divided(image.shrunk, *image.pixels.shape[:2])
+        if (target.height, target.width) != spec.size:
+            out[...] = 0
+        filled = target.of(out)
+        sides = filled.shape[1::-1] if swapped else filled.shape[:2]
+        result = scratch.array("stored", (*sides, out.shape[2])) if turned else filled
 
-        turned = image.orientation != 1
-        canvas = scratch.array("canvas", (rows, columns, out.shape[2])) if turned else out
-        if (target.height, target.width) != (rows, columns):
-            canvas[...] = 0
-        source, result = box.of(image.pixels), target.of(canvas)
-        if source.shape[2] != out.shape[2]:
-            three = scratch.array("three", (box.height, box.width, 3))
-            cv2.cvtColor(source, cv2.COLOR_RGBA2RGB, dst=three)
-            source = three
-        if image.transparent and source.shape != result.shape:
-            # Colours weigh as much as they are opaque, or those of invisible pixels would bleed into edges.
-            weighted = scratch.array("weighted", source.shape)
-            cv2.cvtColor(source, cv2.COLOR_RGBA2mRGBA, dst=weighted)
-            resize(weighted, result, image.shrunk, scratch)
-            result[...] = cv2.cvtColor(np.ascontiguousarray(result), cv2.COLOR_mRGBA2RGBA)
-        else:
-            resize(source, result, image.shrunk, scratch)
+        _fill(result, box.of(image.pixels), image, scratch)
         if turned:
-            np.copyto(out, upright(canvas, image.orientation))
+            np.copyto(filled, upright(result, image.orientation))
 
     def _ratio(self, height: int, width: int) -> float:
         """Say how many pixels of an upright picture one of the result covers, on the axis with fewer."""
         box, target = place(self.spec.fit, (height, width), self.spec.size)
         return min(box.height / target.height, box.width / target.width)
+
+
+def _fill(result: NDArray[np.uint8], source: NDArray[np.uint8], image: Decoded, scratch: Scratch) -> None:
+    """Resize ``source``, cut out of ``image``, into ``result``; both as they are stored."""
+    if source.shape[2] != result.shape[2]:
+        three = scratch.array("three", (*source.shape[:2], 3))
+        cv2.cvtColor(source, cv2.COLOR_RGBA2RGB, dst=three)
+        source = three
+    if image.transparent and source.shape != result.shape:
+        # Colours weigh as much as they are opaque, or those of invisible pixels would bleed into edges.
+        weighted = scratch.array("weighted", source.shape)
+        cv2.cvtColor(source, cv2.COLOR_RGBA2mRGBA, dst=weighted)
+        resize(weighted, result, image.shrunk, scratch)
+        result[...] = cv2.cvtColor(np.ascontiguousarray(result), cv2.COLOR_mRGBA2RGBA)
+    else:
+        resize(source, result, image.shrunk, scratch)
 
 
 def decoder_versions() -> dict[str, str]:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
+import tarfile
 import threading
 from pathlib import Path
 
 import pytest
 
 from packer import convert_images
+from packer.bench import raw_vs_packed
 from packer.bench.raw_vs_packed import bench
 from packer.errors import PackerError, UsageError
 
@@ -35,11 +37,8 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     ]
     assert re.fullmatch(r"limit: memcpy, \d threads?", warm[-1].name)
     assert [way.name for way in training[1:]] == ["packed, slices"]
-    assert [way.name for way in cold[1:]] == [
-        "packed, sequential",
-        "packed, slices",
-        "limit: sequential reads",
-    ]
+    assert [way.name for way in cold[1:3]] == ["packed, sequential", "packed, slices"]
+    assert re.fullmatch(r"limit: reads in order, \d threads?", cold[3].name)
     for way in (*warm[2:5], *cold[1:3]):
         assert way.raw is not None
         assert way.limit is not None
@@ -47,6 +46,7 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
         assert min(way.rates) > 0
     assert report.batch_size == 6  # four batches of the 24 images
     assert report.conditions["rows_compared"] == 24
+    assert report.conditions["images_sampled"] == 24
     assert json.loads(report.to_json())["rows"] == 24
     assert said[0] == "comparing pixels and labels"
     assert said[-1] == "round 2 of 2: packed, slices (cold page cache)"
@@ -59,7 +59,30 @@ def test_a_directory_of_npy_without_labels(photo_folder: Path, tmp_path: Path) -
     report = bench(photo_folder / "red", tmp_path / "red", rounds=1, seconds=0.01, workers=[0], cold=False)
     warm, _ = report.sections.values()
     assert [way.name for way in warm[:2]] == ["images, DataLoader, 0 workers", "packed, sequential"]
-    assert report.pack == "red"
+    assert (report.images, report.pack) == (str(photo_folder / "red"), str(tmp_path / "red"))
+
+
+def test_of_many_images_some_are_read(
+    photo_folder: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raw_vs_packed, "SAMPLED_IMAGES", 8)
+    report = bench(photo_folder, pack, batch_size=2, rounds=1, seconds=0.01, workers=[0])
+    assert report.conditions["images_sampled"] == 8
+    assert report.rows == 24
+
+
+def test_an_archive_can_be_cold_but_not_one_that_is_compressed_whole(
+    photo_folder: Path, pack: Path, tmp_path: Path
+) -> None:
+    for name, mode in (("photos.tar", "w"), ("photos.tar.gz", "w:gz")):
+        with tarfile.open(tmp_path / name, mode) as archive:
+            archive.add(photo_folder, "photos")
+    report = bench(tmp_path / "photos.tar" / "photos", pack, rounds=1, seconds=0.01, workers=[0])
+    assert "cold page cache" in report.sections
+    source = tmp_path / "photos.tar.gz" / "photos"
+    report = bench(source, pack, rounds=1, seconds=0.01, workers=[0])
+    assert "cold page cache" not in report.sections
+    assert report.notes == (f"cold page cache: {source} is read through an unpacked copy; not measured.",)
 
 
 def test_other_images_are_refused(photo_folder: Path, pack: Path) -> None:

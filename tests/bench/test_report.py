@@ -44,9 +44,9 @@ def test_the_table_shows_every_way_once(report: BenchReport) -> None:
         "Abacus 1, 2 cores; medians of 3 rounds of 1 s",
         "",
         "warm page cache                images/s   x raw  x limit  s/epoch",
-        "images, DataLoader, 2 workers       900     1.0             10.00  █▏",
-        "packed, slices                   18,000    20.0     0.80     0.50  █████████████████████▋",
-        "limit: memcpy, 2 threads         20,000                      0.45  ████████████████████████",
+        "images, DataLoader, 2 workers       900     1.0            10.000  █▏",
+        "packed, slices                   18,000    20.0     0.80    0.500  █████████████████████▋",
+        "limit: memcpy, 2 threads         20,000                     0.450  ████████████████████████",
         "",
         "one note.",
     ]

@@ -38,7 +38,7 @@ def test_an_image_that_is_gone_is_named(photo_folder: Path, pack: Path) -> None:
     (photo_folder / "green" / "3.jpg").unlink()
     row = open_pack(pack).keys().index("green/3.jpg")
     message = (
-        f"{pack}: row {row} is 'green/3.jpg', which photos does not hold;"
+        f"{pack}: row {row} is 'green/3.jpg', which {photo_folder} does not hold;"
         " a pack is compared with the images it was made from. Pass those."
     )
     with pytest.raises(PackerError, match=re.escape(message)):
@@ -49,7 +49,7 @@ def test_an_image_that_changed_is_named(photo_folder: Path, pack: Path) -> None:
     Image.fromarray(np.zeros((40, 48, 3), np.uint8)).save(photo_folder / "red" / "0.jpg")
     row = open_pack(pack).keys().index("red/0.jpg")
     message = (
-        f"{pack}: row {row} has other pixels than 'red/0.jpg' in photos gives now;"
+        f"{pack}: row {row} has other pixels than 'red/0.jpg' in {photo_folder} gives now;"
         " a comparison needs the same on both sides. Convert the images again."
     )
     with pytest.raises(PackerError, match=re.escape(message)):
@@ -61,7 +61,7 @@ def test_a_label_that_changed_is_named(photo_folder: Path, pack: Path) -> None:
     Image.fromarray(np.zeros((40, 48, 3), np.uint8)).save(photo_folder / "aqua" / "0.jpg")
     key = open_pack(pack).keys()[0]
     message = (
-        f"{pack}: row 0 has another label than {key!r} in photos gives now;"
+        f"{pack}: row 0 has another label than {key!r} in {photo_folder} gives now;"
         " a comparison needs the same on both sides. Convert the images again."
     )
     with pytest.raises(PackerError, match=re.escape(message)):

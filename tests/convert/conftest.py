@@ -26,8 +26,10 @@ def photo() -> NDArray[np.uint8]:
         centre, radius = draws.random(2), 0.02 + 0.12 * draws.random()
         inside = (y - centre[0]) ** 2 + (x - centre[1]) ** 2 < radius**2
         picture[inside] = 0.5 * picture[inside] + 0.5 * draws.integers(20, 236, 3)
-    texture = 10 * np.sin(2 * np.pi * (40 * x + 25 * y)) * (x > 0.5)
-    picture += texture[..., None] + draws.normal(0, 2, picture.shape)
+    texture = 12 * np.sin(2 * np.pi * (60 * x + 35 * y)) * (x > 0.5) + 8 * np.sin(2 * np.pi * 150 * y) * (
+        x < 0.4
+    )
+    picture += texture[..., None] + draws.normal(0, 4, picture.shape)
     return picture.clip(0, 255).astype(np.uint8)
 
 
@@ -36,7 +38,7 @@ def encode() -> Encode:
     """encode(array or Pillow image, format, **options) -> the bytes of an image file."""
 
     def run(picture: Any, format: str, **options: Any) -> bytes:
-        image = picture if isinstance(picture, Image.Image) else Image.fromarray(np.squeeze(picture))
+        image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
         buffer = io.BytesIO()
         image.save(buffer, format, **options)
         return buffer.getvalue()

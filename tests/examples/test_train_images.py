@@ -23,7 +23,8 @@ def train(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},  # a checkout need not be installed
+        # A checkout need not be installed; threads that wait for each other are slow on a busy machine.
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"},
     )
 
 

@@ -25,11 +25,19 @@ def rows_of(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 def keys_of(rows: int) -> list[bytes]:
     """Keys of differing length, one of them not UTF-8, one empty."""
-    return [b"a/" + b"x" * (i % 5) + (b"\xff" if i == 3 else b"%d" % i) if i != 5 else b"" for i in range(rows)]
+    return [
+        b"a/" + b"x" * (i % 5) + (b"\xff" if i == 3 else b"%d" % i) if i != 5 else b"" for i in range(rows)
+    ]
 
 
 def write_pack(
-    out: Path, *, rows: int = 23, block_rows: int = 5, keep: int | None = None, overwrite: bool = False, **members: object
+    out: Path,
+    *,
+    rows: int = 23,
+    block_rows: int = 5,
+    keep: int | None = None,
+    overwrite: bool = False,
+    **members: object,
 ) -> Header:
     """A whole pack of random rows; keep: finish with fewer rows than planned."""
     content = rows_of(rows)

@@ -17,7 +17,9 @@ def test_block_checksum_is_xxh3_of_the_bytes():
 
 
 def test_digest_joins_pieces():
-    assert digest([b"ab", np.frombuffer(b"cd", np.uint8), memoryview(b"e")]) == xxhash.xxh3_128_digest(b"abcde")
+    assert digest([b"ab", np.frombuffer(b"cd", np.uint8), memoryview(b"e")]) == xxhash.xxh3_128_digest(
+        b"abcde"
+    )
 
 
 def test_file_ranges_gives_the_bytes_in_order(tmp_path: Path):

@@ -12,7 +12,11 @@ from packer.format.header import BLOCK_BYTES, MAX_BLOCKS, Extent, Field, Header,
 HEADER = Header(
     rows=7,
     block_rows=3,
-    fields=(Field("image", "|u1", (2, 2, 3), {"layout": "HWC"}), Field("label", "<i8", ()), Field("key", "|u1", None)),
+    fields=(
+        Field("image", "|u1", (2, 2, 3), {"layout": "HWC"}),
+        Field("label", "<i8", ()),
+        Field("key", "|u1", None),
+    ),
     extents={
         "image": (Extent("", 100, 7, 12),),
         "label": (Extent("", 184, 4, 8), Extent("", 300, 3, 8)),
@@ -54,16 +58,34 @@ def test_columns_blocks_and_row_bytes():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"version": 2}, "p: format version is 2; this packer reads 1. Upgrade packer, or convert the images again."),
+        (
+            {"version": 2},
+            "p: format version is 2; this packer reads 1. Upgrade packer, or convert the images again.",
+        ),
         ({"format": "other"}, "p: header is not one of packer's. Convert the images again."),
         ({"rows": -1}, "p: header is malformed (ValueError('-1 is not a size')). Convert the images again."),
-        ({"rows": 7.0}, "p: header is malformed (ValueError('7.0 is not a size')). Convert the images again."),
-        ({"rows": True}, "p: header is malformed (ValueError('True is not a size')). Convert the images again."),
-        ({"block_rows": 8}, "p: header is malformed (ValueError('block_rows is 8 of 7 rows')). Convert the images again."),
+        (
+            {"rows": 7.0},
+            "p: header is malformed (ValueError('7.0 is not a size')). Convert the images again.",
+        ),
+        (
+            {"rows": True},
+            "p: header is malformed (ValueError('True is not a size')). Convert the images again.",
+        ),
+        (
+            {"block_rows": 8},
+            "p: header is malformed (ValueError('block_rows is 8 of 7 rows')). Convert the images again.",
+        ),
         ({"fields": []}, "p: header is malformed (ValueError('fields are []')). Convert the images again."),
-        ({"fields": None}, "p: header is malformed (TypeError(\"'NoneType' object is not iterable\")). Convert the images again."),
+        (
+            {"fields": None},
+            "p: header is malformed (TypeError(\"'NoneType' object is not iterable\")). Convert the images again.",
+        ),
         ({"extents": {}}, "p: header is malformed (KeyError('image')). Convert the images again."),
-        ({"classes": 5}, "p: header is malformed (TypeError(\"'int' object is not iterable\")). Convert the images again."),
+        (
+            {"classes": 5},
+            "p: header is malformed (TypeError(\"'int' object is not iterable\")). Convert the images again.",
+        ),
     ],
 )
 def test_each_malformed_header_is_one_sentence(change: dict[str, object], sentence: str):

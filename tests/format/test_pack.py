@@ -131,9 +131,18 @@ def damaged_header(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda p: p.unlink(), "p.h5: cannot be read (No such file or directory). Check the name and the permissions."),
-        (lambda p: p.write_bytes(b""), "p.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote."),
-        (lambda p: p.write_text("hello" * 99), "p.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote."),
+        (
+            lambda p: p.unlink(),
+            "p.h5: cannot be read (No such file or directory). Check the name and the permissions.",
+        ),
+        (
+            lambda p: p.write_bytes(b""),
+            "p.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote.",
+        ),
+        (
+            lambda p: p.write_text("hello" * 99),
+            "p.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote.",
+        ),
         (
             lambda p: os.truncate(p, 3000),
             "p.h5: holds no packer header: it was cut short, or is not a pack. Convert the images again.",
@@ -141,7 +150,9 @@ def damaged_header(path: Path) -> None:
         (damaged_header, "p.h5: header is damaged (its checksum differs). Convert the images again."),
     ],
 )
-def test_each_damaged_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage, sentence: str):
+def test_each_damaged_file_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage, sentence: str
+):
     monkeypatch.chdir(tmp_path)
     write_pack(Path("p.h5"))
     damage(Path("p.h5"))
@@ -157,16 +168,27 @@ def test_each_damaged_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
             lambda p: (p / "trailer").unlink(),
             "p: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote.",
         ),
-        (lambda p: (p / "trailer").write_bytes(bytes(128)), "p/trailer: is damaged. Convert the images again."),
-        (lambda p: damaged_header(p / "header.json"), "p: header is damaged (its checksum differs). Convert the images again."),
+        (
+            lambda p: (p / "trailer").write_bytes(bytes(128)),
+            "p/trailer: is damaged. Convert the images again.",
+        ),
+        (
+            lambda p: damaged_header(p / "header.json"),
+            "p: header is damaged (its checksum differs). Convert the images again.",
+        ),
         (
             lambda p: os.truncate(p / "image.npy", 1000),
             "p/image.npy: is 1000 bytes long; the rows of 'image' reach to 1784. It was cut short: convert the images again.",
         ),
-        (lambda p: (p / "label.npy").unlink(), "p: cannot be read (No such file or directory). Check the name and the permissions."),
+        (
+            lambda p: (p / "label.npy").unlink(),
+            "p: cannot be read (No such file or directory). Check the name and the permissions.",
+        ),
     ],
 )
-def test_each_damaged_directory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage, sentence: str):
+def test_each_damaged_directory_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage, sentence: str
+):
     monkeypatch.chdir(tmp_path)
     write_pack(Path("p"))
     damage(Path("p"))

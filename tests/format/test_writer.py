@@ -68,7 +68,10 @@ def test_existing_output(tmp_path: Path, format: str):
     write_pack(out)
     with pytest.raises(UsageError) as error:
         write_pack(out)
-    assert str(error.value) == f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+    assert (
+        str(error.value)
+        == f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+    )
     write_pack(out, rows=7, overwrite=True)
     assert open_pack(out).rows == 7
     assert os.listdir(tmp_path) == [out.name]
@@ -81,20 +84,30 @@ def test_overwrite_replaces_only_packs(tmp_path: Path):
     for name in ("photos", "photos.tar"):
         with pytest.raises(UsageError) as error:
             write_pack(tmp_path / name, overwrite=True)
-        assert str(error.value) == f"{tmp_path / name}: is no pack; --overwrite replaces only packs. Pass another name."
+        assert (
+            str(error.value)
+            == f"{tmp_path / name}: is no pack; --overwrite replaces only packs. Pass another name."
+        )
     assert (tmp_path / "photos" / "dear.jpg").exists()
 
 
 def test_folder_that_does_not_exist_or_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(UsageError, match=r"its folder .*/no does not exist\. Make it, or pass another name\.$"):
+    with pytest.raises(
+        UsageError, match=r"its folder .*/no does not exist\. Make it, or pass another name\.$"
+    ):
         write_pack(tmp_path / "no" / "p.h5")
     monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, who may write anywhere
-    with pytest.raises(PackerError, match=r"no permission to write in .*\. Pass another name, or change the permission\.$"):
+    with pytest.raises(
+        PackerError, match=r"no permission to write in .*\. Pass another name, or change the permission\.$"
+    ):
         write_pack(tmp_path / "p.h5")
 
 
 def test_disk_too_small(tmp_path: Path):
-    with pytest.raises(SpaceError, match=r"p\.h5: needs 1,000,000,000\.00 GB; .* GB free\. Free some space, or pass a smaller size"):
+    with pytest.raises(
+        SpaceError,
+        match=r"p\.h5: needs 1,000,000,000\.00 GB; .* GB free\. Free some space, or pass a smaller size",
+    ):
         check_space(str(tmp_path / "p.h5"), 10**18)
 
 
@@ -115,7 +128,9 @@ def test_disk_that_fills_while_writing(tmp_path: Path, monkeypatch: pytest.Monke
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(os, "pwrite", full)
-        with pytest.raises(SpaceError, match=r"writing failed \(No space left on device\)\. Nothing was left behind\.$"):
+        with pytest.raises(
+            SpaceError, match=r"writing failed \(No space left on device\)\. Nothing was left behind\.$"
+        ):
             writer.write_block(0, {n: a[:5] for n, a in rows_of(10).items()})
     assert os.listdir(tmp_path) == []
 
@@ -143,15 +158,22 @@ def test_moved_rows_and_their_checksums(tmp_path: Path, format: str):
 def test_wrong_block_is_refused(tmp_path: Path):
     with begin(tmp_path / "p.h5", "h5") as writer:
         content = rows_of(10)
-        with pytest.raises(ValueError, match=r"image: block 1 is \|u1\(4, 4, 6, 3\); \|u1\(5, 4, 6, 3\) fits"):
+        with pytest.raises(
+            ValueError, match=r"image: block 1 is \|u1\(4, 4, 6, 3\); \|u1\(5, 4, 6, 3\) fits"
+        ):
             writer.write_block(1, {"image": content["image"][:4], "label": content["label"][:4]})
 
 
 def test_too_few_keys_are_refused(tmp_path: Path):
-    with begin(tmp_path / "p.h5", "h5") as writer, pytest.raises(ValueError, match="key: 9 rows are given for 10"):
+    with (
+        begin(tmp_path / "p.h5", "h5") as writer,
+        pytest.raises(ValueError, match="key: 9 rows are given for 10"),
+    ):
         writer.finish(rows=10, ragged={"key": [b"k"] * 9})
 
 
-@pytest.mark.parametrize(("name", "format"), [("a.h5", "h5"), ("a.HDF5", "h5"), ("a", "npy"), ("a.npy", "npy")])
+@pytest.mark.parametrize(
+    ("name", "format"), [("a.h5", "h5"), ("a.HDF5", "h5"), ("a", "npy"), ("a.npy", "npy")]
+)
 def test_the_name_asks_for_a_format(name: str, format: str):
     assert format_of(name) == format

@@ -18,7 +18,7 @@ sizes = st.integers(1, 700)
 
 def whole(order: str, n: int, seed: int = 0, epoch: int = 0, slice_rows: int = 8) -> list[int]:
     epoch_runs = runs(order, n, seed=seed, epoch=epoch, slice_rows=slice_rows, start=0, stop=n)
-    return epoch_runs.rows().tolist()
+    return [int(row) for row in epoch_runs.rows()]
 
 
 # --- runs --------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_positions_outside_the_epoch_are_refused(start: int, stop: int) -> None:
 
 @given(st.integers(0, 700), st.integers(1, 40), st.integers(1, 64))
 def test_the_ranks_together_get_every_position_once(n: int, batch_size: int, world_size: int) -> None:
-    positions = []
+    positions: list[int] = []
     counts = [steps(n, batch_size, world_size, rank, drop_last=False) for rank in range(world_size)]
     for step in range(max(counts)):
         shares = []

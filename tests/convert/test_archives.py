@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import io
+import lzma
+import os
+import shutil
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer.convert import archives
+from packer.convert.archives import ARCHIVE_EXTENSIONS, is_archive, open_archive
+from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
+
+Member = tuple[str, bytes | None]
+Write = Callable[..., str]
+FILES = {"cat/1.jpg": b"one" * 500, "cat/x/2.png": b"", "dog/3.gif": bytes(range(256)) * 6}
+COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+KINDS = [*(kind for kind in ARCHIVE_EXTENSIONS), ".stored.zip", ".TAR"]
+
+
+def tar_bytes(members: dict[str, bytes | None], format: int = tarfile.PAX_FORMAT) -> bytes:
+    """A tar file; None makes a folder."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=format) as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            if data is None:
+                info.type = tarfile.DIRTYPE
+            info.size = len(data or b"")
+            tar.addfile(info, io.BytesIO(data or b""))
+    return buffer.getvalue()
+
+
+def zip_bytes(members: dict[str, bytes | None], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as file:
+        for name, data in members.items():
+            file.writestr(name if data is not None else name + "/", data or b"")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """write(members or bytes, ".tar") -> the archive's name in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(members: dict[str, bytes | None] | bytes, kind: str = ".tar") -> str:
+        if isinstance(members, dict):
+            if kind.endswith(".zip"):
+                method = zipfile.ZIP_STORED if "stored" in kind else zipfile.ZIP_DEFLATED
+                members = zip_bytes(members, method)
+            else:
+                members = tar_bytes(members)
+                compress = next((c for end, c in COMPRESS.items() if kind.endswith(end[-2:])), None)
+                members = compress(members) if compress else members
+        (tmp_path / f"pets{kind}").write_bytes(members)
+        return f"pets{kind}"
+
+    return run
+
+
+def refused(path: str, inside: str = "", kind: type[PackerError] = SourceError) -> str:
+    with pytest.raises(kind) as error:
+        open_archive(path, inside)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_reads_back_in_any_order(write: Write, kind: str) -> None:
+    path = write({"README": b"text", "cat": None, **FILES, "empty": None}, kind)
+    assert is_archive(path)
+    archive = open_archive(path)
+    assert archive.keys == list(FILES)
+    assert list(archive.sizes) == [len(data) for data in FILES.values()]
+    assert archive.folders == {"cat", "cat/x", "dog", "empty"}
+    assert archive.loose == {"", "cat", "cat/x", "dog"}
+    for index in (2, 0, 1, 0):
+        assert archive.read(index) == FILES[archive.keys[index]]
+    archive.close()
+    archive.close()
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tgz", ".zip"])
+def test_a_folder_inside(write: Write, kind: str) -> None:
+    path = write({f"./data/{key}": value for key, value in FILES.items()} | {"database/9.jpg": b"9"}, kind)
+    archive = open_archive(path, "data/cat")
+    assert archive.keys == ["1.jpg", "x/2.png"]
+    assert archive.folders == {"x"}
+    assert archive.read(0) == FILES["cat/1.jpg"]
+    archive.close()
+
+
+@pytest.mark.parametrize(("kind", "inside"), [(".tar", "dat"), (".zip", "data/cow"), (".tgz", "README")])
+def test_a_folder_that_is_not_inside(write: Write, kind: str, inside: str) -> None:
+    path = write({"README": b"", "data/cat/1.jpg": b"1", "more": None}, kind)
+    assert refused(path, inside, UsageError) == (
+        f"{path}/{inside}: no such folder in the archive; its top holds data, more. Pass a folder that it holds."
+    )
+
+
+def test_hidden_members_and_what_macos_adds_are_skipped(write: Write) -> None:
+    path = write(
+        {"cat/1.jpg": b"1", "cat/._1.jpg": b"x", "__MACOSX/cat/1.jpg": b"x", ".git/2.jpg": b"x"}, ".zip"
+    )
+    archive = open_archive(path)
+    assert archive.keys == ["cat/1.jpg"]
+    assert archive.folders == {"cat"}
+    archive.close()
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_names_and_names_that_are_not_utf_8(write: Write, format: int) -> None:
+    keys = ["a" * 90 + "/" + "b" * 90 + ".jpg", "caf\udce9/1.jpg"]
+    archive = open_archive(write(tar_bytes(dict.fromkeys(keys, b"data"), format)))
+    assert archive.keys == keys
+    assert archive.read(1) == b"data"
+    archive.close()
+
+
+@pytest.mark.parametrize("name", ["/cat/1.jpg", "../1.jpg", "cat/../../1.jpg"])
+@pytest.mark.parametrize("kind", [".tar", ".tgz", ".zip"])
+def test_names_that_lead_out_are_refused_for_images_only(write: Write, name: str, kind: str) -> None:
+    path = write({name: b"1"}, kind)
+    assert refused(path) == (
+        f"{path}: {name} leads out of the archive; images must be ordinary members. Make the archive without it."
+    )
+    path = write({name.replace("jpg", "txt"): b"1", "cat/2.jpg": b"2"}, kind)
+    archive = open_archive(path)
+    assert archive.keys == ["cat/2.jpg"]
+    archive.close()
+
+
+@pytest.mark.parametrize(
+    ("type", "reason"),
+    [
+        (tarfile.SYMTYPE, "is a link"),
+        (tarfile.LNKTYPE, "is a link"),
+        (tarfile.FIFOTYPE, "is not an ordinary file"),
+        (tarfile.CHRTYPE, "is not an ordinary file"),
+    ],
+)
+def test_links_and_devices_are_refused_for_images_only(write: Write, type: bytes, reason: str) -> None:
+    def archive_of(name: str) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = type, "elsewhere"
+            tar.addfile(info)
+        return buffer.getvalue()
+
+    assert refused(write(archive_of("cat/1.jpg"))) == (
+        f"pets.tar: cat/1.jpg {reason}; images must be ordinary members. Make the archive without it."
+    )
+    open_archive(write(archive_of("cat/latest"))).close()
+
+
+def test_links_encryption_and_rare_methods_in_a_zip(write: Write) -> None:
+    link = zipfile.ZipInfo("cat/1.jpg")
+    link.external_attr = 0o120777 << 16
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr(link, "elsewhere")
+    ending = "; images must be ordinary members. Make the archive without it."
+    assert refused(write(buffer.getvalue(), ".zip")) == f"pets.zip: cat/1.jpg is a link{ending}"
+
+    encrypted = bytearray(zip_bytes({"cat/1.jpg": b"1"}))
+    encrypted[encrypted.index(b"PK\1\2") + 8] |= 1
+    assert refused(write(bytes(encrypted), ".zip")) == f"pets.zip: cat/1.jpg is encrypted{ending}"
+
+    rare = zip_bytes({"cat/1.jpg": b"1"}, zipfile.ZIP_LZMA)
+    assert refused(write(rare, ".zip")) == (
+        f"pets.zip: cat/1.jpg is compressed by method 14, not stored or deflated{ending}"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("kind", [".tar", ".zip"])
+def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"pets{kind}"
+    if kind == ".zip":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("1.jpg", "a")
+            file.writestr("1.jpg", "b")
+    else:
+        with tarfile.open(path, "w") as tar:
+            tar.addfile(tarfile.TarInfo("1.jpg"))
+            tar.addfile(tarfile.TarInfo("./1.jpg"))
+    assert refused(str(path)).endswith(
+        "1.jpg occurs twice; each image needs a name of its own. Make the archive anew."
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.95])
+def test_truncated_archives_are_refused(write: Write, kind: str, share: float) -> None:
+    path = write({f"cat/{n}.jpg": os.urandom(700) for n in range(30)}, kind)
+    whole = Path(path).read_bytes()
+    write(whole[: int(len(whole) * share)], kind)
+    assert refused(path) == f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again."
+
+
+def test_a_tar_that_ends_between_two_members_is_refused(write: Write) -> None:
+    whole = tar_bytes({"cat/1.jpg": b"1", "cat/2.jpg": b"2"})
+    assert refused(write(whole[:1024])) == (
+        "pets.tar: a damaged or truncated archive; a whole one is needed. Fetch it again."
+    )
+
+
+def test_a_damaged_header_in_the_middle_is_refused(write: Write) -> None:
+    damaged = bytearray(tar_bytes({"cat/1.jpg": b"1", "cat/2.jpg": b"2", "cat/3.jpg": b"3"}))
+    damaged[1024 + 3] ^= 1
+    assert refused(write(bytes(damaged))) == (
+        "pets.tar: a damaged or truncated archive; a whole one is needed. Fetch it again."
+    )
+
+
+def test_damage_that_only_the_compressors_checksum_shows_is_refused(write: Write) -> None:
+    damaged = bytearray(gzip.compress(tar_bytes({"cat/1.jpg": b"1"})))
+    damaged[-6] ^= 1
+    assert refused(write(bytes(damaged), ".tgz")) == (
+        "pets.tgz: a damaged or truncated archive; a whole one is needed. Fetch it again."
+    )
+
+
+def test_damage_inside_a_zip_is_an_image_error(write: Write) -> None:
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        damaged = bytearray(zip_bytes({"cat/1.jpg": bytes(range(250))}, method))
+        damaged[60] ^= 1
+        archive = open_archive(write(bytes(damaged), ".zip"))
+        with pytest.raises(ImageError) as error:
+            archive.read(0)
+        assert str(error.value) == "damaged inside the archive."
+        archive.close()
+
+
+@pytest.mark.parametrize("kind", [".tar", ".zip"])
+def test_an_archive_that_shrinks_while_it_is_read(write: Write, kind: str) -> None:
+    path = write({"cat/1.jpg": os.urandom(5000)}, kind)
+    archive = open_archive(path)
+    os.truncate(path, 1000)
+    with pytest.raises(ImageError) as error:
+        archive.read(0)
+    assert str(error.value) == "cannot be read whole; the archive became shorter."
+    archive.close()
+
+
+def test_an_empty_archive_lists_nothing(write: Write) -> None:
+    for kind in (".tar", ".tar.xz", ".zip"):
+        archive = open_archive(write({}, kind))
+        assert archive.keys == []
+        archive.close()
+
+
+def test_a_compressed_tar_is_spooled_where_asked_and_leaves_nothing(write: Write, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    archive = open_archive(write({"cat/1.jpg": b"1" * 9000}, ".tgz"), "", str(spool))
+    assert list(spool.iterdir()) == []
+    assert archive.read(0) == b"1" * 9000
+    archive.close()
+
+
+def test_no_room_to_spool_is_a_space_error(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = write({"cat/1.jpg": b"1"}, ".tgz")
+    monkeypatch.setattr(archives.shutil, "copyfileobj", full)
+    with pytest.raises(SpaceError) as error:
+        open_archive(path, "", "/tmp")
+    assert str(error.value) == (
+        "pets.tgz: no space left in /tmp to decompress it; its images must fit. "
+        "Make room there, or decompress the archive yourself."
+    )
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tgz", ".zip"])
+def test_an_unreadable_archive(write: Write, kind: str) -> None:
+    path = f"none{kind}"
+    assert refused(path) == f"{path}: cannot be read (No such file or directory); an archive is needed."
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tar.gz", ".zip"])
+def test_many_threads_read_at_once(write: Write, kind: str) -> None:
+    files = {f"cat/{n}.jpg": bytes([n]) * (100 + 997 * n) for n in range(40)}
+    archive = open_archive(write(files, kind))
+    wrong = []
+
+    def work(first: int) -> None:
+        for step in range(200):
+            index = (first + 7 * step) % 40
+            if archive.read(index) != files[archive.keys[index]]:
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    archive.close()
+    assert not wrong
+
+
+@settings(max_examples=80)
+@given(
+    kind=st.sampled_from([".tar", ".tgz", ".zip"]),
+    flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=4),
+)
+def test_damage_raises_nothing_but_packers_errors(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, flips: list[tuple[float, int]]
+) -> None:
+    data = {".tar": tar_bytes, ".tgz": lambda m: gzip.compress(tar_bytes(m)), ".zip": zip_bytes}[kind](
+        dict(FILES)
+    )
+    damaged = bytearray(data)
+    for place, flip in flips:
+        damaged[int(place * len(damaged))] ^= flip
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / f"pets{kind}").write_bytes(damaged)
+    try:
+        archive = open_archive(str(folder / f"pets{kind}"))
+        for index in range(len(archive.keys)):
+            archive.read(index)
+        archive.close()
+    except PackerError:
+        pass
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,55 @@
+"""Packs whose images spell out their row number, so that every read can be checked by its content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.format.writer import PackWriter
+
+SHAPE = (8, 6, 3)
+ROWS = 103
+
+
+def image_of(row: int) -> np.ndarray:
+    """The image of a row: random, with the row number in its first eight bytes."""
+    image = np.random.default_rng(row).integers(0, 256, SHAPE, dtype=np.uint8)
+    image.reshape(-1)[:8] = np.frombuffer(np.int64(row).tobytes(), np.uint8)
+    return image
+
+
+def make_pack(out: Path, rows: int = ROWS) -> Pack:
+    """Rows with label = 3 * row and key = row/<number>."""
+    fields = (
+        Field("image", "|u1", SHAPE, {"layout": "HWC"}),
+        Field("label", "<i8", ()),
+        Field("key", "|u1", None, {"encoding": "utf-8"}),
+    )
+    images = np.stack([image_of(row) for row in range(rows)])
+    labels = 3 * np.arange(rows, dtype="<i8")
+    size = min(rows, 16)
+    with PackWriter(
+        str(out), fields=fields, rows=rows, block_rows=size, format="h5" if out.suffix else "npy"
+    ) as writer:
+        for block in range(-(-rows // size)):
+            part = slice(block * size, (block + 1) * size)
+            writer.write_block(block, {"image": images[part], "label": labels[part]})
+        writer.finish(rows=rows, ragged={"key": [b"row/%d" % row for row in range(rows)]})
+    return open_pack(out)
+
+
+@pytest.fixture(scope="session", params=["h5", "npy"])
+def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    folder = tmp_path_factory.mktemp("packs")
+    return make_pack(folder / ("p.h5" if request.param == "h5" else "p"))
+
+
+@pytest.fixture(params=["run", "gather"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways into the file: a system call a run, or one gather from the mapping."""
+    monkeypatch.setattr("packer.load.reader.LONG_RUN_BYTES", 0 if request.param == "run" else 1 << 40)
+    return str(request.param)

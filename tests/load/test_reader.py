@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import FormatError
+from packer.format.header import Extent
+from packer.format.pack import Pack, open_pack
+from packer.load.order import Runs
+from packer.load.reader import Reader
+from tests.load.conftest import ROWS, SHAPE, image_of, make_pack
+
+ROW_BYTES = int(np.prod(SHAPE))
+
+
+def runs_of(*runs: tuple[int, int]) -> Runs:
+    return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
+
+
+def read(reader: Reader, name: str, runs: Runs, row_bytes: int) -> np.ndarray:
+    out = np.full((int(runs.lengths.sum()), row_bytes), 99, np.uint8)
+    reader.read(name, runs, out)
+    return out
+
+
+@pytest.mark.parametrize(
+    "runs", [((0, ROWS),), ((5, 1),), ((90, 13), (0, 7)), tuple((r, 1) for r in (3, 3, 102, 0))]
+)
+def test_runs_land_in_order(pack: Pack, way: str, runs: tuple[tuple[int, int], ...]):
+    reader, wanted = Reader(pack, pack.fields), runs_of(*runs)
+    images = read(reader, "image", wanted, ROW_BYTES).reshape(-1, *SHAPE)
+    labels = read(reader, "label", wanted, 8).view("<i8")[:, 0]
+    rows = wanted.rows().tolist()
+    assert labels.tolist() == [3 * row for row in rows]
+    assert all((image == image_of(row)).all() for image, row in zip(images, rows, strict=True))
+    assert reader.read_ragged("key", wanted) == [b"row/%d" % row for row in rows]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 9)), min_size=1, max_size=12), st.booleans()
+)
+def test_several_extents_read_like_one(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int]], gather: bool
+):
+    """As a foreign or rewritten file may have them: three pieces, in another order than the rows."""
+    folder = tmp_path_factory.mktemp("extents")
+    pack = make_pack(folder / "p.h5", rows=30)
+    whole = pack.header.extents["label"][0]
+    data = (folder / "p.h5").read_bytes()[whole.offset : whole.end]
+    (folder / "pieces").write_bytes(data[80:] + b"gap" + data[:40] + data[40:80])
+    size = len(data) - 80
+    pieces = (Extent("pieces", size + 3, 5, 8), Extent("pieces", size + 43, 5, 8), Extent("pieces", 0, 20, 8))
+    scattered = replace(pack, path=str(folder), header=replace(pack.header, extents={"label": pieces}))
+    wanted = runs_of(*((a % 30, min(n, 30 - a % 30)) for a, n in runs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packer.load.reader.LONG_RUN_BYTES", 1 << 40 if gather else 0)
+        labels = read(Reader(scattered, scattered.fields[1:2]), "label", wanted, 8).view("<i8")[:, 0]
+    assert labels.tolist() == [3 * row for row in wanted.rows().tolist()]
+
+
+def test_rows_out_of_range_are_an_index_error(pack: Pack):
+    reader = Reader(pack, pack.fields)
+    for runs in (runs_of((ROWS, 1)), runs_of((100, 4)), runs_of((-1, 1))):
+        with pytest.raises(IndexError):
+            read(reader, "label", runs, 8)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_file_cut_short_is_an_error_not_a_crash(pack: Pack, tmp_path: Path, way: str, opened: bool):
+    path = tmp_path / "p"
+    (shutil.copytree if os.path.isdir(pack.path) else shutil.copy)(pack.path, path)
+    reader = Reader(open_pack(path), pack.fields)
+    file = path / "image.npy" if path.is_dir() else path
+    runs = runs_of((100, 1), (3, 1))
+    if opened:
+        read(reader, "image", runs, ROW_BYTES)
+    os.truncate(file, 5000)
+    with pytest.raises(FormatError) as error:
+        read(reader, "image", runs, ROW_BYTES)
+    assert str(error.value) == (
+        f"{file}: is shorter than when it was opened; it was cut short. Convert the images again."
+    )
+
+
+def test_missing_file_is_a_sentence(tmp_path: Path):
+    pack = make_pack(tmp_path / "p", rows=3)
+    (tmp_path / "p" / "label.npy").unlink()
+    with pytest.raises(FormatError, match=r"label\.npy: cannot be read \(No such file or directory\)"):
+        read(Reader(pack, pack.fields), "label", runs_of((0, 1)), 8)
+
+
+def test_damaged_offsets_are_a_sentence(tmp_path: Path):
+    pack = make_pack(tmp_path / "p", rows=3)
+    data = bytearray((tmp_path / "p" / "key.offsets.npy").read_bytes())
+    data[-1] = 64  # the last offset: far behind the blob's end
+    (tmp_path / "p" / "key.offsets.npy").write_bytes(bytes(data))
+    with pytest.raises(FormatError, match=r"offsets of 'key' are damaged\. Convert the images again\.$"):
+        Reader(pack, pack.fields).read_ragged("key", runs_of((0, 3)))
+
+
+def test_pickled_and_closed_readers_open_their_files_again(pack: Pack):
+    reader = Reader(pack, pack.fields)
+    first = read(reader, "label", runs_of((7, 2)), 8)
+    reader.close()
+    for again in (reader, pickle.loads(pickle.dumps(reader))):
+        assert (read(again, "label", runs_of((7, 2)), 8) == first).all()
+
+
+def test_descriptors_are_closed(pack: Pack):
+    before = len(os.listdir("/proc/self/fd"))
+    reader = Reader(pack, pack.fields)
+    read(reader, "image", runs_of((1, 1), (5, 1)), ROW_BYTES)
+    assert len(os.listdir("/proc/self/fd")) > before
+    reader.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_large_mapping_is_let_go(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("packer.load.reader.MAPPED_BYTES", 1000)
+    monkeypatch.setattr("packer.load.reader.LONG_RUN_BYTES", 1 << 40)
+    reader, runs = Reader(pack, pack.fields), runs_of(*((r, 1) for r in range(0, 100, 3)))
+    for _ in range(3):
+        images = read(reader, "image", runs, ROW_BYTES).reshape(-1, *SHAPE)
+        assert all(
+            (image == image_of(row)).all() for image, row in zip(images, range(0, 100, 3), strict=True)
+        )
