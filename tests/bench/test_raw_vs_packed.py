@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import multiprocessing
 import re
@@ -74,9 +75,9 @@ def test_of_many_images_some_are_read(
 def test_an_archive_can_be_cold_but_not_one_that_is_compressed_whole(
     photo_folder: Path, pack: Path, tmp_path: Path
 ) -> None:
-    for name, mode in (("photos.tar", "w"), ("photos.tar.gz", "w:gz")):
-        with tarfile.open(tmp_path / name, mode) as archive:
-            archive.add(photo_folder, "photos")
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        archive.add(photo_folder, "photos")
+    (tmp_path / "photos.tar.gz").write_bytes(gzip.compress((tmp_path / "photos.tar").read_bytes()))
     report = bench(tmp_path / "photos.tar" / "photos", pack, rounds=1, seconds=0.01, workers=[0])
     assert "cold page cache" in report.sections
     source = tmp_path / "photos.tar.gz" / "photos"

@@ -17,14 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.convert import archives
 from packer.convert.archives import ARCHIVE_EXTENSIONS, is_archive, open_archive
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 
 Member = tuple[str, bytes | None]
 Write = Callable[..., str]
 FILES = {"cat/1.jpg": b"one" * 500, "cat/x/2.png": b"", "dog/3.gif": bytes(range(256)) * 6}
-COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
 KINDS = [*(kind for kind in ARCHIVE_EXTENSIONS), ".stored.zip", ".TAR"]
 
 
@@ -201,7 +204,7 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.95])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.85])
 def test_truncated_archives_are_refused(write: Write, kind: str, share: float) -> None:
     path = write({f"cat/{n}.jpg": os.urandom(700) for n in range(30)}, kind)
     whole = Path(path).read_bytes()
@@ -275,7 +278,7 @@ def test_no_room_to_spool_is_a_space_error(write: Write, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = write({"cat/1.jpg": b"1"}, ".tgz")
-    monkeypatch.setattr(archives.shutil, "copyfileobj", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(SpaceError) as error:
         open_archive(path, "", "/tmp")
     assert str(error.value) == (
@@ -319,10 +322,8 @@ def test_many_threads_read_at_once(write: Write, kind: str) -> None:
 def test_damage_raises_nothing_but_packers_errors(
     tmp_path_factory: pytest.TempPathFactory, kind: str, flips: list[tuple[float, int]]
 ) -> None:
-    data = {".tar": tar_bytes, ".tgz": lambda m: gzip.compress(tar_bytes(m)), ".zip": zip_bytes}[kind](
-        dict(FILES)
-    )
-    damaged = bytearray(data)
+    data = zip_bytes(dict(FILES)) if kind == ".zip" else tar_bytes(dict(FILES))
+    damaged = bytearray(gzip.compress(data) if kind == ".tgz" else data)
     for place, flip in flips:
         damaged[int(place * len(damaged))] ^= flip
     folder = tmp_path_factory.mktemp("damaged")

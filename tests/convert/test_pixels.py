@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -286,6 +287,19 @@ def test_versions_name_every_library_that_makes_pixels() -> None:
     versions = decoder_versions()
     assert list(versions) == ["opencv", "simplejpeg", "pillow"]
     assert all(versions.values())
+
+
+def test_the_benchmark_runs(photo_folder: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "decode_resize.py"
+    options = ["--count", "3", "--rounds", "1", "--size", "32"]
+    done = subprocess.run([sys.executable, script, photo_folder, *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()[-4:]] == [
+        "bare decode",
+        "PixelMaker",
+        "decode + INTER_AREA",
+        "decode + INTER_LINEAR",
+    ]
 
 
 def test_making_pixels_needs_no_torch() -> None:

@@ -1,0 +1,308 @@
+"""convert_images from end to end: real image files in, packs out, for both formats."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.convert import images as root
+from packer.convert.images import convert_images, parse_size
+from packer.convert.pixels import PixelMaker, PixelSpec
+from packer.errors import PackerError, SourceError, SpaceError, UsageError
+from packer.format.checksums import block_checksum
+from packer.format.pack import Pack, open_pack
+
+SPEC = PixelSpec((32, 32))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of three rows: several blocks and a short last one from a few images."""
+    monkeypatch.setattr(root, "block_rows", lambda rows, row_bytes: min(rows, 3))
+
+
+def content(pack: Pack) -> dict[str, tuple[int, bytes]]:
+    """key -> (label, pixels)."""
+    labels = pack.read("label") if any(f.name == "label" for f in pack.fields) else [-1] * pack.rows
+    images = pack.read("image")
+    return {k: (int(label), i.tobytes()) for k, label, i in zip(pack.keys(), labels, images, strict=True)}
+
+
+def expected(folder: Path, spec: PixelSpec = SPEC) -> dict[str, tuple[int, bytes]]:
+    """The same, by reading the folder directly."""
+    make, classes, found = PixelMaker(spec), sorted(p.name for p in folder.iterdir()), {}
+    for path in sorted(folder.rglob("*.jpg")):
+        out = np.empty(spec.shape, np.uint8)
+        make(path.read_bytes(), out)
+        key = path.relative_to(folder).as_posix()
+        found[key] = (classes.index(key.split("/")[0]), out.tobytes())
+    return found
+
+
+@pytest.mark.parametrize("format", ["h5", "npy"])
+def test_every_image_with_its_own_label_and_key(
+    photo_folder: Path, tmp_path: Path, small_blocks: None, format: str
+):
+    report = convert_images(photo_folder, tmp_path / "p", size=32, format=format)
+    pack = open_pack(tmp_path / "p")
+    assert content(pack) == expected(photo_folder)
+    assert (pack.format, pack.rows, report.rows, report.skipped) == (format, 24, 24, ())
+    assert pack.header.classes == ("blue", "green", "red")
+    assert pack.header.field("image").about == {"layout": "HWC", "color": "rgb", "fit": "crop"}
+    assert report.bytes_read == sum(p.stat().st_size for p in photo_folder.rglob("*.jpg"))
+    assert report.bytes_written == pack.nbytes
+
+
+def test_shuffled_by_seed_or_in_the_sources_order(photo_folder: Path, tmp_path: Path):
+    def keys(name: str, **options: object) -> list[str]:
+        convert_images(photo_folder, tmp_path / name, size=32, **options)
+        return open_pack(tmp_path / name).keys()
+
+    source_order = sorted(expected(photo_folder))
+    assert keys("plain", shuffle=False) == source_order
+    assert sorted(keys("a")) == source_order != keys("b")
+    assert keys("c") == open_pack(tmp_path / "a").keys() != keys("d", seed=1)
+    assert (open_pack(tmp_path / "plain").header.seed, open_pack(tmp_path / "d").header.seed) == (None, 1)
+
+
+@pytest.mark.parametrize("format", ["h5", "npy"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_byte_identical_whatever_the_workers(
+    photo_folder: Path, tmp_path: Path, small_blocks: None, format: str, damaged: bool
+):
+    if damaged:
+        for key in ("blue/0.jpg", "green/4.jpg", "green/5.jpg", "red/7.jpg"):
+            (photo_folder / key).write_bytes(b"")
+    outs = []
+    for workers in (1, 2, 5):
+        outs.append(tmp_path / f"p{workers}")
+        convert_images(photo_folder, outs[-1], size=32, format=format, workers=workers, on_error="skip")
+    for other in outs[1:]:
+        pairs = [(outs[0], other)] if format == "h5" else [(p, other / p.name) for p in outs[0].iterdir()]
+        assert all(a.read_bytes() == b.read_bytes() for a, b in pairs)
+    assert open_pack(outs[0]).rows == (20 if damaged else 24)
+
+
+def test_the_place_and_name_of_the_source_leave_no_trace(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "a.h5", size=32)
+    shutil.move(photo_folder, tmp_path / "elsewhere")
+    convert_images(tmp_path / "elsewhere", tmp_path / "b.h5", size=32)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "bad", [["blue/0.jpg"], ["red/7.jpg", "red/6.jpg"], ["blue/1.jpg", "green/0.jpg", "red/3.jpg"]]
+)
+def test_skipped_inputs_leave_no_holes(
+    photo_folder: Path, tmp_path: Path, small_blocks: None, bad: list[str]
+):
+    good = expected(photo_folder)
+    for key in bad:
+        (photo_folder / key).write_bytes(b"")
+        del good[key]
+    report = convert_images(photo_folder, tmp_path / "p.h5", size=32, on_error="skip", workers=2)
+    pack = open_pack(tmp_path / "p.h5")
+    assert content(pack) == good
+    assert [s["key"] for s in report.skipped] == sorted(bad)
+    assert pack.header.skipped == report.skipped
+    assert all("0 bytes" in s["reason"] for s in report.skipped)
+    assert report.rows == pack.rows == 24 - len(bad)
+
+
+def test_checksums_after_skipping_are_those_of_the_rows(
+    photo_folder: Path, tmp_path: Path, small_blocks: None
+):
+    for key in ("blue/1.jpg", "green/0.jpg"):
+        (photo_folder / key).write_bytes(b"")
+    convert_images(photo_folder, tmp_path / "p", size=32, on_error="skip")
+    pack, table = open_pack(tmp_path / "p"), np.load(tmp_path / "p" / "checksums.npy")
+    images = pack.read("image")
+    assert table[:, 0].tolist() == [block_checksum(images[i : i + 3]) for i in range(0, 22, 3)]
+
+
+def test_statistics_are_over_the_packed_images(photo_folder: Path, tmp_path: Path, small_blocks: None):
+    (photo_folder / "blue/0.jpg").write_bytes(b"")
+    convert_images(photo_folder, tmp_path / "p", size=32, on_error="skip", workers=3)
+    pack = open_pack(tmp_path / "p")
+    pixels = pack.read("image").reshape(-1, 3) / 255.0
+    assert pack.header.statistics["image"]["mean"] == pytest.approx(pixels.mean(0))
+    assert pack.header.statistics["image"]["std"] == pytest.approx(pixels.std(0))
+
+
+@pytest.mark.parametrize(("channels", "depth"), [("gray", 1), ("rgba", 4)])
+def test_channels_and_fit_reach_the_pixels(photo_folder: Path, tmp_path: Path, channels: str, depth: int):
+    convert_images(photo_folder, tmp_path / "p", size="16x32", fit="pad", channels=channels)
+    spec = PixelSpec((16, 32), "pad", channels)
+    assert spec.shape == (16, 32, depth)
+    assert content(open_pack(tmp_path / "p")) == expected(photo_folder, spec)
+
+
+def test_flat_folder_has_no_labels(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder / "red", tmp_path / "p", size=32)
+    assert [f.name for f in open_pack(tmp_path / "p").fields] == ["image", "key"]
+
+
+def test_labels_file(photo_folder: Path, tmp_path: Path):
+    (tmp_path / "labels.csv").write_text("file,label\n" + "".join(f"{k}.jpg,{10 * k}\n" for k in range(8)))
+    convert_images(photo_folder / "red", tmp_path / "p", size=32, labels=tmp_path / "labels.csv")
+    pack = open_pack(tmp_path / "p")
+    assert pack.header.classes is None
+    assert {key: label for key, (label, _) in content(pack).items()} == {f"{k}.jpg": 10 * k for k in range(8)}
+
+
+@pytest.mark.parametrize("kind", ["tar", "gztar", "zip"])
+def test_archives_give_the_very_same_pack(photo_folder: Path, tmp_path: Path, kind: str):
+    convert_images(photo_folder, tmp_path / "folder.h5", size=32)
+    archive = shutil.make_archive(str(tmp_path / "photos"), kind, photo_folder.parent, photo_folder.name)
+    convert_images(archive, tmp_path / "archive.h5", size=32)
+    assert (tmp_path / "archive.h5").read_bytes() == (tmp_path / "folder.h5").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        ["archive.h5", "folder.h5", "photos", os.path.basename(archive)]
+    )
+
+
+def test_plan_comes_before_the_first_byte_and_progress_ends_at_all(photo_folder: Path, tmp_path: Path):
+    plans, steps = [], []
+
+    def on_plan(plan: root.Plan) -> None:
+        assert not list(tmp_path.glob("p*packing"))
+        plans.append(plan)
+
+    convert_images(photo_folder, tmp_path / "p.h5", size=32, on_plan=on_plan, on_progress=steps.append)
+    size = (tmp_path / "p.h5").stat().st_size
+    assert [(p.rows, p.shape, p.classes) for p in plans] == [(24, (32, 32, 3), 3)]
+    assert size <= plans[0].bytes <= size + (1 << 17)
+    assert steps == sorted(steps)
+    assert steps[-1] == 24
+
+
+def test_a_stop_leaves_nothing_and_ends_the_threads(photo_folder: Path, tmp_path: Path, small_blocks: None):
+    (photo_folder / "green/3.jpg").write_bytes(b"")
+    with pytest.raises(SourceError) as error:
+        convert_images(photo_folder, tmp_path / "p.h5", size=32, workers=2)
+    assert str(error.value).startswith(f"{photo_folder}/green/3.jpg: ")
+    assert str(error.value).endswith(" Remove it, or pass --on-error skip.")
+    assert os.listdir(tmp_path) == ["photos"]
+    assert not [t for t in threading.enumerate() if t.name.startswith("packer-convert")]
+
+
+def test_an_interrupt_leaves_nothing(photo_folder: Path, tmp_path: Path):
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert_images(photo_folder, tmp_path / "p", size=32, on_progress=interrupt)
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+def test_a_broken_decoder_is_not_a_bad_input(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """on_error="skip" is for inputs; a bug must not empty a pack."""
+
+    def broken(self: PixelMaker, data: bytes, out: np.ndarray) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(PixelMaker, "__call__", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        convert_images(photo_folder, tmp_path / "p", size=32, on_error="skip")
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+def test_nothing_good_is_an_error(photo_folder: Path, tmp_path: Path):
+    for path in photo_folder.rglob("*.jpg"):
+        path.write_bytes(b"")
+    with pytest.raises(
+        SourceError, match=r"photos: none of its 24 images could be packed; the first: .*0 bytes"
+    ):
+        convert_images(photo_folder, tmp_path / "p", size=32, on_error="skip")
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+def test_no_room_on_the_disk(photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(SpaceError, match=r"p: needs 0\.00 GB; .* has 0\.00 GB free"):
+        convert_images(photo_folder, tmp_path / "p", size=32)
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+def test_output_is_refused_before_the_source_is_read(tmp_path: Path):
+    (tmp_path / "p.h5").write_bytes(b"")
+    with pytest.raises(UsageError, match="exists; nothing is overwritten unasked"):
+        convert_images(tmp_path / "missing", tmp_path / "p.h5")
+
+
+def test_opencv_threads_are_as_before(photo_folder: Path, tmp_path: Path):
+    import cv2
+
+    before = cv2.getNumThreads()
+    convert_images(photo_folder, tmp_path / "p", size=32)
+    assert cv2.getNumThreads() == before
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(256, (256, 256)), ("64", (64, 64)), ("128x256", (128, 256)), ((8, 16), (8, 16))]
+)
+def test_sizes(size: object, expected: tuple[int, int]):
+    assert parse_size(size, any_size=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "sentence"),
+    [
+        (
+            250,
+            "size 250: 250 is not a power of two; the nearest are 128 and 256. Pass one of them, or --any-size.",
+        ),
+        (
+            "256x100",
+            "size 256x100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or --any-size.",
+        ),
+        ("big", "size big: is not a number or HxW. Pass for example 256 or 128x256."),
+        ("1x2x3", "size 1x2x3: is not a number or HxW. Pass for example 256 or 128x256."),
+        (0, "size 0: 0 is too small; 1 is the least. Pass for example 256."),
+        (-4, "size -4: -4 is too small; 1 is the least. Pass for example 256."),
+    ],
+)
+def test_each_wrong_size_is_one_sentence(size: object, sentence: str):
+    with pytest.raises(UsageError) as error:
+        parse_size(size, any_size=False)
+    assert str(error.value) == sentence
+
+
+def test_any_size_lifts_the_rule_of_two():
+    assert parse_size("250x100", any_size=True) == (250, 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"format": "zarr"}, "format 'zarr': is not one of h5, npy. Pass one of them."),
+        ({"on_error": "ignore"}, "on_error 'ignore': is not one of stop, skip. Pass one of them."),
+        ({"workers": 0}, "workers 0: is too few; 1 is the least. Pass 1 or more."),
+    ],
+)
+def test_each_wrong_option_is_one_sentence(tmp_path: Path, options: dict[str, object], sentence: str):
+    with pytest.raises(UsageError) as error:
+        convert_images(tmp_path, tmp_path / "p", **options)
+    assert str(error.value) == sentence
+
+
+def test_grey_images_and_others_mix(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    Image.new("L", (40, 40), 77).save(tmp_path / "in" / "a.png")
+    Image.new("RGBA", (40, 40), (9, 8, 7, 255)).save(tmp_path / "in" / "b.webp", lossless=True)
+    convert_images(tmp_path / "in", tmp_path / "p", size=8, shuffle=False)
+    images = open_pack(tmp_path / "p").read("image")
+    assert images[:, 0, 0].tolist() == [[77, 77, 77], [9, 8, 7]]
+
+
+def test_packer_error_is_the_base_of_all(tmp_path: Path):
+    with pytest.raises(PackerError):
+        convert_images(tmp_path / "nothing", tmp_path / "p")

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packer.convert.sources import IMAGE_EXTENSIONS, Source, open_source
+from packer.errors import ImageError, PackerError, SourceError, UsageError
+
+Tree = Callable[..., Path]
+NO_LABELS = "The images are not in class folders, so the pack has no labels; pass --labels to add some."
+KEYS = ["cat/1.jpg", "cat/a/2.PNG", "dog/3.jpeg"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def pack(folder: str, archive: str) -> str:
+    """Put what a folder holds into an archive, in the order of the disk."""
+    if archive.endswith(".zip"):
+        with zipfile.ZipFile(archive, "w") as file:
+            for path in sorted(Path(folder).rglob("*"), reverse=True):
+                file.write(path, path.relative_to(folder))
+    else:
+        mode: Any = "w:" + archive.partition(".tar")[2].strip(".")
+        with tarfile.open(archive, mode) as tar:
+            for entry in sorted(os.listdir(folder), reverse=True):
+                tar.add(f"{folder}/{entry}", entry)
+    return archive
+
+
+def refused(path: str, kind: type[PackerError] = SourceError, labels: str | None = None) -> str:
+    with pytest.raises(kind) as error:
+        open_source(path, labels=labels)
+    return str(error.value)
+
+
+def check(source: Source, jpeg: bytes, keys: list[str]) -> None:
+    with source:
+        assert source.keys == keys
+        assert len(source) == len(keys)
+        assert source.encoded_bytes == len(jpeg) * len(keys)
+        for index in reversed(range(len(keys))):
+            assert source.read(index) == jpeg
+    source.close()
+
+
+@pytest.mark.parametrize("kind", ["", ".tar", ".tar.gz", ".zip"])
+def test_class_folders_read_alike_from_disk_and_archive(tree: Tree, jpeg: bytes, kind: str) -> None:
+    tree("dog/3.jpeg", "cat/a/2.PNG", "cat/1.jpg", "cat/.hidden.jpg", ".cache/9.jpg")
+    Path("pets/cat/notes.txt").write_text("no image")
+    Path("pets/README.md").write_text("no image")
+    source = open_source(pack("pets", "pets" + kind) if kind else "pets")
+    assert source.classes == ["cat", "dog"]
+    assert source.labels is not None
+    assert source.labels.tolist() == [0, 0, 1]
+    assert source.notes == []
+    assert source.name == "pets" + kind
+    check(source, jpeg, KEYS)
+
+
+@pytest.mark.parametrize(
+    "path", ["pets/train", "pets/train/", "pets.tar/train", "pets.tar/train/", "pets.zip/train"]
+)
+def test_one_split_is_named_by_path(tree: Tree, jpeg: bytes, path: str) -> None:
+    tree("train/cat/1.jpg", "train/dog/2.jpg", "test/cat/3.jpg")
+    pack("pets", "pets.tar")
+    pack("pets", "pets.zip")
+    source = open_source(path)
+    assert source.classes == ["cat", "dog"]
+    check(source, jpeg, ["cat/1.jpg", "dog/2.jpg"])
+
+
+@pytest.mark.parametrize("name", ["pets", "pets.tar"])
+def test_splits_are_not_classes(tree: Tree, name: str) -> None:
+    tree("train/cat/1.jpg", "test/cat/3.jpg")
+    pack("pets", "pets.tar")
+    assert refused(name, UsageError) == (
+        f"{name}: its folders are splits (test, train), not classes; one is packed at a time. "
+        f"Pass for example {name}/train."
+    )
+
+
+def test_the_folder_that_an_archive_was_made_of_is_entered(tree: Tree, jpeg: bytes) -> None:
+    tree("data/pets/cat/1.jpg", "data/pets/dog/2.jpg", root="top")
+    source = open_source(pack("top", "pets.tar"))
+    assert source.classes == ["cat", "dog"]
+    check(source, jpeg, ["cat/1.jpg", "dog/2.jpg"])
+
+
+def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -> None:
+    tree("pets/cat/1.jpg", "pets/dog/2.jpg", root="top")
+    Path("top/README").write_text("")
+    source = open_source(pack("top", "pets.tar"))
+    assert source.classes == ["pets"]
+    assert source.notes == ["All images are in one class folder (pets)."]
+    check(source, jpeg, ["pets/cat/1.jpg", "pets/dog/2.jpg"])
+
+
+def test_splits_below_the_folder_that_an_archive_was_made_of(tree: Tree) -> None:
+    tree("pets/train/cat/1.jpg", "pets/test/cat/2.jpg", root="top")
+    pack("top", "pets.tar")
+    assert "Pass for example pets.tar/pets/train." in refused("pets.tar", UsageError)
+
+
+@pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
+def test_a_flat_folder_has_no_labels(tree: Tree, jpeg: bytes, kind: str) -> None:
+    tree("2.jpg", "1.jpg", "10.jpg")
+    source = open_source(pack("pets", "pets" + kind) if kind else "pets")
+    assert source.labels is None
+    assert source.classes is None
+    assert source.notes == [NO_LABELS]
+    check(source, jpeg, ["1.jpg", "10.jpg", "2.jpg"])
+
+
+@pytest.mark.parametrize("kind", ["", ".tar", ".zip", ".tar.xz"])
+def test_a_csv_gives_labels_to_any_layout(tree: Tree, jpeg: bytes, kind: str) -> None:
+    tree("1.jpg", "train/2.jpg", "test/3.jpg")
+    Path("labels.csv").write_text("file,label\n1,dog\n2,cat\ntest/3.jpg,dog\n")
+    source = open_source(pack("pets", "pets" + kind) if kind else "pets", labels=Path("labels.csv"))
+    assert source.classes == ["cat", "dog"]
+    assert source.labels is not None
+    assert source.labels.tolist() == [1, 1, 0]
+    assert source.notes == []
+    check(source, jpeg, ["1.jpg", "test/3.jpg", "train/2.jpg"])
+
+
+@pytest.mark.parametrize("labels", [None, "labels.csv"])
+@pytest.mark.parametrize("name", ["pets", "pets.tar"])
+def test_no_images(name: str, labels: str | None) -> None:
+    Path("pets").mkdir()
+    pack("pets", "pets.tar")
+    Path("labels.csv").write_text("1,0\n")
+    endings = ", ".join(sorted(IMAGE_EXTENSIONS))
+    assert refused(name, labels=labels) == (
+        f"{name}: no images found; files ending in {endings} are read. Check the path."
+    )
+
+
+def test_images_at_the_top_and_in_folders(tree: Tree) -> None:
+    tree("0.jpg", "cat/1.jpg")
+    assert refused("pets") == (
+        "pets: holds images at its top (0.jpg) and in folders (cat); all or none may be in class folders. "
+        "Move some, or pass --labels."
+    )
+
+
+@pytest.mark.parametrize("name", ["pets", "pets.tar"])
+def test_a_class_folder_without_images(tree: Tree, name: str) -> None:
+    tree("cat/1.jpg")
+    Path("pets/dog/deeper").mkdir(parents=True)
+    pack("pets", "pets.tar")
+    if name == "pets.tar":
+        assert "pets.tar/dog: a class folder without images" in refused(name)
+    else:
+        assert refused("pets") == (
+            "pets/dog: a class folder without images; each needs at least one. Add some, or remove the folder."
+        )
+
+
+def test_linked_folders_and_files_are_followed(tree: Tree, jpeg: bytes) -> None:
+    tree("cat/1.jpg")
+    tree("2.jpg", "x/3.jpg", root="elsewhere")
+    Path("pets/dog").symlink_to("../elsewhere")
+    Path("pets/cat/4.jpg").symlink_to("../../elsewhere/2.jpg")
+    source = open_source("pets")
+    assert source.classes == ["cat", "dog"]
+    check(source, jpeg, ["cat/1.jpg", "cat/4.jpg", "dog/2.jpg", "dog/x/3.jpg"])
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "back"),
+    [("cat/again", "..", "pets"), ("cat/a/again", "../../cat", "pets/cat"), ("again", ".", "pets")],
+)
+def test_a_link_that_leads_back_is_refused(tree: Tree, link: str, target: str, back: str) -> None:
+    tree("cat/a/1.jpg")
+    Path("pets", link).symlink_to(target)
+    assert refused("pets") == (
+        f"pets/{link}: a link back to {back}, which holds it; links may not form a loop. Remove the link."
+    )
+
+
+def test_two_links_to_one_folder_are_no_loop(tree: Tree, jpeg: bytes) -> None:
+    tree("1.jpg", root="elsewhere")
+    Path("pets").mkdir()
+    Path("pets/cat").symlink_to("../elsewhere")
+    Path("pets/dog").symlink_to("../elsewhere")
+    check(open_source("pets"), jpeg, ["cat/1.jpg", "dog/1.jpg"])
+
+
+def test_a_link_to_nothing_is_an_image_error_when_read(tree: Tree) -> None:
+    tree("cat/1.jpg")
+    Path("pets/cat/2.jpg").symlink_to("gone.jpg")
+    with open_source("pets") as source, pytest.raises(ImageError) as error:
+        source.read(1)
+    assert str(error.value) == "cannot be read (No such file or directory)."
+
+
+def test_a_folder_that_cannot_be_listed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree("cat/1.jpg")
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        if path.rstrip("/").endswith("cat"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert refused("pets") == (
+        "pets/cat: cannot be listed (Permission denied); its images would be missing. Make it readable."
+    )
+
+
+def test_names_that_are_not_utf_8(tree: Tree, jpeg: bytes) -> None:
+    name = os.fsdecode(b"caf\xe9.jpg")
+    try:
+        tree(f"cat/{name}")
+    except OSError:
+        pytest.skip("the file system allows UTF-8 names only")
+    check(open_source("pets"), jpeg, [f"cat/{name}"])
+    check(open_source(pack("pets", "pets.tar")), jpeg, [f"cat/{name}"])
+
+
+def test_twins_are_packed_and_noted(tree: Tree, jpeg: bytes) -> None:
+    tree("cat/1.jpg", "cat/1.png", "dog/1.jpg")
+    source = open_source("pets")
+    assert source.notes == ["cat/1.jpg and cat/1.png differ only in their extension, and both are packed."]
+    check(source, jpeg, ["cat/1.jpg", "cat/1.png", "dog/1.jpg"])
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("gone", "gone: no such file or folder; folders, lists and archives are read. Check it."),
+        (
+            "gone.tar/train",
+            "gone.tar/train: no such file or folder; folders, lists and archives are read. Check it.",
+        ),
+        (
+            "x.rar/train",
+            "x.rar/train: no such file or folder; folders, lists and archives are read. Check it.",
+        ),
+        (
+            "x.rar",
+            "x.rar: not a source of images; folders and files ending in .lst, .txt, .tar, .tar.gz, .tgz, .tar.bz2, "
+            ".tbz2, .tar.xz, .txz, .zip are. Pass one.",
+        ),
+        (
+            "pets.tar/cow",
+            "pets.tar/cow: no such folder in the archive; its top holds cat. Pass a folder that it holds.",
+        ),
+    ],
+)
+def test_what_is_no_source(tree: Tree, path: str, message: str) -> None:
+    tree("cat/1.jpg")
+    pack("pets", "pets.tar")
+    Path("x.rar").write_bytes(b"")
+    assert refused(path, UsageError) == message
+
+
+def test_a_source_may_be_a_path_object(tree: Tree, jpeg: bytes) -> None:
+    check(open_source(tree("cat/1.jpg")), jpeg, ["cat/1.jpg"])
+
+
+def test_an_image_that_vanishes_is_an_image_error(tree: Tree) -> None:
+    tree("cat/1.jpg")
+    with open_source("pets") as source:
+        shutil.rmtree("pets")
+        with pytest.raises(ImageError) as error:
+            source.read(0)
+    assert str(error.value) == "cannot be read (No such file or directory)."
+
+
+class TestLists:
+    @pytest.fixture(autouse=True)
+    def _images(self, tree: Tree) -> None:
+        tree("b.jpg", "a b.jpg", "cat/1.jpg", "odd.name")
+
+    def listed(self, text: str, name: str = "pets/list.txt") -> str:
+        Path(name).write_text(text, newline="")
+        return name
+
+    @pytest.mark.parametrize(
+        ("text", "keys", "labels", "classes"),
+        [
+            ("b.jpg\na b.jpg\n\n./cat/1.jpg", ["b.jpg", "a b.jpg", "cat/1.jpg"], None, None),
+            ("\ufeffb.jpg\t3\r\na b.jpg\t1\r\n", ["b.jpg", "a b.jpg"], [3, 1], None),
+            ("b.jpg 3\na b.jpg   1\nodd.name 0\n", ["b.jpg", "a b.jpg", "odd.name"], [3, 1, 0], None),
+            ("b.jpg\tbig dog\na b.jpg\tcat\n", ["b.jpg", "a b.jpg"], [0, 1], ["big dog", "cat"]),
+        ],
+    )
+    def test_lines(
+        self, jpeg: bytes, text: str, keys: list[str], labels: list[int] | None, classes: list[str] | None
+    ) -> None:
+        source = open_source(self.listed(text))
+        assert (None if source.labels is None else source.labels.tolist()) == labels
+        assert source.classes == classes
+        assert source.notes == ([NO_LABELS] if labels is None else [])
+        check(source, jpeg, keys)
+
+    def test_a_list_in_the_working_directory_takes_a_csv(self, jpeg: bytes) -> None:
+        Path("labels.csv").write_text("b,1\n1,0\n")
+        source = open_source(self.listed("pets/b.jpg\npets/cat/1.jpg\n", "images.lst"), labels="labels.csv")
+        assert source.labels is not None
+        assert source.labels.tolist() == [1, 0]
+        check(source, jpeg, ["pets/b.jpg", "pets/cat/1.jpg"])
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("\n\n", ": names no images; one path a line is read. Check the file."),
+            (
+                "b.jpg\nc.jpg\n",
+                " line 2: no file c.jpg; paths relative to the list's folder are read. Correct it.",
+            ),
+            (
+                "b.jpg\n../pets/b.jpg\n",
+                " line 2: ../pets/b.jpg leads out of the list's folder; paths below it are read. "
+                "Move the list up, or the image down.",
+            ),
+            (
+                "b.jpg\ncat/../b.jpg\n",
+                " line 2: b.jpg is in line 1, too; each image is packed once. Remove one.",
+            ),
+            (
+                "b.jpg 1\n\na b.jpg\n",
+                " line 3: no label for a b.jpg, though other lines have one; either all or none may. Add it.",
+            ),
+            (
+                "b.jpg 1\na b.jpg 0.5\n",
+                " line 2: the label is 0.5; whole numbers from 0 to 2**63 - 1, or class names, are accepted. "
+                "Correct it.",
+            ),
+        ],
+    )
+    def test_what_is_refused(self, text: str, message: str) -> None:
+        assert refused(self.listed(text)) == "pets/list.txt" + message
+
+    def test_labels_come_from_one_place(self) -> None:
+        Path("labels.csv").write_text("b,1\n")
+        assert refused(self.listed("b.jpg 1\n"), UsageError, "labels.csv") == (
+            "pets/list.txt: has labels, and --labels labels.csv is given; one of them is used. Drop one."
+        )
