@@ -50,7 +50,7 @@ def cli() -> None:
 )
 @click.option("--any-size", is_flag=True, help="Allow sizes that are not powers of two.")
 @click.option("--fit", type=click.Choice(["crop", "pad", "stretch"]), default="crop", show_default=True,
-              help="crop: shortest side to the size, centre crop; pad: fit inside, black bars; stretch: ignore the aspect ratio.")  # fmt: skip
+              help="crop: shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.")  # fmt: skip
 @click.option("--channels", type=click.Choice(["rgb", "gray", "rgba"]), default="rgb", show_default=True,
               help="What a pixel holds. Alpha is composited on white for rgb and gray.")  # fmt: skip
 @click.option("--format", "format_", type=click.Choice(["h5", "npy"]),

@@ -130,8 +130,7 @@ def uniform(counters: NDArray[np.int64], key: int) -> NDArray[np.float64]:
     counters: int64, one or more dimensions, any values; not modified. key: 0 <= key < 2**64.
     Returns float64 of the same shape, multiples of 2**-53 in [0, 1), all equally likely.
     """
-    fractions: NDArray[np.float64] = (_hashes(counters, key) >> np.uint64(11)) * 2.0**-53
-    return fractions
+    return (_hashes(counters, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def integers(counters: NDArray[np.int64], key: int, high: int | NDArray[np.int64]) -> NDArray[np.int64]:

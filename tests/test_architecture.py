@@ -235,11 +235,11 @@ def test_the_load_half_never_loads_the_decoders(folder: str) -> None:
     assert loaded(IMPORT_ALL.format(folder=folder)).isdisjoint({"cv2", "PIL"})
 
 
-def test_reading_a_pack_never_loads_the_decoders(photo_folder: Path, tmp_path: Path) -> None:
+def test_reading_a_pack_loads_neither_the_decoders_nor_hdf5(photo_folder: Path, tmp_path: Path) -> None:
     from packer import convert_images
 
     convert_images(photo_folder, tmp_path / "out.h5", size=16)
     read = "import sys; from packer import PackedBatchDataset; next(iter(PackedBatchDataset(sys.argv[1], 4)))"
     heavy = loaded(read, str(tmp_path / "out.h5"))
     assert "torch" in heavy
-    assert heavy.isdisjoint({"cv2", "PIL"})
+    assert heavy.isdisjoint({"cv2", "PIL", "h5py"})

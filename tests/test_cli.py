@@ -65,7 +65,12 @@ def png_of(width: int, height: int) -> bytes:
         return struct_pack(">I", len(data)) + kind + data + struct_pack(">I", zlib.crc32(kind + data))
 
     header = struct_pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(bytes(99)))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_convert_says_what_it_will_do_and_what_it_did(photos: Path, run: Run):
@@ -185,10 +190,15 @@ def test_missing_things_are_sentences(tmp_path: Path, monkeypatch: pytest.Monkey
         assert done.err.startswith("Error: no")
         assert done.err.count("\n") == 1
     (tmp_path / "x.h5").write_bytes(b"hello")
-    assert run("info", "x.h5").err == "Error: x.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote.\n"
+    assert (
+        run("info", "x.h5").err
+        == "Error: x.h5: is neither a pack nor an HDF5 file. Pass what packer convert wrote.\n"
+    )
 
 
-def test_names_that_are_not_utf8_are_packed_and_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run):
+def test_names_that_are_not_utf8_are_packed_and_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+):
     monkeypatch.chdir(tmp_path)
     folder = os.path.join(b"in", b"caf\xe9")
     os.makedirs(folder)
@@ -233,7 +243,11 @@ def test_archives_of_splits_are_named_by_path(photos: Path, run: Run):
 
 def process(*arguments: str, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "packer", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+        [sys.executable, "-m", "packer", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
     )
 
 
@@ -242,7 +256,9 @@ def slow_photos(tmp_path: Path) -> Path:
     """Enough work for a second: large, detailed JPEGs."""
     folder = tmp_path / "slow" / "a"
     folder.mkdir(parents=True)
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), dtype=np.uint8)).save(folder / "0.jpg")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), dtype=np.uint8)).save(
+        folder / "0.jpg"
+    )
     for k in range(1, 60):
         os.link(folder / "0.jpg", folder / f"{k}.jpg")
     return folder.parent
@@ -297,7 +313,19 @@ def test_bench_prints_a_table_and_writes_json(photos: Path, run: Run):
     pytest.importorskip("torch")
     run("convert", photos, "p.h5", "--size", 32)
     done = run(
-        "bench", photos, "p.h5", "--batch-size", 4, "--rounds", 1, "--seconds", "0.05", "--workers", "0", "--json", "b.json"
+        "bench",
+        photos,
+        "p.h5",
+        "--batch-size",
+        4,
+        "--rounds",
+        1,
+        "--seconds",
+        "0.05",
+        "--workers",
+        "0",
+        "--json",
+        "b.json",
     )
     assert (done.code, done.err) == (0, "")
     assert "packed, slices" in done.out

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 import cv2
 import numpy as np
@@ -35,6 +36,7 @@ from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
 
 ORDERS = ("sequential", "slices", "rows")
+WARM_UP = 8  # batches, more than there are slots
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
 
@@ -239,13 +241,14 @@ def _packed(
     augment: Sequence[Transform] | None = None,
     epochs: int | None = None,
 ) -> float:
-    """Images a second, the beginnings of epochs included, until the time or `epochs` are over."""
+    """Images a second until the time or `epochs` are over; later epochs' beginnings are included."""
     rows, epoch = 0, 0
     with PackedBatchDataset(
         setting.pack, setting.batch_size, order=order, augment=augment, threads=setting.threads
     ) as batches:
-        if epochs is None:
-            batches[0]  # warm: threads and slots exist, as after a first epoch
+        if epochs is None:  # the first batches pay once for threads and for the pages of their slots
+            for _ in islice(batches, WARM_UP):
+                pass
         started = time.perf_counter()
         while epochs is None or epoch < epochs:
             for batch in batches:

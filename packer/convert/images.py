@@ -119,7 +119,9 @@ def convert_images(
 
         def samples(start: int, stop: int) -> NDArray[np.int64]:
             positions = np.arange(start, stop)
-            return randomness.permute(positions, rows, randomness.key(seed, "convert")) if shuffle else positions
+            return (
+                randomness.permute(positions, rows, randomness.key(seed, "convert")) if shuffle else positions
+            )
 
         per_block = block_rows(rows, sum(f.row_bytes for f in fields if not f.ragged))
         with PackWriter(
@@ -142,7 +144,10 @@ def convert_images(
             moved = close_holes(writer, sorted(reasons))
             skipped = tuple(
                 sorted(
-                    ({"key": opened.keys[int(samples(r, r + 1)[0])], "reason": why} for r, why in reasons.items()),
+                    (
+                        {"key": opened.keys[int(samples(r, r + 1)[0])], "reason": why}
+                        for r, why in reasons.items()
+                    ),
                     key=lambda s: s["key"],
                 )
             )

@@ -116,7 +116,7 @@ class PixelMaker:
 
 
 def _fill(result: NDArray[np.uint8], source: NDArray[np.uint8], image: Decoded, scratch: Scratch) -> None:
-    """Resize ``source``, cut out of ``image``, into ``result``; both as they are stored."""
+    """Resize ``source``, cut out of ``image`` and perhaps overwritten, into ``result``; both as they are stored."""
     if source.shape[2] != result.shape[2]:
         three = scratch.array("three", (*source.shape[:2], 3))
         cv2.cvtColor(source, cv2.COLOR_RGBA2RGB, dst=three)

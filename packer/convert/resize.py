@@ -13,6 +13,9 @@ sample lies midway between two pixels, and [1, 2, 1] / 4 followed by their mean 
 photos measured best at 0.06 (r = 1.25), 0.10 (1.33), 0.14 (1.56), 0.18 (1.67), 0.20 (1.82), 0.28 (2.11): the
 straight line. The same line was best for JPEGs decoded at 1/2, 1/4 and 1/8: libjpeg's scaled pictures are
 sharper than averages.
+
+The taps are whole 256ths, so that every product and sum of the filter is exact in the float32 that OpenCV computes
+it in: no processor rounds otherwise.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ FITS = ("crop", "pad", "stretch")
 AREA_RATIO = 8 / 3
 """Above it three taps are too few, and the slower area average comes first."""
 
-_LARGEST_TAP = 1 / 3
-_TAP_OF_SHRUNK = 1 / 12
+_LARGEST_TAP = 85 / 256
+_TAP_OF_SHRUNK = 21 / 256
 """At ratio 1 a JPEG decoded at a DCT scale is sharper than the triangle: its variance is 1/6, a tap's 2a."""
 
 
@@ -87,7 +90,8 @@ def _centred(inner: tuple[int, int], outer: tuple[int, int]) -> Box:
 def resize(source: NDArray[np.uint8], result: NDArray[np.uint8], shrunk: int, scratch: Scratch) -> None:
     """Fill ``result`` with the whole of ``source``.
 
-    source: uint8 [h, w, C], rows may lie apart; not modified.
+    source: uint8 [h, w, C], rows may lie apart; filtered in place unless it is read-only, as one buffer less in the
+        cache saves 3 % of the whole.
     result: uint8 [H, W, C], rows may lie apart; filled. Equal sides give an exact copy if ``shrunk`` is 1.
     shrunk: by how much a JPEG was shrunk while it was decoded (1, 2, 4 or 8).
     scratch: for what lies between; must not hold ``source`` under "area" or "filtered".
@@ -107,7 +111,9 @@ def resize(source: NDArray[np.uint8], result: NDArray[np.uint8], shrunk: int, sc
         source, (height, width) = area, inner
     down, across = _tap(height / rows, shrunk), _tap(width / columns, shrunk)
     if down or across:
-        filtered = scratch.array("filtered", (height, width, channels))
+        filtered = source
+        if not source.flags.writeable:
+            filtered = scratch.array("filtered", (height, width, channels))
         cv2.sepFilter2D(
             source, -1, _kernel(across), _kernel(down), dst=filtered, borderType=cv2.BORDER_REPLICATE
         )
@@ -119,7 +125,7 @@ def _tap(ratio: float, shrunk: int) -> float:
     """Give the outer tap of the filter that an axis needs, 0 for none."""
     if ratio == 1.0 and shrunk > 1:
         return _TAP_OF_SHRUNK
-    return min(max(0.0, (ratio - 1.0) / 4.0), _LARGEST_TAP)
+    return min(max(0, round(64 * (ratio - 1.0))) / 256, _LARGEST_TAP)
 
 
 def _kernel(tap: float) -> NDArray[np.float32]:

@@ -74,6 +74,7 @@ CHECKSUMS_DATASET = "packer/checksums"
 HEADER_FILE = "header.json"
 CHECKSUMS_FILE = "checksums.npy"
 TRAILER_FILE = "trailer"
+PARTIAL_SUFFIX = ".packing"  # of the name of work in progress
 
 # h5py reads one row of a chunk that fits its chunk cache by reading the whole chunk: 1,400 random 256 px images/s at
 # 4 MiB chunks against 8,100 just above the cache of HDF5 2.0 (8 MiB; 1 MiB before). Our own reader does not care.

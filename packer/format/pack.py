@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
-from packer.format import hdf5
 from packer.format.checksums import digest
 from packer.format.files import pread_all
 from packer.format.header import (
@@ -17,14 +17,13 @@ from packer.format.header import (
     HEADER_FILE,
     MAX_HEADER_BYTES,
     OFFSETS,
+    PARTIAL_SUFFIX,
     TRAILER_FILE,
     Extent,
     Field,
     Header,
 )
 from packer.format.trailer import SIZE, Trailer
-from packer.format.writer import PARTIAL_SUFFIX
-import itertools
 
 
 @dataclass(frozen=True)
@@ -156,6 +155,8 @@ def _open_directory(name: str) -> Pack:
 
 def _open_unsealed(name: str) -> Pack:
     """A file without a trailer: cut short, foreign, or opened for writing since; then HDF5 says where the rows lie."""
+    from packer.format import hdf5  # a whole pack needs no HDF5 library, nor waits for its import
+
     data = hdf5.read_header_dataset(name)
     if data is None:
         raise FormatError(

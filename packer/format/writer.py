@@ -22,11 +22,10 @@ from packer.errors import PackerError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.files import fsync_path, pread_all, pwrite_all
 from packer.format.hdf5 import Hdf5Container
-from packer.format.header import HDF5_MAGIC, HEADER_FILE, OFFSETS, Extent, Field, Header
+from packer.format.header import HDF5_MAGIC, HEADER_FILE, OFFSETS, PARTIAL_SUFFIX, Extent, Field, Header
 from packer.format.npy import NpyContainer
 
 FORMATS = ("h5", "npy")
-PARTIAL_SUFFIX = ".packing"
 _MOVE_BYTES = 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -6,6 +6,7 @@ copied on a side stream and augmented on the device. No worker processes, no pic
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,6 @@ from packer.load.fields import decode_ragged, select_fields
 from packer.load.prefetch import Threads, ahead
 from packer.load.reader import Bytes, Reader
 from packer.load.slots import Layout, Slots, allocate
-import itertools
 
 if TYPE_CHECKING:
     import torch

@@ -9,6 +9,7 @@ than the faults; the mapping's pages are let go now and then, to keep the reside
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import threading
@@ -24,7 +25,7 @@ from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
 from packer.load.order import Runs
 from packer.load.residency import resident
-import itertools
+from packer.load.submit import read_many
 
 Bytes = NDArray[np.uint8]
 LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy
@@ -181,6 +182,8 @@ class _File:
     def read_runs(self, runs: Runs, out: Bytes) -> None:
         """Several runs: the loop holds the GIL between reads, so it does as little as it can."""
         row_bytes, view, at = self.extent.row_bytes, memoryview(out).cast("B"), 0
+        if read_many(self._fd, runs.starts * row_bytes + self.extent.offset, runs.lengths * row_bytes, out):
+            return
         offsets = (runs.starts * row_bytes + self.extent.offset).tolist()
         for offset, size in zip(offsets, (runs.lengths * row_bytes).tolist(), strict=True):
             if os.preadv(self._fd, (view[at : at + size],), offset) != size:

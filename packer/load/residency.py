@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 
+import numpy as np
 from numpy.typing import NDArray
 
 # PyDLL keeps the GIL: the call takes a microsecond, handing the GIL over and back takes tens.
@@ -12,7 +13,7 @@ _LIBRARY = ctypes.PyDLL(None, use_errno=True)
 _PAGE = mmap.PAGESIZE
 
 
-def resident(mapped: NDArray, starts: list[int]) -> bool:
+def resident(mapped: NDArray[np.uint8], starts: list[int]) -> bool:
     """Whether the pages that hold these byte offsets of a mapped array (uint8, 1-D) are all in the page cache.
 
     True where the system cannot tell. Source: mincore(2).

@@ -18,7 +18,7 @@ Tree = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def photo() -> NDArray[np.uint8]:
-    """uint8 [512, 512, 3] with what photos have: gradients, sharp edges, fine texture, a little noise."""
+    """uint8 [512, 512, 3], read-only, with what photos have: gradients, edges, fine texture, a little noise."""
     draws = np.random.default_rng(7)
     y, x = np.mgrid[0:512, 0:512] / 512
     picture = np.stack([90 + 100 * x, 120 + 60 * np.sin(3 * y + x), 160 - 90 * x * y], axis=-1)
@@ -30,7 +30,9 @@ def photo() -> NDArray[np.uint8]:
         x < 0.4
     )
     picture += texture[..., None] + draws.normal(0, 4, picture.shape)
-    return picture.clip(0, 255).astype(np.uint8)
+    pixels = picture.clip(0, 255).astype(np.uint8)
+    pixels.flags.writeable = False
+    return pixels
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,22 @@ def test_enlarging_is_linear_interpolation(photo: NDArray[np.uint8]) -> None:
     assert np.abs(resized(small, 160, 120) - reference(small, 160, 120)).max() <= 1.5
 
 
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_filtering_in_place_changes_nothing(photo: NDArray[np.uint8], ratio: float) -> None:
+    side = round(photo.shape[0] / ratio)
+    assert np.array_equal(resized(photo.copy(), side, side), resized(photo, side, side))
+
+
+def test_the_filter_is_exact(photo: NDArray[np.uint8]) -> None:
+    """At ratio 2 in integers: [64, 128, 64] / 256 along both axes, ties to even, then the mean of 2x2, halves up."""
+    padded = np.pad(photo.astype(np.int64), ((1, 1), (1, 1), (0, 0)), mode="edge")
+    down = padded[:-2] + 2 * padded[1:-1] + padded[2:]
+    both = down[:, :-2] + 2 * down[:, 1:-1] + down[:, 2:]
+    filtered = np.rint(both / 16).astype(np.int64)
+    mean = (filtered[::2, ::2] + filtered[1::2, ::2] + filtered[::2, 1::2] + filtered[1::2, 1::2] + 2) // 4
+    assert np.array_equal(resized(photo, 256, 256), mean)
+
+
 def test_equal_sides_copy_exactly(photo: NDArray[np.uint8]) -> None:
     assert np.array_equal(resized(photo, *photo.shape[:2]), photo)
 

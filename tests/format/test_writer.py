@@ -144,7 +144,7 @@ def test_moved_rows_and_their_checksums(tmp_path: Path, format: str):
             str(out_path(tmp_path, format, name)), fields=FIELDS, rows=10, block_rows=5, format=format
         ) as writer:
             for block in range(2):
-                part = np.array((rows + [0, 0])[block * 5 : block * 5 + 5])
+                part = np.array([*rows, 0, 0][block * 5 : block * 5 + 5])
                 writer.write_block(block, {n: a[part] for n, a in content.items()})
             if name == "moved":
                 writer.move_rows([(1, 8), (4, 9)])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -104,4 +105,4 @@ def test_pickled_and_closed_datasets_read_on(pack: Pack):
 def test_consecutive_joins_neighbours(rows: list[int]):
     runs = consecutive(np.array(rows, np.int64))
     assert runs.rows().tolist() == rows
-    assert len(runs.starts) == 1 + sum(b != a + 1 for a, b in zip(rows, rows[1:], strict=False)) - (not rows)
+    assert len(runs.starts) == 1 + sum(b != a + 1 for a, b in pairwise(rows)) - (not rows)

@@ -1,0 +1,88 @@
+"""What is written is true: every command, option and public name is described, links lead somewhere, the README runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import packer
+from packer.cli import cli
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+OPTIONS = [
+    (name, option)
+    for name, command in cli.commands.items()
+    for parameter in command.params
+    if isinstance(parameter, click.Option)
+    for option in parameter.opts + parameter.secondary_opts
+]
+
+
+def section(command: str) -> str:
+    """The part of docs/commands.md about one command."""
+    parts = re.split(r"^## packer ", (ROOT / "docs/commands.md").read_text(), flags=re.MULTILINE)
+    (found,) = [part for part in parts if part.startswith(command + " ")]
+    return found
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS, ids=lambda value: str(value))
+def test_every_option_is_documented(command: str, option: str):
+    assert f"`{option}" in section(command)
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_no_option_is_documented_that_does_not_exist(command: str):
+    named = set(re.findall(r"^\| `(--[a-z-]+)", section(command), flags=re.MULTILINE))
+    assert named <= {option for name, option in OPTIONS if name == command}
+    assert named
+
+
+@pytest.mark.parametrize("name", packer.__all__)
+def test_every_public_name_is_documented(name: str):
+    assert re.search(
+        rf"^\| `{re.escape(name)}[`(]", (ROOT / "docs/python.md").read_text(), flags=re.MULTILINE
+    )
+
+
+def test_every_augmentation_is_documented():
+    augment = pytest.importorskip("packer.augment")
+    text = (ROOT / "docs/python.md").read_text()
+    public = [name for name in augment.__all__ if name != "Transform"]
+    assert public
+    assert [name for name in public if name not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_every_page_is_reachable_from_the_readme():
+    text = (ROOT / "README.md").read_text()
+    assert [
+        page.name for page in PAGES[1:] if page.parent.name == "docs" and f"docs/{page.name}" not in text
+    ] == []
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_readmes_loading_example_runs(photo_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(photo_folder.parent)
+    packer.convert_images("photos", "train.h5", size=256)
+    blocks = python_blocks(ROOT / "README.md")
+    assert len(blocks) == 1
+    steps: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code = blocks[0].replace('device="cuda"', 'device="cpu"')
+    exec(compile(code, "README.md", "exec"), {"train_step": lambda images, labels: steps.append(images)})
+    assert steps
+    assert steps[0].dtype == torch.float16
+    assert steps[0].shape[1:] == (3, 224, 224)
