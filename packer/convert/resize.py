@@ -20,6 +20,7 @@ it in: no processor rounds otherwise.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import cv2
@@ -58,6 +59,7 @@ class Box(NamedTuple):
         return Box(top, min(round(self.left / divisor), width - columns), rows, columns)
 
 
+@lru_cache(maxsize=1024)  # most images of a set have one of few sizes
 def place(fit: str, source: tuple[int, int], result: tuple[int, int]) -> tuple[Box, Box]:
     """Say which part of the source fills which part of the result.
 
@@ -128,5 +130,8 @@ def _tap(ratio: float, shrunk: int) -> float:
     return min(max(0, round(64 * (ratio - 1.0))) / 256, _LARGEST_TAP)
 
 
+@lru_cache(maxsize=128)
 def _kernel(tap: float) -> NDArray[np.float32]:
-    return np.array([tap, 1.0 - 2.0 * tap, tap], np.float32)
+    kernel = np.array([tap, 1.0 - 2.0 * tap, tap], np.float32)
+    kernel.flags.writeable = False
+    return kernel
