@@ -1,14 +1,32 @@
-"""Runs a plan: blocks of rows on threads, each decoded into memory, summed, checked and written in one piece.
+"""Runs a plan: blocks of rows in parallel, each decoded, summed, checked and written a few rows at a time.
 
-The decoders, the checksum and the write release the GIL. What comes out depends on the plan alone: a row's
-place and pixels do not depend on which thread made it, nor on when.
+What comes out depends on the plan alone: a row's place and pixels do not depend on which worker made it, nor on when.
+
+Workers are forked processes where the system forks safely (Linux), else threads. The decoders release the GIL, but an image
+takes a dozen calls, and threads wait for each other around every one: 50,000 images of 32 px, images/s on 2 cores: 1 thread
+17,300, 2 threads 10,400, 2 processes 28,200. For photos both are alike, until there are more than about six cores.
 """
 
 from __future__ import annotations
 
+import ctypes
+import math
+import mmap
+import multiprocessing
+import signal
+import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import cv2
@@ -18,22 +36,31 @@ from numpy.typing import NDArray
 from packer.convert.pixels import PixelMaker
 from packer.convert.sources import Source
 from packer.convert.statistics import PixelSums
-from packer.errors import ImageError, SourceError
+from packer.errors import ImageError, PackerError, SourceError
 from packer.format.writer import PackWriter
 
 _TICK_SECONDS = 0.1
+_PIECE_BYTES = 256 << 10  # rows written at once
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @dataclass
 class Outcome:
-    """What running a plan gave.
+    """What running a plan, or one block of it, gave.
 
-    sums: over the packed images; reasons: planned row -> why its input could not be packed; bytes_read: of the inputs.
+    sums: over the packed images; reasons: planned row -> why its input could not be packed; bytes_read: of the
+    inputs.
     """
 
     sums: PixelSums
     reasons: dict[int, str] = field(default_factory=dict)
     bytes_read: int = 0
+
+    def merge(self, other: Outcome) -> None:
+        """Add another block's."""
+        self.sums.merge(other.sums)
+        self.reasons |= other.reasons
+        self.bytes_read += other.bytes_read
 
 
 def pack_images(
@@ -49,32 +76,78 @@ def pack_images(
     """Fill every block of the writer.
 
     samples: (start, stop) of rows -> int64 sample numbers of the source; skip: leave a bad input's row empty
-    and note why, else raise its ImageError; progress: called on this thread with the number of rows done so far.
+    and note why, else raise its error; progress: called on this thread with the number of rows done so far.
+    Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
-    run = _Run(source, pixels, writer, samples, skip)
     blocks = -(-writer.rows // writer.block_rows)
+    run = _Run(source, pixels, writer, samples, skip, blocks)
+    outcome = Outcome(PixelSums(pixels.spec.shape[2]))
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)  # the images are the parallel work; OpenCV's own threads would only fight ours
     try:
-        with ThreadPoolExecutor(min(workers, blocks), thread_name_prefix="packer-convert") as pool:
+        with _pool(min(workers, blocks), run) as pool:
             try:
-                waiting: set[Future[None]] = {pool.submit(run.block, b) for b in range(blocks)}
+                waiting: set[Future[Outcome]] = {pool.submit(_block, b) for b in range(blocks)}
                 while waiting:
                     done, waiting = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
                     for future in done:
-                        future.result()
+                        outcome.merge(future.result())
                     progress(run.done)
             except BaseException:
-                run.stopped = True
+                run.stop()
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+    except BrokenProcessPool:
+        raise PackerError(
+            f"{writer.out}: a worker process died, perhaps for lack of memory; nothing was left behind."
+            " Pass fewer --workers."
+        ) from None
     finally:
         cv2.setNumThreads(previous)
-    return run.outcome
+    return outcome
+
+
+def _pool(workers: int, run: _Run) -> Executor:
+    """Workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
+    forks = sys.platform == "linux" and not multiprocessing.current_process().daemon
+    if workers == 1 or not forks:
+        return ThreadPoolExecutor(
+            workers, thread_name_prefix="packer-convert", initializer=_adopt, initargs=(run,)
+        )
+    return ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("fork"),
+        initializer=_adopt_in_process,
+        initargs=(run,),
+    )
+
+
+_worker = threading.local()  # .run: what this worker, a thread or a process, works for
+
+
+def _adopt(run: _Run) -> None:
+    _worker.run = run
+
+
+def _adopt_in_process(run: _Run) -> None:
+    """Leave signals to the parent, which stops the run, and never outlive it."""
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    _adopt(run)
+
+
+def _block(block: int) -> Outcome:
+    run: _Run = _worker.run
+    return run.block(block)
+
+
+class _StoppedError(Exception):
+    """Another worker has failed; what it raised is what the user sees."""
 
 
 class _Run:
-    """What the threads of one run share."""
+    """What the workers of one run share; the counters lie in memory that forked processes share, too."""
 
     def __init__(
         self,
@@ -83,45 +156,62 @@ class _Run:
         writer: PackWriter,
         samples: Callable[[int, int], NDArray[np.int64]],
         skip: bool,
+        blocks: int,
     ) -> None:
         self.source, self.pixels, self.writer, self.samples, self.skip = source, pixels, writer, samples, skip
-        self.outcome = Outcome(PixelSums(pixels.spec.shape[2]))
-        self.done = 0
-        self.stopped = False
-        self._lock = threading.Lock()
+        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (blocks + 1)), "<u4")
+        self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
         self._local = threading.local()
 
-    def block(self, block: int) -> None:
-        """Make and write one block; ends early, without writing, once another thread has failed."""
-        writer, local = self.writer, self._local
-        start = block * writer.block_rows
-        chosen = self.samples(start, min(start + writer.block_rows, writer.rows))
-        if not hasattr(local, "images"):
-            local.images = np.empty((writer.block_rows, *self.pixels.spec.shape), np.uint8)
-        images = local.images[: len(chosen)]
-        mine = Outcome(PixelSums(self.outcome.sums.channels))
-        for k, sample in enumerate(chosen.tolist()):
-            if self.stopped:
-                return
-            try:
-                data = self.source.read(sample)
-                mine.bytes_read += len(data)
-                self.pixels(data, images[k])
-                mine.sums.add(images[k])
-            except ImageError as error:
-                if not self.skip:
-                    raise _named(self.source, sample, error) from None
-                images[k] = 0
-                mine.reasons[start + k] = str(error)
-            self.done += 1  # threads may lose a count between them: it only moves the progress bar
-        arrays: dict[str, NDArray[np.generic]] = {"image": images}
+    @property
+    def done(self) -> int:
+        """Rows done so far, by all workers."""
+        return int(self._rows_done.sum())
+
+    def stop(self) -> None:
+        """Have all workers leave off at their next row."""
+        self._stopped[:] = 1
+
+    def block(self, block: int) -> Outcome:
+        """Make and write one block; leaves off, with what it has, once the run is stopped."""
+        start = block * self.writer.block_rows
+        chosen = self.samples(start, min(start + self.writer.block_rows, self.writer.rows))
+        outcome = Outcome(PixelSums(self.pixels.spec.shape[2]))
+        small: dict[str, NDArray[np.generic]] = {}
         if self.source.labels is not None:
-            arrays["label"] = self.source.labels[chosen].astype("<i8", copy=False)
-        writer.write_block(block, arrays)
-        with self._lock:
-            self.outcome.sums.merge(mine.sums)
-            self.outcome.reasons |= mine.reasons
-            self.outcome.bytes_read += mine.bytes_read
+            small["label"] = self.source.labels[chosen].astype("<i8", copy=False)
+        with suppress(_StoppedError):
+            self.writer.write_block(block, {"image": self._pieces(block, chosen, outcome)}, small)
+        return outcome
+
+    def _pieces(self, block: int, chosen: NDArray[np.int64], outcome: Outcome) -> Iterator[NDArray[np.uint8]]:
+        """The block's images, a few at a time, in a buffer small enough to stay in the cache until they are written."""
+        local, shape = self._local, self.pixels.spec.shape
+        step = max(1, _PIECE_BYTES // math.prod(shape))
+        if not hasattr(local, "images"):
+            local.images = np.empty((step, *shape), np.uint8)
+        for first in range(0, len(chosen), step):
+            images = local.images[: len(chosen) - first]
+            skipped = len(outcome.reasons)
+            for row, sample in enumerate(chosen[first : first + step].tolist()):
+                if self._stopped[0]:
+                    raise _StoppedError
+                self._row(block * self.writer.block_rows + first + row, sample, images[row], outcome)
+            outcome.sums.add(images, len(images) - (len(outcome.reasons) - skipped))
+            self._rows_done[block] += len(images)
+            yield images
+
+    def _row(self, row: int, sample: int, image: NDArray[np.uint8], outcome: Outcome) -> None:
+        """Read and decode one input into its row."""
+        try:
+            data = self.source.read(sample)
+            outcome.bytes_read += len(data)
+            self.pixels(data, image)
+        except ImageError as error:
+            if not self.skip:
+                raise _named(self.source, sample, error) from None
+            image[...] = 0
+            outcome.reasons[row] = str(error)
 
 
 def close_holes(writer: PackWriter, holes: list[int]) -> dict[int, int]:

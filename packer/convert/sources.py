@@ -190,12 +190,24 @@ def _loop(root: str, key: str, folder: str, depth: int) -> SourceError:
 def _reader(root: str, keys: list[str]) -> Callable[[int], bytes]:
     def read(index: int) -> bytes:
         try:
-            with open(os.path.join(root, keys[index]), "rb", buffering=0) as file:
-                return file.read()
+            return read_file(os.path.join(root, keys[index]))
         except OSError as error:
             raise ImageError(f"cannot be read ({error.strerror}).") from None
 
     return read
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a file, in as few system calls as can be: `open(path, "rb").read()` makes seven."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        data = os.read(fd, size + 1)
+        while len(data) != size and (more := os.read(fd, 1 << 20)):
+            data += more
+        return data
+    finally:
+        os.close(fd)
 
 
 def _nothing() -> None:

@@ -23,6 +23,21 @@ def block_checksum(data: NDArray[np.generic]) -> int:
     return xxhash.xxh3_64_intdigest(_bytes(data))
 
 
+class BlockChecksum:
+    """block_checksum of arrays one after the other."""
+
+    def __init__(self) -> None:
+        self._state = xxhash.xxh3_64()
+
+    def add(self, data: NDArray[np.generic]) -> None:
+        """Take in a C-contiguous array's bytes."""
+        self._state.update(_bytes(data))
+
+    def value(self) -> int:
+        """The checksum so far."""
+        return int(self._state.intdigest())
+
+
 def digest(pieces: Iterable[Buffer]) -> bytes:
     """XXH3-128 (16 bytes, canonical big-endian) of the pieces' bytes, one after the other."""
     state = xxhash.xxh3_128()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from typing import Any
 
 # One call for 8 MB into reserved space ran at 0.4 to 0.7 GB/s on ext4 (Linux 6.18), calls of 1 MB at 5 GB/s.
 _WRITE_BYTES = 1 << 20
+
+_SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)
 
 
 def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -14,6 +18,15 @@ def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
     while view:
         written = os.pwrite(fd, view[:_WRITE_BYTES], offset)
         view, offset = view[written:], offset + written
+
+
+def start_writeback(fd: int, offset: int, count: int) -> None:
+    """Have the system begin to write these bytes to the disk, without waiting: the flush at the end then finds little to do.
+
+    Does nothing where there is no sync_file_range(2), which is a hint and no promise.
+    """
+    if _SYNC_FILE_RANGE is not None:
+        _SYNC_FILE_RANGE(fd, ctypes.c_int64(offset), ctypes.c_int64(count), 2)  # SYNC_FILE_RANGE_WRITE
 
 
 def pread_all(fd: int, count: int, offset: int) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import shutil
 import threading
@@ -19,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError, SpaceError, UsageError
-from packer.format.checksums import block_checksum
-from packer.format.files import fsync_path, pread_all, pwrite_all
+from packer.format.checksums import BlockChecksum, block_checksum
+from packer.format.files import fsync_path, pread_all, pwrite_all, start_writeback
 from packer.format.hdf5 import Hdf5Container
 from packer.format.header import HDF5_MAGIC, HEADER_FILE, OFFSETS, PARTIAL_SUFFIX, Extent, Field, Header
 from packer.format.npy import NpyContainer
@@ -115,7 +116,8 @@ class PackWriter:
         self._overwrite = overwrite
         self._fixed = {f.name: f for f in fields if not f.ragged}
         self._columns = [name for f in fields for name in f.arrays]
-        self._checksums = np.zeros((-(-rows // block_rows), len(self._columns)), "<u8")
+        table = (-(-rows // block_rows), len(self._columns))
+        self._checksums = np.frombuffer(mmap.mmap(-1, 8 * table[0] * table[1]), "<u8").reshape(table)
         self._finished = False
         self._closing = threading.Lock()
         directory = format == "npy"
@@ -137,22 +139,36 @@ class PackWriter:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def write_block(self, block: int, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    def write_block(
+        self,
+        block: int,
+        pieces: Mapping[str, Iterable[NDArray[np.generic]]],
+        whole: Mapping[str, NDArray[np.generic]],
+    ) -> None:
         """Write all rows of one block of every fixed field and note their checksums.
 
-        arrays: field -> C-contiguous [rows of the block, *shape], of the field's dtype.
+        pieces: field -> its rows in order, a few at a time; each piece is written before the next is asked for, so it may be
+        one buffer, filled again while it is still in the cache. whole: the other fields, all rows at once. All arrays are
+        C-contiguous [rows, *shape] of their field's dtype. Works in a forked process as well: the checksums are shared.
         """
         start = block * self.block_rows
-        count = min(self.block_rows, self.rows - start)
+        stop = min(start + self.block_rows, self.rows)
         for name, f in self._fixed.items():
-            array = arrays[name]
-            assert f.shape is not None
-            if array.shape != (count, *f.shape) or array.dtype.str != f.dtype or not array.flags.c_contiguous:
-                raise ValueError(
-                    f"{name}: block {block} is {array.dtype.str}{array.shape}; {f.dtype}{(count, *f.shape)} fits"
-                )
-            self._write(name, start, array)
-            self._checksums[block, self._columns.index(name)] = block_checksum(array)
+            row, checksum = start, BlockChecksum()
+            for array in pieces[name] if name in pieces else (whole[name],):
+                shape = (len(array), *(f.shape or ()))
+                if array.shape != shape or array.dtype.str != f.dtype or not array.flags.c_contiguous:
+                    raise ValueError(f"{name}: rows are {array.dtype.str}{array.shape}; {f.dtype}{shape} fit")
+                if row + len(array) > stop:
+                    raise ValueError(f"{name}: block {block} has {stop - start} rows; more are given")
+                self._write(name, row, array)
+                checksum.add(array)
+                row += len(array)
+            if row != stop:
+                raise ValueError(f"{name}: block {block} has {stop - start} rows; {row - start} are given")
+            self._checksums[block, self._columns.index(name)] = checksum.value()
+            fd, offset = self._container.place(name, start)
+            start_writeback(fd, offset, (stop - start) * f.row_bytes)
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
         """Copy rows (to, from), and note the changed blocks' checksums anew for blocks that keep their length."""

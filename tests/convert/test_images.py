@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
+import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -190,6 +193,7 @@ def test_a_stop_leaves_nothing_and_ends_the_threads(photo_folder: Path, tmp_path
     assert str(error.value).endswith(" Remove it, or pass --on-error skip.")
     assert os.listdir(tmp_path) == ["photos"]
     assert not [t for t in threading.enumerate() if t.name.startswith("packer-convert")]
+    assert not multiprocessing.active_children()
 
 
 def test_an_interrupt_leaves_nothing(photo_folder: Path, tmp_path: Path):
@@ -213,6 +217,32 @@ def test_a_broken_decoder_is_not_a_bad_input(
     with pytest.raises(RuntimeError, match="a bug"):
         convert_images(photo_folder, tmp_path / "p", size=32, on_error="skip")
     assert os.listdir(tmp_path) == ["photos"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+def test_a_worker_that_dies_is_a_sentence_not_a_hang(
+    photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+):
+    def die(self: PixelMaker, data: bytes, out: np.ndarray) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(PixelMaker, "__call__", die)
+    with pytest.raises(PackerError) as error:
+        convert_images(photo_folder, tmp_path / "p", size=32, workers=2)
+    assert str(error.value) == (
+        f"{tmp_path / 'p'}: a worker process died, perhaps for lack of memory; nothing was left behind. Pass fewer --workers."
+    )
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+def test_inside_a_daemonic_process_workers_are_threads(
+    photo_folder: Path, tmp_path: Path, small_blocks: None
+):
+    """Such a process may have no children: one of a multiprocessing.Pool, or a DataLoader's worker."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        report = pool.apply(convert_images, (photo_folder, tmp_path / "p"), {"size": 32, "workers": 2})
+    assert report.rows == open_pack(tmp_path / "p").rows == 24
 
 
 def test_nothing_good_is_an_error(photo_folder: Path, tmp_path: Path):

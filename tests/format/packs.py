@@ -51,7 +51,7 @@ def write_pack(
     ) as writer:
         for block in range(-(-rows // block_rows)):
             part = slice(block * block_rows, (block + 1) * block_rows)
-            writer.write_block(block, {name: array[part] for name, array in content.items()})
+            writer.write_block(block, {}, {name: array[part] for name, array in content.items()})
         kept = rows if keep is None else keep
         return writer.finish(rows=kept, ragged={"key": keys_of(kept)}, **members)
 

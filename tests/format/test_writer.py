@@ -25,7 +25,7 @@ def begin(out: Path, format: str, **options: object) -> PackWriter:
 def test_nothing_under_the_final_name_until_finished(tmp_path: Path, format: str):
     out = out_path(tmp_path, format)
     with begin(out, format) as writer:
-        writer.write_block(0, {n: a[:5] for n, a in rows_of(10).items()})
+        writer.write_block(0, {}, {n: a[:5] for n, a in rows_of(10).items()})
         assert sorted(os.listdir(tmp_path)) == [out.name + ".packing"]
     assert os.listdir(tmp_path) == []
 
@@ -58,7 +58,7 @@ def test_second_writer_of_one_output_is_refused(tmp_path: Path, format: str):
             f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
         )
         for block in range(2):
-            first.write_block(block, {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
+            first.write_block(block, {}, {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
         first.finish(rows=10, ragged={"key": [b"k"] * 10})
     assert (open_pack(out).read("image") == rows_of(10)["image"]).all()
 
@@ -131,7 +131,7 @@ def test_disk_that_fills_while_writing(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(
             SpaceError, match=r"writing failed \(No space left on device\)\. Nothing was left behind\.$"
         ):
-            writer.write_block(0, {n: a[:5] for n, a in rows_of(10).items()})
+            writer.write_block(0, {}, {n: a[:5] for n, a in rows_of(10).items()})
     assert os.listdir(tmp_path) == []
 
 
@@ -145,7 +145,7 @@ def test_moved_rows_and_their_checksums(tmp_path: Path, format: str):
         ) as writer:
             for block in range(2):
                 part = np.array([*rows, 0, 0][block * 5 : block * 5 + 5])
-                writer.write_block(block, {n: a[part] for n, a in content.items()})
+                writer.write_block(block, {}, {n: a[part] for n, a in content.items()})
             if name == "moved":
                 writer.move_rows([(1, 8), (4, 9)])
             writer.finish(rows=8, ragged={"key": [b"k"] * 8})
@@ -155,13 +155,55 @@ def test_moved_rows_and_their_checksums(tmp_path: Path, format: str):
         assert a.read_bytes() == b.read_bytes()
 
 
-def test_wrong_block_is_refused(tmp_path: Path):
+def test_pieces_make_the_same_pack_as_whole_blocks(tmp_path: Path, format: str):
+    """A buffer filled again and again, in pieces of two rows, as conversion writes them."""
+    content, out = rows_of(10), out_path(tmp_path, format)
+    with begin(out, format) as writer:
+        for block in range(2):
+            buffer = np.empty((2, 4, 6, 3), np.uint8)
+
+            def pieces(start: int = block * 5, buffer: np.ndarray = buffer):
+                for row in range(start, start + 5, 2):
+                    piece = buffer[: min(2, start + 5 - row)]
+                    piece[:] = content["image"][row : row + len(piece)]
+                    yield piece
+
+            writer.write_block(
+                block, {"image": pieces()}, {"label": content["label"][block * 5 : block * 5 + 5]}
+            )
+        writer.finish(rows=10, ragged={"key": [b"k"] * 10})
+    with begin(out_path(tmp_path, format, "whole"), format) as writer:
+        for block in range(2):
+            writer.write_block(block, {}, {n: a[block * 5 : block * 5 + 5] for n, a in content.items()})
+        writer.finish(rows=10, ragged={"key": [b"k"] * 10})
+    whole = out_path(tmp_path, format, "whole")
+    for a, b in [(out, whole)] if format == "h5" else [(p, whole / p.name) for p in out.iterdir()]:
+        assert a.read_bytes() == b.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sentence"),
+    [
+        ([4], "image: block 1 has 5 rows; 4 are given"),
+        ([3, 3], "image: block 1 has 5 rows; more are given"),
+        ([], "image: block 1 has 5 rows; 0 are given"),
+    ],
+)
+def test_too_many_or_few_rows_are_refused(tmp_path: Path, pieces: list[int], sentence: str):
+    content = rows_of(10)
+    with begin(tmp_path / "p.h5", "h5") as writer, pytest.raises(ValueError, match="block 1") as error:
+        writer.write_block(
+            1, {"image": [content["image"][:n] for n in pieces]}, {"label": content["label"][:5]}
+        )
+    assert str(error.value) == sentence
+
+
+def test_wrong_rows_are_refused(tmp_path: Path):
+    content = rows_of(10)
     with begin(tmp_path / "p.h5", "h5") as writer:
-        content = rows_of(10)
-        with pytest.raises(
-            ValueError, match=r"image: block 1 is \|u1\(4, 4, 6, 3\); \|u1\(5, 4, 6, 3\) fits"
-        ):
-            writer.write_block(1, {"image": content["image"][:4], "label": content["label"][:4]})
+        for image in (content["image"][:5, :3], content["image"][:5].astype("<i2"), content["image"][:10:2]):
+            with pytest.raises(ValueError, match=r"^image: rows are .*; \|u1\(5, 4, 6, 3\) fit$"):
+                writer.write_block(1, {}, {"image": image, "label": content["label"][:5]})
 
 
 def test_too_few_keys_are_refused(tmp_path: Path):
