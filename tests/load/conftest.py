@@ -48,8 +48,20 @@ def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make_pack(folder / ("p.h5" if request.param == "h5" else "p"))
 
 
-@pytest.fixture(params=["run", "gather"])
+@pytest.fixture(params=["call", "copy", "gather", "let go"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways into the file: a system call a run, or one gather from the mapping."""
-    monkeypatch.setattr("packer.load.reader.LONG_RUN_BYTES", 0 if request.param == "run" else 1 << 40)
+    """Every way into the file: a call a run, copies from the mapping, a gather from it, one that lets its pages go."""
+    use_way(monkeypatch, str(request.param))
     return str(request.param)
+
+
+def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Make the reader choose that way for the small packs of the tests."""
+    limits = {
+        "call": (0, 0, 0),
+        "copy": (0, 0, 1 << 40),
+        "gather": (1 << 40, 1 << 40, 1 << 40),
+        "let go": (1 << 40, 1 << 40, 0),
+    }
+    for name, value in zip(("LONG_RUN_BYTES", "SMALL_ROW_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
+        monkeypatch.setattr(f"packer.load.reader.{name}", value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import shutil
@@ -16,7 +17,7 @@ from packer.format.header import Extent
 from packer.format.pack import Pack, open_pack
 from packer.load.order import Runs
 from packer.load.reader import Reader
-from tests.load.conftest import ROWS, SHAPE, image_of, make_pack
+from tests.load.conftest import ROWS, SHAPE, image_of, make_pack, use_way
 
 ROW_BYTES = int(np.prod(SHAPE))
 
@@ -61,7 +62,7 @@ def test_several_extents_read_like_one(
     scattered = replace(pack, path=str(folder), header=replace(pack.header, extents={"label": pieces}))
     wanted = runs_of(*((a % 30, min(n, 30 - a % 30)) for a, n in runs))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.load.reader.LONG_RUN_BYTES", 1 << 40 if gather else 0)
+        use_way(patch, "gather" if gather else "call")
         labels = read(Reader(scattered, scattered.fields[1:2]), "label", wanted, 8).view("<i8")[:, 0]
     assert labels.tolist() == [3 * row for row in wanted.rows().tolist()]
 
@@ -123,12 +124,28 @@ def test_descriptors_are_closed(pack: Pack):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_large_mapping_is_let_go(pack: Pack, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("packer.load.reader.MAPPED_BYTES", 1000)
-    monkeypatch.setattr("packer.load.reader.LONG_RUN_BYTES", 1 << 40)
-    reader, runs = Reader(pack, pack.fields), runs_of(*((r, 1) for r in range(0, 100, 3)))
-    for _ in range(3):
-        images = read(reader, "image", runs, ROW_BYTES).reshape(-1, *SHAPE)
-        assert all(
-            (image == image_of(row)).all() for image, row in zip(images, range(0, 100, 3), strict=True)
-        )
+def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    use_way(monkeypatch, "let go")
+    advised = []
+
+    class Map(mmap.mmap):
+        def madvise(self, *arguments: int) -> None:
+            advised.append(arguments)
+            super().madvise(*arguments)
+
+    monkeypatch.setattr("packer.load.reader.mmap.mmap", Map)
+    read(Reader(pack, pack.fields), "image", runs_of((1, 1), (50, 1)), ROW_BYTES)
+    assert advised == [(mmap.MADV_DONTNEED,)]
+
+
+def test_cold_files_are_read_by_calls(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    use_way(monkeypatch, "copy")
+    asked = []
+    monkeypatch.setattr(
+        "packer.load.reader.resident", lambda mapped, starts: asked.append(starts) is not None
+    )
+    monkeypatch.setattr("packer.load.reader._File._copy", None)
+    reader = Reader(pack, pack.fields)
+    images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
+    assert all((image == image_of(row)).all() for image, row in zip(images, (7, 8, 3), strict=True))
+    assert asked == [[7 * ROW_BYTES, 3 * ROW_BYTES]]
