@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 
 import cv2
 import numpy as np
@@ -36,7 +36,6 @@ from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
 
 ORDERS = ("sequential", "slices", "rows")
-WARM_UP = 8  # batches, more than there are slots
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
 
@@ -167,9 +166,10 @@ def _measure(
         measure = partial(loader_rate, items, batch_size=size, workers=count, seconds=seconds)
         loading.append(_Lane(f"h5py item by item, DataLoader, {_count(count, 'worker')}", measure))
     copy = CopyLimit(size * setting.row_bytes, setting.pack.rows * setting.row_bytes, setting.threads)
+    packed = {order: _Packed(setting, order) for order in ORDERS}
     loading += [
-        _Lane(f"packed, {order}", partial(_packed, setting, order), lambda: copy.rate(seconds) * size)
-        for order in ORDERS
+        _Lane(f"packed, {order}", loader.rate, lambda: copy.rate(seconds) * size)
+        for order, loader in packed.items()
     ]
 
     height, width, _ = setting.spec.shape
@@ -177,13 +177,16 @@ def _measure(
         RandomCrop((height, width), padding=(width // 8, height // 8)),
         RandomHorizontalFlip(),
     ]
+    packed["augmented"] = _Packed(setting, "slices", augment=transforms)
     augmented = RawImages(setting.source, setting.indices, setting.spec, augment=True)
     training = [
         _Lane(raw_name, partial(raw_rate, augmented)),
-        _Lane("packed, slices", partial(_packed, setting, "slices", augment=transforms)),
+        _Lane("packed, slices", packed["augmented"].rate),
     ]
     warm = {"warm page cache": loading, "warm, with random crop and flip": training}
     _rounds(warm, rounds, say)
+    for loader in packed.values():
+        loader.batches.close()  # what is mapped cannot be dropped from the page cache
     sections = {
         "warm page cache": _ways(loading, f"limit: memcpy, {_count(setting.threads, 'thread')}"),
         "warm, with random crop and flip": _ways(training),
@@ -203,9 +206,7 @@ def _measure(
         limit = partial(_cold, files, lambda: read_rate(files, setting.threads, seconds) / setting.row_bytes)
         reading = [_Lane(raw_name, partial(_cold, setting.files, partial(raw_rate, raw, epochs=1)))]
         reading += [
-            _Lane(
-                f"packed, {order}", partial(_cold, files, partial(_packed, setting, order, epochs=1)), limit
-            )
+            _Lane(f"packed, {order}", partial(_cold, files, partial(_first_epoch, setting, order)), limit)
             for order in ORDERS[:2]
         ]
         _rounds({"cold page cache": reading}, rounds, say)
@@ -234,28 +235,38 @@ def _ways(lanes: list[_Lane], limit_name: str = "") -> tuple[Way, ...]:
     return (*ways, Way(limit_name, limits)) if limits else tuple(ways)
 
 
-def _packed(
-    setting: _Setting,
-    order: str,
-    *,
-    augment: Sequence[Transform] | None = None,
-    epochs: int | None = None,
-) -> float:
-    """Images a second until the time or `epochs` are over; later epochs' beginnings are included."""
-    rows, epoch = 0, 0
-    with PackedBatchDataset(
-        setting.pack, setting.batch_size, order=order, augment=augment, threads=setting.threads
-    ) as batches:
-        if epochs is None:  # the first batches pay once for threads and for the pages of their slots
-            for _ in islice(batches, WARM_UP):
-                pass
-        started = time.perf_counter()
-        while epochs is None or epoch < epochs:
-            for batch in batches:
+class _Packed:
+    """Our loader in one order, made once and measured again and again, as a training run uses it."""
+
+    def __init__(self, setting: _Setting, order: str, *, augment: Sequence[Transform] | None = None) -> None:
+        self._seconds = setting.seconds
+        self.batches = PackedBatchDataset(
+            setting.pack, setting.batch_size, order=order, augment=augment, threads=setting.threads
+        )
+        self._warm = False
+
+    def rate(self) -> float:
+        """Images a second until the time is over, the beginnings of epochs included."""
+        if not self._warm:  # the first epoch pays once for threads, slots and mapped pages
+            deque(self.batches, maxlen=0)
+            self._warm = True
+        rows, started = 0, time.perf_counter()
+        while True:
+            for batch in self.batches:
                 rows += len(batch.image)
-                if time.perf_counter() - started >= setting.seconds:
+                if time.perf_counter() - started >= self._seconds:
                     return rows / (time.perf_counter() - started)
-            epoch += 1
+
+
+def _first_epoch(setting: _Setting, order: str) -> float:
+    """Images a second of a new loader's first epoch, as far as the time allows."""
+    packed = _Packed(setting, order)
+    with packed.batches as batches:
+        rows, started = 0, time.perf_counter()
+        for batch in batches:
+            rows += len(batch.image)
+            if time.perf_counter() - started >= setting.seconds:
+                break
         return rows / (time.perf_counter() - started)
 
 
