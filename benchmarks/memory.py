@@ -2,8 +2,9 @@
 
     python benchmarks/memory.py FOLDER [--counts 1000,30000] [--size 256]
 
-FOLDER holds class folders of photos; larger counts repeat them through links. Each measurement is a process of its own, and the
-figure is the kernel's ru_maxrss, which counts pages of a mapped file too: order="rows" of a cached file shows those.
+FOLDER holds class folders of photos; larger counts repeat them through links. Each measurement is a process of its own. For converting
+the figure is the kernel's ru_maxrss of the largest process. For epochs it is the process's own (anonymous) memory, sampled at every batch,
+and in brackets ru_maxrss, which also counts the page cache's pages while a file is mapped.
 """
 
 from __future__ import annotations
@@ -19,19 +20,25 @@ ORDERS = ("sequential", "slices", "rows")
 CONVERT = "from packer import convert_images; convert_images({source!r}, {pack!r}, size={size})"
 EPOCH = """
 from packer import PackedBatchDataset
-for images, labels in PackedBatchDataset({pack!r}, 256, order={order!r}):
-    pass
+most = 0
+with open("/proc/self/status") as status:
+    for images, labels in PackedBatchDataset({pack!r}, 256, order={order!r}):
+        status.seek(0)
+        most = max(most, *(int(line.split()[1]) for line in status if line.startswith("RssAnon")))
+print(most)
 """
 
 
-def peak(code: str) -> float:
-    """Peak resident megabytes of a Python process that runs this code."""
-    process = subprocess.Popen([sys.executable, "-c", code])
+def peak(code: str) -> tuple[float, str]:
+    """Peak resident megabytes of a Python process that runs this code, and what it printed."""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"the measured process failed with {process.returncode}")
-    return usage.ru_maxrss / 1000
+    return usage.ru_maxrss / 1000, output
 
 
 def linked(source: Path, target: Path, count: int) -> None:
@@ -51,20 +58,21 @@ def main() -> None:
     parser.add_argument("--counts", default="1000,30000")
     parser.add_argument("--size", type=int, default=256)
     options = parser.parse_args()
-    print(f"peak resident memory, MB, {options.size} px, {os.cpu_count()} cores; a bare import of torch and packer:"
-          f" {peak('import torch, packer; packer.PackedBatchDataset'):,.0f}")  # fmt: skip
-    print(f"{'images':>8}  {'pack':>8}  {'convert':>8}" + "".join(f"  {order:>10}" for order in ORDERS))
+    bare, _ = peak("import torch, packer; packer.PackedBatchDataset")
+    print(
+        f"peak memory, MB, {options.size} px, {os.cpu_count()} cores; after importing torch and packer: {bare:,.0f}"
+    )
+    print(f"{'images':>8}  {'pack':>8}  {'convert':>8}" + "".join(f"  {order:>16}" for order in ORDERS))
     for count in map(int, options.counts.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             source, pack = Path(folder, "images"), str(Path(folder, "pack.h5"))
             linked(options.folder, source, count)
-            converting = peak(CONVERT.format(source=str(source), pack=pack, size=options.size))
-            epochs = [peak(EPOCH.format(pack=pack, order=order)) for order in ORDERS]
-            size = os.path.getsize(pack) / 1e6
-            print(
-                f"{count:>8,}  {size:>8,.0f}  {converting:>8,.0f}"
-                + "".join(f"  {mb:>10,.0f}" for mb in epochs)
-            )
+            converting, _ = peak(CONVERT.format(source=str(source), pack=pack, size=options.size))
+            line = f"{count:>8,}  {os.path.getsize(pack) / 1e6:>8,.0f}  {converting:>8,.0f}"
+            for order in ORDERS:
+                total, own = peak(EPOCH.format(pack=pack, order=order))
+                line += f"  {f'{int(own) / 1000:,.0f} ({total:,.0f})':>16}"
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

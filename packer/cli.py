@@ -66,7 +66,7 @@ def cli() -> None:
     "--workers",
     type=int,
     metavar="N",
-    help="Threads; default: the cores at hand. The result does not depend on it.",
+    help="Parallel workers; default: the cores at hand. The result does not depend on it.",
 )
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
               help="At an input that cannot be packed: stop, or leave it out and list it (exit code 3).")  # fmt: skip
@@ -118,7 +118,7 @@ def convert(
     if not quiet:
         _say(
             f"packed {units.count(report.rows, 'image')}, {units.size(report.bytes_read)} -> {units.size(report.bytes_written)},"
-            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s, {units.count(report.workers, 'thread')})"
+            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s, {units.count(report.workers, 'worker')})"
         )
     if report.skipped:
         _say(f"skipped {units.count(len(report.skipped), 'input')}:", err=True)

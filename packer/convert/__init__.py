@@ -3,7 +3,7 @@
     images.py        convert_images (root): options checked, planned, run, sealed, reported
     sources.py       what is to be packed: keys, labels, bytes (with archives.py, labels.py)
     pixels.py        encoded bytes -> pixels of one size (decode.py -> resize.py -> orientation.py)
-    engine.py        blocks of rows on threads, holes left by skipped inputs, progress
+    engine.py        blocks of rows on parallel workers, holes left by skipped inputs, progress
     statistics.py    exact per-channel mean and standard deviation
 
 Imports ``packer.format``, ``packer.randomness`` and ``packer.errors``.

@@ -44,7 +44,7 @@ class Report:
     """What a conversion did.
 
     rows: images packed; seconds: wall time, flushing included; bytes_read, bytes_written: of inputs and pack;
-    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: threads that decoded.
+    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded.
     """
 
     out: str
@@ -93,7 +93,8 @@ def convert_images(
     fit: "crop" (shortest side to the size, centre crop), "pad" or "stretch". channels: "rgb", "gray", "rgba".
     labels: a CSV file of (file, label) rows, where folders do not say.
     shuffle: store the rows in a random order, drawn from seed. Without it a class folder's pack is sorted by class.
-    workers: threads; default: the cores at hand. The result does not depend on it.
+    workers: processes (threads where forking is not safe); default: the cores at hand. The result does not
+        depend on it.
     on_error: "stop" at the first input that cannot be packed, or "skip" such inputs and list them.
     max_pixels: larger inputs are refused undecoded. overwrite: replace an existing pack.
     on_plan: called once, before anything is written; on_progress: called now and then with the images done so far.
