@@ -160,6 +160,7 @@ def info(pack: str, as_json: bool) -> None:
 @cli.command()
 @click.argument("images", metavar="IMAGES")
 @click.argument("pack", metavar="PACK")
+@click.option("--labels", metavar="FILE", help="The CSV of labels that PACK was converted with.")
 @click.option("--batch-size", default=256, show_default=True, metavar="N", help="Rows a batch.")
 @click.option(
     "--rounds", default=3, show_default=True, metavar="N", help="Measurements of each way; medians are shown."
@@ -215,7 +216,9 @@ def main() -> NoReturn:
     """Run the command line and exit; every error is a sentence on stderr."""
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _interrupt)
+            number = getattr(signal, name)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, _interrupt)
     try:
         code = cli.main(prog_name="packer", standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
@@ -258,9 +261,11 @@ class _Bar:
 
 def _describe(pack: Pack) -> list[str]:
     """A pack in lines for people."""
+    from packer.format.header import VERSION
+
     header = pack.header
     lines = [
-        f"{pack.path}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}, {pack.format}, format 1"
+        f"{pack.path}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}, {pack.format}, format {VERSION}"
     ]
     for f in header.fields:
         shape = "bytes of any length" if f.ragged else "x".join(map(str, f.shape or ())) or "one a row"

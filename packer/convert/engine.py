@@ -16,6 +16,7 @@ import multiprocessing
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -87,7 +88,7 @@ def pack_images(
     try:
         with _pool(min(workers, blocks), run) as pool:
             try:
-                waiting: set[Future[Outcome]] = {pool.submit(_block, b) for b in range(blocks)}
+                waiting = _submit(pool, blocks)
                 while waiting:
                     done, waiting = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
                     for future in done:
@@ -105,6 +106,15 @@ def pack_images(
     finally:
         cv2.setNumThreads(previous)
     return outcome
+
+
+def _submit(pool: Executor, blocks: int) -> set[Future[Outcome]]:
+    """All blocks, in order; the first one makes the workers fork."""
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads in the parent, which may hold locks: the child touches nothing of theirs, only files,
+        # decoders and arithmetic.
+        warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+        return {pool.submit(_block, b) for b in range(blocks)}
 
 
 def _pool(workers: int, run: _Run) -> Executor:
@@ -131,8 +141,9 @@ def _adopt(run: _Run) -> None:
 
 def _adopt_in_process(run: _Run) -> None:
     """Leave signals to the parent, which stops the run, and never outlive it."""
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # how the pool ends workers when one of them has died
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     _adopt(run)
 

@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,9 @@ from packer.convert.pixels import MAX_PIXELS, PixelMaker, PixelSpec, decoder_ver
 from packer.convert.sources import Source, open_source
 from packer.errors import SourceError, UsageError
 from packer.format.header import Field, block_rows
-from packer.format.writer import FORMATS, PackWriter, check_output, check_space, format_of
+from packer.format.output import check_output, check_space, format_of
+from packer.format.writer import FORMATS, PackWriter
+from packer.machine import cores
 
 ON_ERROR = ("stop", "skip")
 _KEYS_AT_ONCE = 1 << 16
@@ -104,6 +107,7 @@ def convert_images(
     """
     began = time.perf_counter()
     source, out = os.fspath(source), os.fspath(out)
+    seed, max_pixels = _whole("seed", seed), _whole("max_pixels", max_pixels)
     spec = PixelSpec(parse_size(size, any_size=any_size), fit, channels, max_pixels)
     format = _choice("format", format or format_of(out), FORMATS)
     skip = _choice("on_error", on_error, ON_ERROR) == "skip"
@@ -181,7 +185,7 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
         if isinstance(size, str):
             sides = [int(side) for side in size.lower().split("x")]
         else:
-            sides = [size] if isinstance(size, int) else list(size)
+            sides = [index(side) for side in ((size,) if isinstance(size, SupportsIndex) else size)]
         height, width = sides * 2 if len(sides) == 1 else sides
     except (ValueError, TypeError):
         raise UsageError(f"size {size}: is not a number or HxW. Pass for example 256 or 128x256.") from None
@@ -223,7 +227,7 @@ def _keys(
         for row, sample in enumerate(chosen, start):
             if row in moved:
                 sample = int(samples(moved[row], moved[row] + 1)[0])
-            yield os.fsencode(source.keys[sample])
+            yield source.keys[sample].encode("utf-8", "surrogateescape")
 
 
 def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
@@ -232,9 +236,17 @@ def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def _whole(name: str, value: int) -> int:
+    """A Python int, of NumPy's too."""
+    try:
+        return index(value)
+    except TypeError:
+        raise UsageError(f"{name} {value!r}: is not a whole number. Pass one.") from None
+
+
 def _workers(workers: int | None) -> int:
     if workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if workers < 1:
+        return cores()
+    if _whole("workers", workers) < 1:
         raise UsageError(f"workers {workers}: is too few; 1 is the least. Pass 1 or more.")
     return workers

@@ -6,6 +6,7 @@
     hdf5.py        one file: HDF5 as a container whose rows lie in flat extents
     npy.py         one directory: a plain .npy a field
     writer.py      PackWriter: rows in, a sealed pack under its final name out
+    output.py      the final name: checked, locked, given by one rename
     pack.py        open_pack: a sealed pack in, header and extents out
 
 Imports only ``packer.errors``; knows neither images nor torch.

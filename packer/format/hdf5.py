@@ -93,7 +93,9 @@ class Hdf5Container:
 
     def close(self) -> None:
         """Close the file; what was not sealed stays unsealed."""
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def read_header_dataset(path: str) -> bytes | None:
@@ -118,8 +120,8 @@ def read_extents(path: str, fields: Sequence[Field]) -> Extents:
                     raise FormatError(
                         f"{path}: {name!r} is missing or has another dtype than the header says."
                     )
-                if dataset.chunks is None and dataset.id.get_offset() is not None:
-                    found[name] = (Extent("", dataset.id.get_offset(), dataset.shape[0], row_bytes),)
+                if dataset.chunks is None and (dataset.size == 0 or dataset.id.get_offset() is not None):
+                    found[name] = (Extent("", dataset.id.get_offset() or 0, dataset.shape[0], row_bytes),)
                 elif dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() == 0:
                     found[name] = _chunk_extents(dataset, row_bytes)
                 else:

@@ -219,7 +219,7 @@ class Header:
             )
         try:
             header = cls._from_record(record)
-            header._check()
+            header.check()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"{name}: header is malformed ({error!r}). Convert the images again.") from None
         return header
@@ -254,7 +254,7 @@ class Header:
             complete=record["complete"] is True,
         )
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """What the members promise each other. Raises ValueError."""
         if self.rows and not 1 <= self.block_rows <= self.rows:
             raise ValueError(f"block_rows is {self.block_rows} of {self.rows} rows")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.checksums import digest
-from packer.format.files import fsync_path, pread_all, pwrite_all
+from packer.format.files import fsync_path, pwrite_all
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, TRAILER_FILE, Extent, Field
 from packer.format.trailer import Trailer
 
@@ -103,15 +103,3 @@ def preamble(dtype: str, shape: tuple[int, ...]) -> bytes:
     if len(text) >= room:
         raise ValueError(f"shape {shape} is too long for a npy header of {PREAMBLE} bytes")
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", room) + text.ljust(room - 1).encode("ascii") + b"\n"
-
-
-def read_preambles(path: str, columns: Sequence[str]) -> bytes:
-    """The heads of the columns' files, one after the other: what the trailer's last digest covers."""
-    heads = []
-    for name in columns:
-        fd = os.open(os.path.join(path, f"{name}.npy"), os.O_RDONLY)
-        try:
-            heads.append(pread_all(fd, PREAMBLE, 0))
-        finally:
-            os.close(fd)
-    return b"".join(heads)

@@ -30,12 +30,18 @@ from packer.format.trailer import SIZE, Trailer
 class Pack:
     """An opened pack: picklable, holds no file open.
 
-    path: as given; header: see format.header; sealed: False if another program has opened the file for writing since.
+    path: as given; header: see format.header; seal: the trailer's bytes, b"" if another program has opened the file for
+    writing since it was made.
     """
 
     path: str
     header: Header
-    sealed: bool = True
+    seal: bytes
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the file is as packer wrote it, as far as its trailer tells."""
+        return bool(self.seal)
 
     @property
     def rows(self) -> int:
@@ -56,6 +62,17 @@ class Pack:
     def nbytes(self) -> int:
         """Bytes of all rows."""
         return sum(e.rows * e.row_bytes for extents in self.header.extents.values() for e in extents)
+
+    def check_same(self) -> None:
+        """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone."""
+        try:
+            seal = read_seal(self.path) if self.seal else b""
+        except OSError as error:
+            raise FormatError(
+                f"{self.path}: cannot be read ({error.strerror}). Check the name and the permissions."
+            ) from error
+        if seal != self.seal:
+            raise FormatError(f"{self.path}: was replaced or changed after it was opened. Open it again.")
 
     def file(self, extent: Extent) -> str:
         """Path of the file in which an extent lies."""
@@ -116,11 +133,21 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     return pack
 
 
+def read_seal(path: str) -> bytes:
+    """The last 128 bytes of a pack's file, or of its directory's trailer; fewer if there are no more. Raises OSError."""
+    fd = os.open(os.path.join(path, TRAILER_FILE) if os.path.isdir(path) else path, os.O_RDONLY)
+    try:
+        return pread_all(fd, SIZE, max(0, os.fstat(fd).st_size - SIZE))
+    finally:
+        os.close(fd)
+
+
 def _open_file(name: str) -> Pack:
+    seal = read_seal(name)
+    trailer = Trailer.from_bytes(seal)
     fd = os.open(name, os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size
-        trailer = Trailer.from_bytes(pread_all(fd, SIZE, size - SIZE)) if size > SIZE else None
         if trailer is None:
             if pread_all(fd, 8, 0) != HDF5_MAGIC:
                 raise FormatError(
@@ -131,7 +158,7 @@ def _open_file(name: str) -> Pack:
             raise FormatError(
                 f"{name}: is {size} bytes long, its trailer says {trailer.container_length + SIZE}. Convert the images again."
             )
-        return Pack(name, _read_header(fd, trailer, name))
+        return Pack(name, _read_header(fd, trailer, name), seal)
     finally:
         os.close(fd)
 
@@ -142,13 +169,13 @@ def _open_directory(name: str) -> Pack:
         raise FormatError(
             f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. Pass what packer convert wrote."
         )
-    with open(path, "rb") as file:
-        trailer = Trailer.from_bytes(file.read(SIZE + 1))
-    if trailer is None:
+    seal = read_seal(name)
+    trailer = Trailer.from_bytes(seal)
+    if trailer is None or os.path.getsize(path) != SIZE:
         raise FormatError(f"{path}: is damaged. Convert the images again.")
     fd = os.open(os.path.join(name, HEADER_FILE), os.O_RDONLY)
     try:
-        return Pack(name, _read_header(fd, trailer, name))
+        return Pack(name, _read_header(fd, trailer, name), seal)
     finally:
         os.close(fd)
 
@@ -163,7 +190,14 @@ def _open_unsealed(name: str) -> Pack:
             f"{name}: holds no packer header: it was cut short, or is not a pack. Convert the images again."
         )
     header = Header.from_bytes(data, name)
-    return Pack(name, replace(header, extents=hdf5.read_extents(name, header.fields)), sealed=False)
+    header = replace(header, extents=hdf5.read_extents(name, header.fields))
+    try:
+        header.check()
+    except ValueError as error:
+        raise FormatError(
+            f"{name}: was changed since it was made, and its arrays no longer fit its header ({error}). Convert the images again."
+        ) from None
+    return Pack(name, header, b"")
 
 
 def _read_header(fd: int, trailer: Trailer, name: str) -> Header:

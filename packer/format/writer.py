@@ -6,12 +6,8 @@ whole pack: it is given by one rename, after the bytes have been flushed.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import mmap
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,16 +15,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import PackerError, SpaceError, UsageError
+from packer.errors import SpaceError
 from packer.format.checksums import BlockChecksum, block_checksum
-from packer.format.files import fsync_path, pread_all, pwrite_all, start_writeback
+from packer.format.files import pread_all, pwrite_all, start_writeback
 from packer.format.hdf5 import Hdf5Container
-from packer.format.header import HDF5_MAGIC, HEADER_FILE, OFFSETS, PARTIAL_SUFFIX, Extent, Field, Header
+from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy import NpyContainer
+from packer.format.output import PARTIAL_SUFFIX, check_output, claim, failure, publish, remove
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Container(Protocol):
@@ -56,40 +52,6 @@ _CONTAINERS: dict[str, Callable[[str, Sequence[Field], int, int], Container]] = 
     "h5": Hdf5Container,
     "npy": NpyContainer,
 }
-
-
-def format_of(out: str) -> str:
-    """The format a name asks for: "h5" for ``.h5`` and ``.hdf5``, else "npy", a directory."""
-    return "h5" if out.lower().endswith((".h5", ".hdf5")) else "npy"
-
-
-def check_output(out: str, *, overwrite: bool) -> None:
-    """Refuse an output that cannot be written, before any work. Raises UsageError or PackerError."""
-    parent = os.path.dirname(os.path.abspath(out))
-    if os.path.lexists(out):
-        if not overwrite:
-            raise UsageError(
-                f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
-            )
-        if not _is_pack(out):
-            raise UsageError(f"{out}: is no pack; --overwrite replaces only packs. Pass another name.")
-    if not os.path.isdir(parent):
-        raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise PackerError(
-            f"{out}: no permission to write in {parent}. Pass another name, or change the permission."
-        )
-
-
-def check_space(out: str, needed: int) -> None:
-    """Refuse when the disk has less than `needed` bytes free. Raises SpaceError."""
-    parent = os.path.dirname(os.path.abspath(out))
-    free = shutil.disk_usage(parent).free
-    if needed > free:
-        raise SpaceError(
-            f"{out}: needs {needed / 1e9:,.2f} GB; {parent} has {free / 1e9:,.2f} GB free."
-            " Free some space, or pass a smaller size or another disk."
-        )
 
 
 class PackWriter:
@@ -120,8 +82,7 @@ class PackWriter:
         self._checksums = np.frombuffer(mmap.mmap(-1, 8 * table[0] * table[1]), "<u8").reshape(table)
         self._finished = False
         self._closing = threading.Lock()
-        directory = format == "npy"
-        self._lock = _claim(self.partial, out, directory)
+        self._lock = claim(self.partial, out, directory=format == "npy")
         try:
             self._container = _CONTAINERS[format](self.partial, self.fields, rows, block_rows)
             try:
@@ -212,9 +173,12 @@ class PackWriter:
             sealed.append(Header(rows, block_rows, self.fields, extents, **members))
             return sealed[-1].to_bytes()
 
-        self._container.seal(rows, added, self._checksums, header)
-        self._container.close()
-        self._publish()
+        try:
+            self._container.seal(rows, added, self._checksums, header)
+            self._container.close()
+            publish(self.partial, self.out, overwrite=self._overwrite)
+        except OSError as error:
+            raise failure(self.out, error) from error
         self._finished = True
         os.close(self._lock)
         return sealed[-1]
@@ -227,28 +191,12 @@ class PackWriter:
                 self._container.close()
                 self._discard()
 
-    def _publish(self) -> None:
-        """One rename makes the pack visible; a directory in its way is moved aside first."""
-        if os.path.lexists(self.out) and not self._overwrite:
-            raise UsageError(
-                f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass --overwrite."
-            )
-        old = None
-        if os.path.isdir(self.out) or (os.path.lexists(self.out) and os.path.isdir(self.partial)):
-            old = self.partial + ".old"
-            os.rename(self.out, old)
-        os.replace(self.partial, self.out)
-        fsync_path(os.path.dirname(os.path.abspath(self.out)))
-        if old is not None:
-            _remove(old)
-
     def _write(self, name: str, row: int, array: NDArray[np.generic]) -> None:
         fd, offset = self._container.place(name, row)
         try:
             pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
         except OSError as error:
-            kind = SpaceError if error.errno in _FULL else PackerError
-            raise kind(f"{self.out}: writing failed ({error.strerror}). Nothing was left behind.") from error
+            raise failure(self.out, error) from error
 
     def _zero(self, rows: int) -> None:
         """Clear the rows behind the last one kept: equal inputs give equal files."""
@@ -285,68 +233,13 @@ class PackWriter:
             except AttributeError:
                 return  # macOS has none; check_space() has been asked
             except OSError as error:
-                if error.errno in _FULL:
-                    raise SpaceError(
-                        f"{self.out}: the disk cannot hold {self.rows * f.row_bytes / 1e9:,.2f} GB ({error.strerror})."
-                        " Free some space, or pass a smaller size or another disk."
-                    ) from None
+                refused = failure(self.out, error)
+                if isinstance(refused, SpaceError):
+                    raise refused from None
 
     def _discard(self) -> None:
-        _remove(self.partial)
+        remove(self.partial)
         os.close(self._lock)
-
-
-def _claim(partial: str, out: str, directory: bool) -> int:
-    """Make an empty work file or folder and lock it; what a dead writer left is cleared. Returns the lock's descriptor."""
-    try:
-        if os.path.lexists(partial) and os.path.isdir(partial) != directory:
-            os.close(_lock(partial, out))
-            _remove(partial)
-        if directory:
-            os.makedirs(partial, exist_ok=True)
-        else:
-            os.close(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666))
-        fd = _lock(partial, out)
-        for entry in os.listdir(partial) if directory else ():
-            os.unlink(os.path.join(partial, entry))
-        return fd
-    except OSError as error:
-        raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
-
-
-def _lock(path: str, out: str) -> int:
-    """Lock an existing file or folder for this process; the lock dies with it. Returns the lock's descriptor."""
-    fd = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A writer that ended between open and flock has renamed the file away: it is no longer ours to take.
-        taken = os.fstat(fd).st_ino != os.stat(path).st_ino
-    except (BlockingIOError, FileNotFoundError):
-        taken = True
-    except OSError:
-        taken = False  # a file system without locks
-    if taken:
-        os.close(fd)
-        raise PackerError(
-            f"{out}: another packer is writing it ({path} is locked). Wait for it, or pass another name."
-        )
-    return fd
-
-
-def _is_pack(path: str) -> bool:
-    """Whether it looks like something packer wrote, so that a slip of the keyboard replaces no photos or archives."""
-    if os.path.isdir(path):
-        return os.path.exists(os.path.join(path, HEADER_FILE))
-    with open(path, "rb") as file:
-        return file.read(8) in (b"", HDF5_MAGIC)
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
 
 
 def _ragged_arrays(name: str, values: Iterable[bytes], rows: int) -> dict[str, NDArray[np.generic]]:

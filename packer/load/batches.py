@@ -25,6 +25,7 @@ from packer.load.fields import decode_ragged, select_fields
 from packer.load.prefetch import Threads, ahead
 from packer.load.reader import Bytes, Reader
 from packer.load.slots import Layout, Slots, allocate
+from packer.machine import cores
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +46,8 @@ class PackedBatchDataset:
 
     A batch stays valid for as long as anything made from it is held; its memory is used again afterwards.
     Each fresh ``iter()`` is the next epoch, also after a ``break``. ``len()`` is the number of batches of this rank, and
-    ``ds[i]`` is batch i of the present epoch, so that ``DataLoader(ds, batch_size=None)`` works.
+    ``ds[i]`` is batch i of the present epoch, so that ``DataLoader(ds, batch_size=None)`` works; that asks for batches one by one
+    and begins no epoch, so call ``set_epoch`` before each pass (and leave persistent_workers off).
 
     path: what ``packer convert`` wrote. batch_size: rows a batch, per rank.
     shuffle: True chooses ``order="slices"``. order: "sequential", "slices" (contiguous batches, permuted) or "rows" (every
@@ -97,7 +99,7 @@ class PackedBatchDataset:
                 f"{self.pack.path}: has {self.pack.rows} rows, fewer than one batch of {batch_size} on {self.world_size}"
                 " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
             )
-        self._threads = Threads(threads or min(4, _cores()))
+        self._threads = Threads(threads or min(4, cores()))
         self._reader = Reader(self.pack, self.fields)
         self._layout = Layout(self.fields, min(batch_size, self.pack.rows))
         self._epoch, self._begun = 0, False
@@ -348,7 +350,3 @@ def _check_counts(**counts: int) -> None:
         least = 0 if name == "prefetch" else 1
         if not isinstance(value, int) or value < least:
             raise UsageError(f"{name}={value!r}: is not a whole number of at least {least}.")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -80,7 +80,7 @@ class Cuda:
 
     def allocate(self, nbytes: int) -> Bytes:
         """Pinned memory for a slot, uint8 [nbytes]."""
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True).numpy()
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
 
     def send(self, arrays: Arrays) -> tuple[torch.cuda.Event, Tensors]:
         """Queue the copies on the side stream."""

@@ -59,8 +59,9 @@ def ahead(starts: Iterable[Callable[[], P]], count: int) -> Iterator[P]:
     What was started and never handed out is cancelled when the iterator is closed, collected or fails.
     """
     coming = iter(starts)
-    pending: deque[P] = deque(start() for start in islice(coming, count + 1))
+    pending: deque[P] = deque()
     try:
+        pending.extend(start() for start in islice(coming, count + 1))
         while pending:
             current = pending.popleft()
             yield current

@@ -28,13 +28,14 @@ from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
 from packer.load.order import Runs
 from packer.load.residency import resident
+from packer.machine import memory
 
 Bytes = NDArray[np.uint8]
 LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy
 SMALL_ROW_BYTES = 16 << 10  # up to here rows in random order are gathered even from cold or huge files
 # An array this large stays mapped (an eighth of the memory); pages of larger ones are let go after as many bytes, and
 # faulting them in again would cost what the mapping saves (0.60 of memcpy for 256 px rows).
-MAPPED_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+MAPPED_BYTES = memory() // 8
 _FAULT_BYTES = 64 << 10  # the kernel maps this much around a touched page
 _PROBES = 8  # runs whose pages are looked up before a copy
 
@@ -97,7 +98,9 @@ class Reader:
             with self._lock:
                 array = self._arrays.get(name)
                 if array is None:
-                    array = self._arrays[name] = _Array(self.pack, name)
+                    array = _Array(self.pack, name)
+                    self.pack.check_same()  # after opening: what is open now stays the same file
+                    self._arrays[name] = array
         return array
 
 
@@ -126,6 +129,8 @@ class _Array:
     def read_run(self, start: int, out: Bytes) -> None:
         """Consecutive rows. out: uint8 [rows, row bytes]."""
         stop = start + len(out)
+        if start == stop:
+            return
         self._check(start, stop)
         for k in range(int(np.searchsorted(self._firsts, start, "right")) - 1, len(self._files)):
             first, last = int(self._firsts[k]), int(self._firsts[k + 1])

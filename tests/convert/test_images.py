@@ -146,6 +146,16 @@ def test_channels_and_fit_reach_the_pixels(photo_folder: Path, tmp_path: Path, c
     assert content(open_pack(tmp_path / "p")) == expected(photo_folder, spec)
 
 
+def test_numbers_may_be_numpys(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "p", size=np.int64(32), seed=np.int64(3), workers=np.int64(1))
+    assert open_pack(tmp_path / "p").header.seed == 3
+
+
+def test_an_empty_name_is_refused(photo_folder: Path):
+    with pytest.raises(UsageError, match=r"^OUT: is empty\. Pass the name of a file or folder\.$"):
+        convert_images(photo_folder, "")
+
+
 def test_flat_folder_has_no_labels(photo_folder: Path, tmp_path: Path):
     convert_images(photo_folder / "red", tmp_path / "p", size=32)
     assert [f.name for f in open_pack(tmp_path / "p").fields] == ["image", "key"]
@@ -277,7 +287,14 @@ def test_opencv_threads_are_as_before(photo_folder: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"), [(256, (256, 256)), ("64", (64, 64)), ("128x256", (128, 256)), ((8, 16), (8, 16))]
+    ("size", "expected"),
+    [
+        (256, (256, 256)),
+        (np.int64(256), (256, 256)),
+        ("64", (64, 64)),
+        ("128x256", (128, 256)),
+        ((8, 16), (8, 16)),
+    ],
 )
 def test_sizes(size: object, expected: tuple[int, int]):
     assert parse_size(size, any_size=False) == expected
@@ -295,6 +312,7 @@ def test_sizes(size: object, expected: tuple[int, int]):
             "size 256x100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or --any-size.",
         ),
         ("big", "size big: is not a number or HxW. Pass for example 256 or 128x256."),
+        ((32.0, 32.0), "size (32.0, 32.0): is not a number or HxW. Pass for example 256 or 128x256."),
         ("1x2x3", "size 1x2x3: is not a number or HxW. Pass for example 256 or 128x256."),
         (0, "size 0: 0 is too small; 1 is the least. Pass for example 256."),
         (-4, "size -4: -4 is too small; 1 is the least. Pass for example 256."),
@@ -315,6 +333,7 @@ def test_any_size_lifts_the_rule_of_two():
     [
         ({"format": "zarr"}, "format 'zarr': is not one of h5, npy. Pass one of them."),
         ({"on_error": "ignore"}, "on_error 'ignore': is not one of stop, skip. Pass one of them."),
+        ({"seed": 1.5}, "seed 1.5: is not a whole number. Pass one."),
         ({"workers": 0}, "workers 0: is too few; 1 is the least. Pass 1 or more."),
     ],
 )

@@ -122,6 +122,27 @@ def test_a_file_opened_for_writing_since_still_loads_and_says_so(tmp_path: Path)
     assert [os.fsencode(key) for key in pack.keys()] == keys_of(23)
 
 
+def test_an_unsealed_file_whose_arrays_changed_is_refused(tmp_path: Path):
+    write_pack(tmp_path / "p.h5")
+    with h5py.File(tmp_path / "p.h5", "a") as file:
+        file["label"].resize(9, axis=0)
+    with pytest.raises(
+        FormatError, match=r"was changed since it was made, and its arrays no longer fit its header"
+    ):
+        open_pack(tmp_path / "p.h5")
+
+
+def test_a_replaced_pack_is_noticed(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    write_pack(out)
+    pack = open_pack(out)
+    pack.check_same()
+    write_pack(out, rows=22, overwrite=True)
+    with pytest.raises(FormatError) as error:
+        pack.check_same()
+    assert str(error.value) == f"{out}: was replaced or changed after it was opened. Open it again."
+
+
 def damaged_header(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(b'"block_rows":5') + 13] ^= 1

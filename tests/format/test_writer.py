@@ -4,12 +4,14 @@ import errno
 import os
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from packer.errors import PackerError, SpaceError, UsageError
+from packer.format.output import check_space, format_of
 from packer.format.pack import open_pack
-from packer.format.writer import PackWriter, check_space, format_of
+from packer.format.writer import PackWriter
 from tests.format.packs import FIELDS, FORMATS, out_path, rows_of, write_pack
 
 
@@ -86,9 +88,74 @@ def test_overwrite_replaces_only_packs(tmp_path: Path):
             write_pack(tmp_path / name, overwrite=True)
         assert (
             str(error.value)
-            == f"{tmp_path / name}: is no pack; --overwrite replaces only packs. Pass another name."
+            == f"{tmp_path / name}: is no pack, or holds more than one; --overwrite replaces only packs. Pass another name."
         )
     assert (tmp_path / "photos" / "dear.jpg").exists()
+
+
+def test_overwrite_spares_what_lies_in_or_behind_a_pack(tmp_path: Path):
+    write_pack(tmp_path / "p")
+    (tmp_path / "p" / "thesis.txt").write_text("years of work")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with h5py.File(tmp_path / "mine.h5", "w") as file:
+        file["precious"] = [1, 2, 3]
+    for name in ("p", "link", "mine.h5"):
+        with pytest.raises(UsageError, match="--overwrite replaces only packs"):
+            write_pack(tmp_path / name, overwrite=True)
+    assert (tmp_path / "p" / "thesis.txt").exists()
+
+
+def test_an_output_that_appears_meanwhile_is_kept(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    with pytest.raises(UsageError, match="has appeared meanwhile"), begin(out, format) as writer:
+        for block in range(2):
+            writer.write_block(block, {}, {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
+        out.write_text("somebody else's")
+        writer.finish(rows=10, ragged={"key": [b"k"] * 10})
+    assert out.read_text() == "somebody else's"
+    assert os.listdir(tmp_path) == [out.name]
+
+
+def test_a_failing_rename_brings_the_old_pack_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_pack(tmp_path / "p")
+    rename = os.rename
+
+    def fail(origin: str, target: str) -> None:
+        if origin.endswith(".packing"):
+            raise OSError(errno.EIO, "Input/output error")
+        rename(origin, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(PackerError, match=r"writing failed \(Input/output error\)"):
+        write_pack(tmp_path / "p", rows=9, overwrite=True)
+    assert open_pack(tmp_path / "p").rows == 23
+    assert os.listdir(tmp_path) == ["p"]
+
+
+def test_what_a_broken_replacement_left_does_not_block_the_next(tmp_path: Path):
+    write_pack(tmp_path / "p")
+    (tmp_path / "p.packing.old").mkdir()
+    (tmp_path / "p.packing.old" / "x").touch()
+    write_pack(tmp_path / "p", rows=9, overwrite=True)
+    assert open_pack(tmp_path / "p").rows == 9
+    assert os.listdir(tmp_path) == ["p"]
+
+
+@pytest.mark.parametrize("step", ["seal", "fsync"])
+def test_errors_while_sealing_are_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, step: str
+):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if step == "fsync":
+        monkeypatch.setattr(os, "fsync", fail)
+    else:
+        monkeypatch.setattr("packer.format.hdf5.Hdf5Container.seal", fail)
+        monkeypatch.setattr("packer.format.npy.NpyContainer.seal", fail)
+    with pytest.raises(SpaceError, match=r"writing failed \(No space left on device\)"):
+        write_pack(out_path(tmp_path, format))
+    assert os.listdir(tmp_path) == []
 
 
 def test_folder_that_does_not_exist_or_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -116,7 +183,7 @@ def test_disk_that_fills_while_reserving(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(SpaceError, match="the disk cannot hold"):
+    with pytest.raises(SpaceError, match="writing failed"):
         write_pack(out_path(tmp_path, format))
     assert os.listdir(tmp_path) == []
 
@@ -129,7 +196,8 @@ def test_disk_that_fills_while_writing(tmp_path: Path, monkeypatch: pytest.Monke
 
         monkeypatch.setattr(os, "pwrite", full)
         with pytest.raises(
-            SpaceError, match=r"writing failed \(No space left on device\)\. Nothing was left behind\.$"
+            SpaceError,
+            match=r"writing failed \(No space left on device\)\. Nothing was left behind; free some space, or pass another disk\.$",
         ):
             writer.write_block(0, {}, {n: a[:5] for n, a in rows_of(10).items()})
     assert os.listdir(tmp_path) == []

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import FormatError
-from packer.format.header import Extent
+from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
+from packer.format.writer import PackWriter
 from packer.load.order import Runs
 from packer.load.reader import Reader
 from tests.load.conftest import ROWS, SHAPE, image_of, make_pack, use_way
@@ -59,7 +60,9 @@ def test_several_extents_read_like_one(
     (folder / "pieces").write_bytes(data[80:] + b"gap" + data[:40] + data[40:80])
     size = len(data) - 80
     pieces = (Extent("pieces", size + 3, 5, 8), Extent("pieces", size + 43, 5, 8), Extent("pieces", 0, 20, 8))
-    scattered = replace(pack, path=str(folder), header=replace(pack.header, extents={"label": pieces}))
+    scattered = replace(
+        pack, path=str(folder), seal=b"", header=replace(pack.header, extents={"label": pieces})
+    )
     wanted = runs_of(*((a % 30, min(n, 30 - a % 30)) for a, n in runs))
     with pytest.MonkeyPatch.context() as patch:
         use_way(patch, "gather" if gather else "call")
@@ -86,9 +89,28 @@ def test_a_file_cut_short_is_an_error_not_a_crash(pack: Pack, tmp_path: Path, wa
     os.truncate(file, 5000)
     with pytest.raises(FormatError) as error:
         read(reader, "image", runs, ROW_BYTES)
-    assert str(error.value) == (
-        f"{file}: is shorter than when it was opened; it was cut short. Convert the images again."
-    )
+    shorter = f"{file}: is shorter than when it was opened; it was cut short. Convert the images again."
+    changed = f"{file}: was replaced or changed after it was opened. Open it again."  # its trailer is gone
+    assert str(error.value) == (shorter if opened or path.is_dir() else changed)
+
+
+def test_a_pack_replaced_after_it_was_opened_is_not_read_with_the_old_header(tmp_path: Path):
+    reader = Reader(make_pack(tmp_path / "p.h5", rows=20), make_pack(tmp_path / "q.h5", rows=21).fields)
+    os.replace(tmp_path / "q.h5", tmp_path / "p.h5")
+    with pytest.raises(FormatError, match=r"was replaced or changed after it was opened\. Open it again\.$"):
+        read(reader, "label", runs_of((0, 3)), 8)
+
+
+def test_empty_rows_of_a_ragged_field(tmp_path: Path):
+    field = Field("text", "|u1", None)
+    rows = [b"a", b"", b"bc", b"", b"d", b""]
+    with PackWriter(
+        str(tmp_path / "p"), fields=[Field("n", "|u1", ()), field], rows=6, block_rows=6, format="npy"
+    ) as writer:
+        writer.write_block(0, {}, {"n": np.arange(6, dtype=np.uint8)})
+        writer.finish(rows=6, ragged={"text": rows})
+    reader = Reader(open_pack(tmp_path / "p"), [field])
+    assert reader.read_ragged("text", runs_of((1, 1), (0, 6), (5, 1))) == [b"", *rows, b""]
 
 
 def test_missing_file_is_a_sentence(tmp_path: Path):
