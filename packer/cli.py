@@ -15,7 +15,7 @@ import click
 from tqdm import tqdm
 
 from packer import __version__, units
-from packer.errors import PackerError, UsageError
+from packer.errors import MissingDependencyError, PackerError, UsageError
 
 if TYPE_CHECKING:
     from packer.convert.images import Plan
@@ -188,8 +188,10 @@ def bench(
     packer bench images/ train.h5
     packer bench images/ train.h5 --json bench.json
     """
-    from packer.bench.raw_vs_packed import bench as run
-
+    try:
+        from packer.bench.raw_vs_packed import bench as run
+    except ImportError:
+        raise MissingDependencyError("torch", "packer bench", "torch") from None
     try:
         counts = [int(n) for n in workers.split(",")] if workers else None
     except ValueError:

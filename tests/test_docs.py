@@ -86,3 +86,8 @@ def test_the_readmes_loading_example_runs(photo_folder: Path, monkeypatch: pytes
     assert steps
     assert steps[0].dtype == torch.float16
     assert steps[0].shape[1:] == (3, 224, 224)
+
+
+def test_no_placeholder_is_left():
+    for page in PAGES:
+        assert not re.search(r"^(TABLE|TODO|FIXME|XXX)", page.read_text(), flags=re.MULTILINE), page.name
