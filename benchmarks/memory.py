@@ -1,10 +1,11 @@
-"""Peak resident memory of converting and of one epoch, for few images and for many: it should not grow with them.
+"""Peak memory of converting and of one epoch, for few images and for many: it should not grow with them.
 
     python benchmarks/memory.py FOLDER [--counts 1000,30000] [--size 256]
 
 FOLDER holds class folders of photos; larger counts repeat them through links. Each measurement is a process of its own. For converting
-the figure is the kernel's ru_maxrss of the largest process. For epochs it is the process's own (anonymous) memory, sampled at every batch,
-and in brackets ru_maxrss, which also counts the page cache's pages while a file is mapped.
+the figure is the memory that the process and its workers own together (anonymous and shared; a page that a fork shares counts once),
+looked at every 50 ms. For epochs, which may be shorter, it is the process's anonymous memory, looked at in every batch. In brackets is
+the kernel's ru_maxrss of the largest process, which also counts the page cache's pages while a file is mapped. Linux only.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ORDERS = ("sequential", "slices", "rows")
+INTERVAL = 0.05  # seconds between two looks
+OWN = ("Pss_Anon:", "Pss_Shmem:")  # kB, each page divided by the processes that share it (Linux 5.4)
 CONVERT = "from packer import convert_images; convert_images({source!r}, {pack!r}, size={size})"
 EPOCH = """
 from packer import PackedBatchDataset
@@ -29,16 +33,32 @@ print(most)
 """
 
 
-def peak(code: str) -> tuple[float, str]:
-    """Peak resident megabytes of a Python process that runs this code, and what it printed."""
+def tree_memory(pid: int) -> int:
+    """Kilobytes that a process and its descendants own; those that end meanwhile count nothing."""
+    process = Path("/proc", str(pid))
+    try:
+        rollup = (process / "smaps_rollup").read_text().splitlines()
+        children = [child for task in process.glob("task/*/children") for child in task.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(int(line.split()[1]) for line in rollup if line.startswith(OWN)) + sum(
+        tree_memory(int(child)) for child in children
+    )
+
+
+def peak(code: str) -> tuple[float, float, str]:
+    """Run Python code in a process. Returns: peak MB of its tree's own memory, ru_maxrss in MB, what it printed."""
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
+    most, ended = 0, 0
+    while not ended:
+        most = max(most, tree_memory(process.pid))
+        time.sleep(INTERVAL)
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"the measured process failed with {process.returncode}")
-    return usage.ru_maxrss / 1000, output
+    return most / 1000, usage.ru_maxrss / 1000, process.stdout.read()
 
 
 def linked(source: Path, target: Path, count: int) -> None:
@@ -58,21 +78,24 @@ def main() -> None:
     parser.add_argument("--counts", default="1000,30000")
     parser.add_argument("--size", type=int, default=256)
     options = parser.parse_args()
-    bare, _ = peak("import torch, packer; packer.PackedBatchDataset")
+    own, total, _ = peak("import torch, packer; packer.PackedBatchDataset")
     print(
-        f"peak memory, MB, {options.size} px, {os.cpu_count()} cores; after importing torch and packer: {bare:,.0f}"
+        f"peak memory, MB, {options.size} px, {os.cpu_count()} cores; after importing torch and packer:"
+        f" {own:,.0f} ({total:,.0f})"
     )
-    print(f"{'images':>8}  {'pack':>8}  {'convert':>8}" + "".join(f"  {order:>16}" for order in ORDERS))
+    columns = ("convert", *ORDERS)
+    print(f"{'images':>8}  {'pack':>8}" + "".join(f"  {column:>16}" for column in columns))
     for count in map(int, options.counts.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             source, pack = Path(folder, "images"), str(Path(folder, "pack.h5"))
             linked(options.folder, source, count)
-            converting, _ = peak(CONVERT.format(source=str(source), pack=pack, size=options.size))
-            line = f"{count:>8,}  {os.path.getsize(pack) / 1e6:>8,.0f}  {converting:>8,.0f}"
+            own, total, _ = peak(CONVERT.format(source=str(source), pack=pack, size=options.size))
+            figures = [f"{own:,.0f} ({total:,.0f})"]
             for order in ORDERS:
-                total, own = peak(EPOCH.format(pack=pack, order=order))
-                line += f"  {f'{int(own) / 1000:,.0f} ({total:,.0f})':>16}"
-            print(line, flush=True)
+                _, total, printed = peak(EPOCH.format(pack=pack, order=order))
+                figures.append(f"{int(printed) / 1000:,.0f} ({total:,.0f})")
+            cells = "".join(f"  {figure:>16}" for figure in figures)
+            print(f"{count:>8,}  {os.path.getsize(pack) / 1e6:>8,.0f}{cells}", flush=True)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ UNITS: dict[str, set[str]] = {
         "packer.errors",
         "packer.format",
         "packer.load.batches",
+        "packer.units",
     },
 }
 

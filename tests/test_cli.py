@@ -296,7 +296,7 @@ def test_module_runs_and_tells_its_version():
     assert work.communicate(timeout=30)[0] == f"packer, version {__version__}\n"
 
 
-def test_bench_without_torch_names_the_remedy(photos: Path):
+def test_bench_without_torch_names_the_remedy():
     code = "import sys; sys.modules['torch'] = None; sys.argv = ['packer', 'bench', 'a', 'b']; import packer.__main__"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (

@@ -7,10 +7,12 @@ import os
 from collections.abc import Sequence
 
 PROBES = 64  # pages looked at
+CAN_DROP = hasattr(os, "posix_fadvise")
+"""Whether this system can be asked to forget a file's pages; macOS cannot."""
 
 
 def drop(paths: Sequence[str]) -> None:
-    """Have the kernel forget files' pages. Dirty and mapped pages stay, so the files are flushed first."""
+    """Have the kernel forget files' pages. Needs CAN_DROP. Dirty and mapped pages stay, so the files are flushed first."""
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
         try:
@@ -21,7 +23,9 @@ def drop(paths: Sequence[str]) -> None:
 
 
 def resident_share(path: str) -> float | None:
-    """About which share of a file's pages is in the page cache; None where the file system does not say."""
+    """About which share of a file's pages is in the page cache; None where the system does not say."""
+    if not hasattr(os, "RWF_NOWAIT"):  # Linux only
+        return None
     page = memoryview(bytearray(mmap.PAGESIZE))
     fd = os.open(path, os.O_RDONLY)
     try:

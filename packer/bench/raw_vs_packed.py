@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import packer
+from packer import units
 from packer.augment import RandomCrop, RandomHorizontalFlip, Transform
 from packer.bench import cache
 from packer.bench.dataloader import best_workers, loader_rate, worker_counts
@@ -75,6 +76,7 @@ def bench(
     images: str | os.PathLike[str],
     pack: str | os.PathLike[str],
     *,
+    labels: str | os.PathLike[str] | None = None,
     batch_size: int = 256,
     rounds: int = 3,
     seconds: float = 1.0,
@@ -85,6 +87,7 @@ def bench(
     """Measure how fast batches come from images, from their pack, and at most.
 
     images: what the pack was made from, of which about SAMPLED_IMAGES are read; pack: raw pixels, .h5 or directory.
+    labels: the CSV of labels that it was made with, if it was.
     batch_size: rows a batch, fewer if that would not give four batches.
     seconds: of each measurement; rounds: how many measurements of each way.
     workers: of the DataLoader, each tried, the best reported; default 0, 1, 2, 4, … up to the cores.
@@ -104,9 +107,9 @@ def bench(
         raise UsageError(
             f"{opened.path}: has no field 'image' of raw pixels; bench compares those. Pass another pack."
         )
-    with open_source(images) as source, _one_opencv_thread():
+    with open_source(images, labels=labels) as source, _one_opencv_thread():
         say("comparing pixels and labels")
-        cores = len(os.sched_getaffinity(0))
+        cores = _cores()
         indices = source_indices(source, opened)
         spec = _pixel_spec(opened)
         checked = check_same(source, opened, indices, spec)
@@ -116,7 +119,7 @@ def bench(
             pack=opened,
             spec=spec,
             indices=indices[::step],
-            files=_files(os.fspath(images), [source.keys[index] for index in indices[::step].tolist()]),
+            files=_files(source, indices[::step]),
             batch_size=max(1, min(batch_size, opened.rows // 4)),
             seconds=seconds,
             threads=min(4, cores),
@@ -155,7 +158,7 @@ def _measure(
     raw = RawImages(setting.source, setting.indices, setting.spec)
     say(f"images, DataLoader with {', '.join(map(str, workers))} workers")
     raw_workers = best_workers(raw, batch_size=size, counts=workers, seconds=seconds)
-    raw_name = f"images, DataLoader, {_count(raw_workers, 'worker')}"
+    raw_name = f"images, DataLoader, {units.count(raw_workers, 'worker')}"
     raw_rate = partial(loader_rate, batch_size=size, workers=raw_workers, seconds=seconds)
 
     loading = [_Lane(raw_name, partial(raw_rate, raw))]
@@ -164,7 +167,7 @@ def _measure(
         items = Hdf5Items(setting.pack.path, setting.pack.rows, labels=_has_labels(setting.pack))
         count = best_workers(items, batch_size=size, counts=workers, seconds=seconds)
         measure = partial(loader_rate, items, batch_size=size, workers=count, seconds=seconds)
-        loading.append(_Lane(f"h5py item by item, DataLoader, {_count(count, 'worker')}", measure))
+        loading.append(_Lane(f"h5py item by item, DataLoader, {units.count(count, 'worker')}", measure))
     copy = CopyLimit(size * setting.row_bytes, setting.pack.rows * setting.row_bytes, setting.threads)
     packed = {order: _Packed(setting, order) for order in ORDERS}
     loading += [
@@ -188,11 +191,13 @@ def _measure(
     for loader in packed.values():
         loader.batches.close()  # what is mapped cannot be dropped from the page cache
     sections = {
-        "warm page cache": _ways(loading, f"limit: memcpy, {_count(setting.threads, 'thread')}"),
+        "warm page cache": _ways(loading, f"limit: memcpy, {units.count(setting.threads, 'thread')}"),
         "warm, with random crop and flip": _ways(training),
     }
 
-    if cold and not setting.files:
+    if cold and not cache.CAN_DROP:
+        notes.append("cold page cache: this system cannot be asked to empty it; not measured.")
+    elif cold and not setting.files:
         notes.append(
             f"cold page cache: {setting.source.name} is read through an unpacked copy; not measured."
         )
@@ -211,7 +216,7 @@ def _measure(
         ]
         _rounds({"cold page cache": reading}, rounds, say)
         sections["cold page cache"] = _ways(
-            reading, f"limit: reads in order, {_count(setting.threads, 'thread')}"
+            reading, f"limit: reads in order, {units.count(setting.threads, 'thread')}"
         )
     return sections, notes
 
@@ -293,13 +298,14 @@ def _pixel_spec(pack: Pack) -> PixelSpec:
     return PixelSpec((height, width), options["fit"], options["channels"], options["max_pixels"])
 
 
-def _files(images: str, keys: Sequence[str]) -> tuple[str, ...]:
-    """The files that hold some images: one each in a folder, else their archive; none if that is compressed whole."""
-    if os.path.isdir(images):
-        return tuple(os.path.join(images, key) for key in keys)
-    while images and not os.path.isfile(images):
-        images = os.path.dirname(images)
-    return (images,) if images.endswith((".tar", ".zip")) else ()
+def _files(source: Source, indices: NDArray[np.int64]) -> tuple[str, ...]:
+    """The files that hold some images: one each, or their archive; none if that is compressed whole."""
+    if source.folder is not None:
+        return tuple(os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
+    archive = source.name
+    while not os.path.isfile(archive):
+        archive = os.path.dirname(archive)
+    return (archive,) if archive.lower().endswith((".tar", ".zip")) else ()
 
 
 def _pack_files(pack: Pack) -> tuple[str, ...]:
@@ -311,6 +317,11 @@ def _pack_files(pack: Pack) -> tuple[str, ...]:
     return tuple(sorted(sizes, key=lambda path: -sizes[path]))
 
 
+def _cores() -> int:
+    """How many cores this process may run on; macOS tells only how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _memory() -> int:
     """Bytes of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -318,10 +329,6 @@ def _memory() -> int:
 
 def _has_labels(pack: Pack) -> bool:
     return any(f.name == "label" for f in pack.fields)
-
-
-def _count(count: int, unit: str) -> str:
-    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 def _conditions(setting: _Setting, checked: int) -> dict[str, object]:

@@ -39,11 +39,17 @@ def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: Pix
     byte for byte. Raises PackerError for the first difference.
     """
     if source.labels is not None:
+        if all(field.name != "label" for field in pack.fields):
+            raise PackerError(
+                f"{pack.path}: has no labels, and {source.name} is given some; a comparison needs the same on both"
+                " sides. Drop --labels, or convert the images again."
+            )
         with PackedBatchDataset(pack, LABELS_AT_ONCE, fields=("label",), output="numpy") as batches:
             loaded = np.concatenate([batch.label for batch in batches])
         wrong = np.flatnonzero(source.labels[indices] != loaded)
         if len(wrong):
-            raise _differs(source, pack, int(wrong[0]), int(indices[wrong[0]]), "another label")
+            remedy = "Pass the CSV it was made with as --labels, or convert the images again."
+            raise _differs(source, pack, int(wrong[0]), int(indices[wrong[0]]), "another label", remedy)
     make = PixelMaker(spec)
     pixels = np.empty(spec.shape, np.uint8)
     rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()
@@ -55,8 +61,10 @@ def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: Pix
     return len(rows)
 
 
-def _differs(source: Source, pack: Pack, row: int, index: int, what: str) -> PackerError:
+def _differs(
+    source: Source, pack: Pack, row: int, index: int, what: str, remedy: str = "Convert the images again."
+) -> PackerError:
     return PackerError(
         f"{pack.path}: row {row} has {what} than {source.keys[index]!r} in {source.name} gives now;"
-        " a comparison needs the same on both sides. Convert the images again."
+        f" a comparison needs the same on both sides. {remedy}"
     )

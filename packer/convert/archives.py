@@ -59,6 +59,12 @@ def is_archive(path: str) -> bool:
     return path.lower().endswith(ARCHIVE_EXTENSIONS)
 
 
+def archive_stem(path: str) -> str:
+    """Strip folders and the archive's ending: "data/pets.tar.gz" -> "pets"."""
+    name = os.path.basename(path)
+    return name[: -max(len(end) for end in ARCHIVE_EXTENSIONS if name.lower().endswith(end))]
+
+
 def open_archive(path: str, inside: str = "", spool_dir: str | None = None) -> Archive:
     """List an archive, or one folder in it.
 
@@ -128,6 +134,10 @@ class Archive(ABC):
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def holds_only(self, folder: str) -> bool:
+        """Say whether everything that is listed lies in one folder at the top, and that folder is called so."""
+        return "" not in self.loose and {path.partition("/")[0] for path in self.folders} == {folder}
 
     def check_inside(self) -> None:
         """Raise UsageError when a folder was asked for and the archive has none of that name."""

@@ -8,13 +8,14 @@ read.
 from __future__ import annotations
 
 import os
+import stat
 from array import array
 from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.archives import ARCHIVE_EXTENSIONS, Archive, is_archive, open_archive
+from packer.convert.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
 from packer.convert.labels import number_labels, read_labels
 from packer.convert.layout import (
     IMAGE_EXTENSIONS,
@@ -42,6 +43,7 @@ class Source:
         labels: NDArray[np.int64] | None,
         classes: list[str] | None,
         encoded_bytes: int,
+        folder: str | None,
         read: Callable[[int], bytes],
         close: Callable[[], None],
     ) -> None:
@@ -49,7 +51,7 @@ class Source:
         self.name = name
         """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
         self.keys = keys
-        """Paths below the source, "/"-separated; bytes that are not UTF-8 are escaped as by `os.fsdecode`."""
+        """Paths below the source's folder, "/"-separated; bytes that are not UTF-8 are escaped as by `os.fsdecode`."""
         self.labels = labels
         """int64 [N], or None where there are none."""
         self.classes = classes
@@ -58,6 +60,8 @@ class Source:
         """What the user may not expect, a sentence each."""
         self.encoded_bytes = encoded_bytes
         """Sum of the sizes of the image files."""
+        self.folder = folder
+        """Where the keys are files; None in an archive."""
         self._read = read
         self._close = close
 
@@ -95,6 +99,10 @@ def open_source(
 
     path: a folder; a list of image paths (.txt or .lst, one a line, each with a label or none); an archive;
         or a folder in an archive, as in "photos.tar/train".
+        A list's paths are absolute or relative to its folder. Keys are paths below that folder, or, where an
+        image lies elsewhere, below the deepest folder that holds all images: so the machine stays out of them.
+        An archive is what unpacking it would give; one in which everything lies in one folder of the archive's
+        own name (pets.tar.gz: pets/cat/1.jpg) was made of that folder, and is it.
     labels: a CSV of files and labels, which then stand for class folders.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
@@ -132,7 +140,19 @@ def _open_folder(name: str, csv: str | None) -> Source:
     order = image_order(found)
     keys = [found[index] for index in order]
     labels, classes = _arrange(name, keys, folders, csv)
-    return Source(name, keys, labels, classes, sum(sizes), _reader(name, keys), _nothing)
+    source = Source(name, keys, labels, classes, sum(sizes), name, _reader(name, keys), _nothing)
+    return _hint(source, name) if csv is None else source
+
+
+def _hint(source: Source, place: str) -> Source:
+    """Note that the only class may be a folder of classes; ``place`` is what holds it, as a user would pass it."""
+    if (
+        source.classes is not None
+        and len(source.classes) == 1
+        and all(key.count("/") > 1 for key in source.keys)
+    ):
+        source.notes.append(f"If the folders in it are the classes, pass {place}/{source.classes[0]}.")
+    return source
 
 
 def _scan(root: str) -> tuple[list[str], array[int], list[str]]:
@@ -157,7 +177,7 @@ def _scan(root: str) -> tuple[list[str], array[int], list[str]]:
                         waiting.append((key + "/", (*above, identity)))
                         if not folder:
                             tops.append(entry.name)
-                    elif is_image(entry.name) and (entry.is_file() or entry.is_symlink()):
+                    elif is_image(entry.name):
                         keys.append(key)
                         sizes.append(_size(entry))
         except OSError as error:
@@ -198,13 +218,23 @@ def _reader(root: str, keys: list[str]) -> Callable[[int], bytes]:
 
 
 def read_file(path: str) -> bytes:
-    """The bytes of a file, in as few system calls as can be: `open(path, "rb").read()` makes seven."""
-    fd = os.open(path, os.O_RDONLY)
+    """Read a file in as few system calls as can be: `open(path, "rb").read()` makes seven.
+
+    Raises: OSError; ImageError for what is no file (a pipe, a device), and for one whose size changes meanwhile.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for its writer; reading files does not change by it.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        size = os.fstat(fd).st_size
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ImageError("not a regular file.")
+        # One byte more than announced is enough to see a file grow, and no endless one gets further.
+        size = status.st_size
         data = os.read(fd, size + 1)
-        while len(data) != size and (more := os.read(fd, 1 << 20)):
+        while len(data) < size and (more := os.read(fd, size + 1 - len(data))):
             data += more
+        if len(data) != size:
+            raise ImageError("changed while it was read.")
         return data
     finally:
         os.close(fd)
@@ -231,62 +261,55 @@ def _split_archive(name: str) -> tuple[str | None, str]:
 def _open_archive(name: str, path: str, inside: str, csv: str | None, spool_dir: str | None) -> Source:
     archive = open_archive(path, inside, spool_dir)
     try:
-        base = "" if inside else _descend(archive)
+        base = "" if inside or not archive.holds_only(archive_stem(path)) else f"{archive_stem(path)}/"
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
         tops = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
-        labels, classes = _arrange(
-            f"{name}/{base}".rstrip("/"), keys, [top for top in tops if top and "/" not in top], csv
-        )
+        place = f"{name}/{base}".rstrip("/")
+        labels, classes = _arrange(place, keys, [top for top in tops if top and "/" not in top], csv)
     except BaseException:
         archive.close()
         raise
-    return Source(
+    source = Source(
         name,
         keys,
         labels,
         classes,
         sum(archive.sizes),
+        None,
         lambda index: archive.read(int(order[index])),
         archive.close,
     )
-
-
-def _descend(archive: Archive) -> str:
-    """Find the folder that an archive was made of: down while there is one folder and nothing beside it."""
-    children: dict[str, list[str]] = {}
-    for folder in archive.folders:
-        children.setdefault(folder.rpartition("/")[0], []).append(folder)
-    base = ""
-    while base not in archive.loose and len(children.get(base, ())) == 1 and children[base][0] in children:
-        base = children[base][0]
-    return f"{base}/" if base else ""
+    return _hint(source, place) if csv is None else source
 
 
 # Lists
 
 
 def _open_list(name: str, csv: str | None) -> Source:
-    root = os.path.dirname(name) or "."
-    keys: list[str] = []
+    root = os.path.abspath(os.path.dirname(name))
+    paths: list[str] = []
     texts: list[str | None] = []
     lines: list[int] = []
     seen: dict[str, int] = {}
     total = 0
     for line, row in _lines(name):
-        key, text, size = _split_row(name, root, line, row)
-        if key in seen:
+        written, text, size = _split_row(name, root, line, row)
+        path = _absolute(root, written)
+        if path in seen:
             raise SourceError(
-                f"{name} line {line}: {key} is in line {seen[key]}, too; each image is packed once. "
+                f"{name} line {line}: {written} is in line {seen[path]}, too; each image is packed once. "
                 "Remove one."
             )
-        seen[key] = line
-        keys.append(key)
+        seen[path] = line
+        paths.append(path)
         texts.append(text)
         lines.append(line)
         total += size
-    if not keys:
+    if not paths:
         raise SourceError(f"{name}: names no images; one path a line is read. Check the file.")
+    folder = _common_folder(root, paths)
+    keys = [path[len(folder) :] for path in paths]
     labels: NDArray[np.int64] | None = None
     classes: list[str] | None = None
     given = [text for text in texts if text is not None]
@@ -302,7 +325,21 @@ def _open_list(name: str, csv: str | None) -> Source:
         labels, classes = number_labels(name, given, lines)
     elif csv is not None:
         labels, classes = read_labels(csv, keys)
-    return Source(name, keys, labels, classes, total, _reader(root, keys), _nothing)
+    return Source(name, keys, labels, classes, total, folder, _reader(folder, keys), _nothing)
+
+
+def _absolute(root: str, path: str) -> str:
+    # normpath keeps two leading slashes, which POSIX lets mean something else than one; nobody's system does.
+    return "/" + os.path.normpath(os.path.join(root, path)).lstrip("/")
+
+
+def _common_folder(root: str, paths: list[str]) -> str:
+    """Find the folder that a list's keys are relative to, its trailing slash included: root, if all lie below it."""
+    first, last = min(paths), max(paths)  # what these two begin with, all begin with
+    below = root.rstrip("/") + "/"
+    if first.startswith(below) and last.startswith(below):
+        return below
+    return os.path.commonpath([os.path.dirname(first), os.path.dirname(last)]).rstrip("/") + "/"
 
 
 def _lines(name: str) -> Iterable[tuple[int, str]]:
@@ -316,7 +353,7 @@ def _lines(name: str) -> Iterable[tuple[int, str]]:
 
 
 def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | None, int]:
-    """Split a line into key and label, None where there is none. Returns: them and the file's size."""
+    """Split a line into path and label, None where there is none. Returns: them and the file's size."""
     ways: list[tuple[str, str | None]] = []
     if "\t" in row:
         path, _, text = row.rpartition("\t")
@@ -327,16 +364,11 @@ def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | No
         if len(words) == 2:
             ways.append((words[0].strip(), words[1]))
     for path, label in ways:
-        key = os.path.normpath(path)
-        if key.startswith(("/", "../")) or key == "..":
-            raise SourceError(
-                f"{name} line {line}: {path} leads out of the list's folder; paths below it are read. "
-                "Move the list up, or the image down."
-            )
+        normal = os.path.normpath(path)
         try:
-            return key, label, os.stat(os.path.join(root, key)).st_size
+            return normal, label, os.stat(_absolute(root, normal)).st_size
         except OSError:
             continue
     raise SourceError(
-        f"{name} line {line}: no file {ways[0][0]}; paths relative to the list's folder are read. Correct it."
+        f"{name} line {line}: no file {ways[0][0]}; paths are absolute, or relative to the list's folder. Correct it."
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -24,3 +25,8 @@ def test_a_dropped_file_is_not_resident_until_it_is_read(file: str) -> None:
     assert resident_share(file) == 0
     Path(file).read_bytes()
     assert resident_share(file) == 1
+
+
+def test_a_system_that_does_not_say(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "RWF_NOWAIT")
+    assert resident_share(file) is None

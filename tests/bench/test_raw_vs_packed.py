@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import multiprocessing
+import os
 import re
 import tarfile
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from packer import convert_images
-from packer.bench import raw_vs_packed
+from packer.bench import cache, raw_vs_packed
 from packer.bench.raw_vs_packed import bench
 from packer.errors import PackerError, UsageError
 
@@ -84,6 +85,39 @@ def test_an_archive_can_be_cold_but_not_one_that_is_compressed_whole(
     report = bench(source, pack, rounds=1, seconds=0.01, workers=[0])
     assert "cold page cache" not in report.sections
     assert report.notes == (f"cold page cache: {source} is read through an unpacked copy; not measured.",)
+
+
+def test_a_list_can_be_cold_wherever_its_images_lie(photo_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    listed = tmp_path / "lists" / "red.txt"
+    listed.write_text("".join(f"{path} {path.stem}\n" for path in sorted((photo_folder / "red").iterdir())))
+    convert_images(listed, tmp_path / "red.h5", size=32)
+    report = bench(listed, tmp_path / "red.h5", rounds=1, seconds=0.01, workers=[0])
+    assert "cold page cache" in report.sections
+
+
+def test_labels_from_a_csv(photo_folder: Path, tmp_path: Path) -> None:
+    labels, out = tmp_path / "labels.csv", tmp_path / "pack.h5"
+    labels.write_text(
+        "".join(f"{path.relative_to(photo_folder)},7\n" for path in sorted(photo_folder.glob("*/*")))
+    )
+    convert_images(photo_folder, out, labels=labels, size=32)
+    report = bench(photo_folder, out, labels=labels, rounds=1, seconds=0.01, workers=[0], cold=False)
+    assert report.conditions["rows_compared"] == 24
+    with pytest.raises(PackerError, match=r"Pass the CSV it was made with as --labels, or convert"):
+        bench(photo_folder, out)
+
+
+def test_a_system_without_linuxs_calls_is_measured_warm(
+    photo_folder: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.delattr(os, "posix_fadvise")
+    monkeypatch.setattr(cache, "CAN_DROP", False)
+    report = bench(photo_folder, pack, rounds=1, seconds=0.01, workers=[0])
+    assert list(report.sections) == ["warm page cache", "warm, with random crop and flip"]
+    assert report.notes == ("cold page cache: this system cannot be asked to empty it; not measured.",)
+    assert report.conditions["cores"] == os.cpu_count()
 
 
 def test_other_images_are_refused(photo_folder: Path, pack: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer import convert_images
 from packer.bench.same import check_same, source_indices
 from packer.convert.pixels import PixelSpec
 from packer.convert.sources import open_source
@@ -16,9 +17,9 @@ from packer.format.pack import open_pack
 SPEC = PixelSpec((32, 32))
 
 
-def check(images: Path, pack: Path) -> int:
+def check(images: Path, pack: Path, labels: Path | None = None) -> int:
     opened = open_pack(pack)
-    with open_source(images) as source:
+    with open_source(images, labels=labels) as source:
         return check_same(source, opened, source_indices(source, opened), SPEC)
 
 
@@ -62,7 +63,20 @@ def test_a_label_that_changed_is_named(photo_folder: Path, pack: Path) -> None:
     key = open_pack(pack).keys()[0]
     message = (
         f"{pack}: row 0 has another label than {key!r} in {photo_folder} gives now;"
-        " a comparison needs the same on both sides. Convert the images again."
+        " a comparison needs the same on both sides."
+        " Pass the CSV it was made with as --labels, or convert the images again."
     )
     with pytest.raises(PackerError, match=re.escape(message)):
         check(photo_folder, pack)
+
+
+def test_labels_that_the_pack_lacks_are_named(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder / "red", tmp_path / "red.h5", size=32)
+    labels = tmp_path / "labels.csv"
+    labels.write_text("".join(f"{number}.jpg,{number}\n" for number in range(8)))
+    message = (
+        f"{tmp_path / 'red.h5'}: has no labels, and {photo_folder / 'red'} is given some;"
+        " a comparison needs the same on both sides. Drop --labels, or convert the images again."
+    )
+    with pytest.raises(PackerError, match=f"^{re.escape(message)}$"):
+        check(photo_folder / "red", tmp_path / "red.h5", labels)

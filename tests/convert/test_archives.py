@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.convert.archives import ARCHIVE_EXTENSIONS, is_archive, open_archive
+from packer.convert.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 
 Member = tuple[str, bytes | None]
@@ -90,6 +90,31 @@ def test_every_kind_reads_back_in_any_order(write: Write, kind: str) -> None:
     for index in (2, 0, 1, 0):
         assert archive.read(index) == FILES[archive.keys[index]]
     archive.close()
+    archive.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "stem"),
+    [("a/pets.tar.gz", "pets"), ("pets.v2.TAR", "pets.v2"), ("a.zip/b.tgz", "b"), ("x.tar.zip", "x.tar")],
+)
+def test_the_stem_is_the_name_without_folders_and_ending(path: str, stem: str) -> None:
+    assert archive_stem(path) == stem
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tgz", ".zip"])
+@pytest.mark.parametrize(
+    ("names", "answer"),
+    [
+        (["pets/cat/1.jpg", "pets/README"], True),
+        (["./pets/1.jpg", "__MACOSX/1.jpg"], True),
+        (["petshop/1.jpg"], False),
+        (["pets/1.jpg", "README"], False),
+        (["pets/1.jpg", "more/README"], False),
+    ],
+)
+def test_whether_one_folder_holds_everything(write: Write, kind: str, names: list[str], answer: bool) -> None:
+    archive = open_archive(write(dict.fromkeys(names, b"1"), kind))
+    assert archive.holds_only("pets") is answer
     archive.close()
 
 

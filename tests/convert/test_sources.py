@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from packer.convert.images import convert_images
 from packer.convert.sources import IMAGE_EXTENSIONS, Source, open_source
 from packer.errors import ImageError, PackerError, SourceError, UsageError
 
@@ -89,11 +90,49 @@ def test_splits_are_not_classes(tree: Tree, name: str) -> None:
     )
 
 
-def test_the_folder_that_an_archive_was_made_of_is_entered(tree: Tree, jpeg: bytes) -> None:
-    tree("data/pets/cat/1.jpg", "data/pets/dog/2.jpg", root="top")
-    source = open_source(pack("top", "pets.tar"))
-    assert source.classes == ["cat", "dog"]
-    check(source, jpeg, ["cat/1.jpg", "dog/2.jpg"])
+@pytest.mark.parametrize("kind", ["tar", "gztar", "zip"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["cat/1.jpg", "dog/a/2.jpg", "dog/3.jpg"],
+        ["cat/1.jpg", "cat/2.jpg"],
+        ["cat/1.jpg", "cat/a/2.jpg"],
+        ["cat/a/1.jpg", "cat/b/2.jpg"],
+        ["cat/a/b/1.jpg"],
+        ["1.jpg", "2.jpg"],
+    ],
+)
+@pytest.mark.parametrize("of", ["what it holds", "itself"])
+def test_an_archive_of_a_folder_is_the_folder(
+    tree: Tree, jpeg: bytes, keys: list[str], kind: str, of: str
+) -> None:
+    tree(*keys)
+    if of == "itself":
+        archive = shutil.make_archive("pets", kind, root_dir=".", base_dir="pets")
+    else:
+        archive = shutil.make_archive("other", kind, root_dir="pets")
+    folder, source = open_source("pets"), open_source(archive)
+    assert source.classes == folder.classes
+    assert (source.labels is None) == (folder.labels is None)
+    if folder.labels is not None and source.labels is not None:
+        assert source.labels.tolist() == folder.labels.tolist()
+    assert folder.keys == sorted(keys, key=lambda key: key.split("/")[:-1])
+    check(source, jpeg, folder.keys)
+    folder.close()
+
+
+@pytest.mark.parametrize("name", ["pets", "pets.zip"])
+def test_one_class_that_holds_folders_is_noted(tree: Tree, name: str) -> None:
+    tree("animals/cat/1.jpg", "animals/dog/2.jpg")
+    pack("pets", "pets.zip")
+    with open_source(name) as source:
+        assert source.classes == ["animals"]
+        assert source.notes == [
+            "All images are in one class folder (animals).",
+            f"If the folders in it are the classes, pass {name}/animals.",
+        ]
+    with open_source(f"{name}/animals") as source:
+        assert source.classes == ["cat", "dog"]
 
 
 def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -> None:
@@ -101,7 +140,10 @@ def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -
     Path("top/README").write_text("")
     source = open_source(pack("top", "pets.tar"))
     assert source.classes == ["pets"]
-    assert source.notes == ["All images are in one class folder (pets)."]
+    assert source.notes == [
+        "All images are in one class folder (pets).",
+        "If the folders in it are the classes, pass pets.tar/pets.",
+    ]
     check(source, jpeg, ["pets/cat/1.jpg", "pets/dog/2.jpg"])
 
 
@@ -202,6 +244,48 @@ def test_a_link_to_nothing_is_an_image_error_when_read(tree: Tree) -> None:
     with open_source("pets") as source, pytest.raises(ImageError) as error:
         source.read(1)
     assert str(error.value) == "cannot be read (No such file or directory)."
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link to a fifo", "link to a device"])
+def test_what_is_no_file_is_an_image_error_and_does_not_hang(tree: Tree, kind: str) -> None:
+    tree("cat/1.jpg")
+    os.mkfifo("pets/cat/2.jpg" if kind == "fifo" else "pipe")
+    if kind != "fifo":
+        Path("pets/cat/2.jpg").symlink_to("/dev/zero" if "device" in kind else Path("pipe").absolute())
+    with open_source("pets") as source, pytest.raises(ImageError) as error:
+        source.read(1)
+    assert str(error.value) == "not a regular file."
+    report = convert_images("pets", "pets.h5", size=8, on_error="skip", workers=1)
+    assert report.rows == 1
+    assert report.skipped == ({"key": "cat/2.jpg", "reason": "not a regular file."},)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_file_that_changes_while_it_is_read(
+    tree: Tree, jpeg: bytes, monkeypatch: pytest.MonkeyPatch, change: int
+) -> None:
+    tree("cat/1.jpg")
+    fstat = os.fstat
+
+    def changing(fd: int) -> os.stat_result:
+        status = fstat(fd)
+        os.truncate("pets/cat/1.jpg", len(jpeg) + change)
+        return status
+
+    with open_source("pets") as source:
+        monkeypatch.setattr(os, "fstat", changing)
+        with pytest.raises(ImageError) as error:
+            source.read(0)
+    assert str(error.value) == "changed while it was read."
+
+
+def test_reads_that_return_less_than_asked_are_continued(
+    tree: Tree, jpeg: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree("cat/1.jpg")
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda fd, size: read(fd, min(size, 100)))
+    check(open_source("pets"), jpeg, ["cat/1.jpg"])
 
 
 def test_a_folder_that_cannot_be_listed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,16 +403,20 @@ class TestLists:
             ("\n\n", ": names no images; one path a line is read. Check the file."),
             (
                 "b.jpg\nc.jpg\n",
-                " line 2: no file c.jpg; paths relative to the list's folder are read. Correct it.",
+                " line 2: no file c.jpg; paths are absolute, or relative to the list's folder. Correct it.",
             ),
             (
-                "b.jpg\n../pets/b.jpg\n",
-                " line 2: ../pets/b.jpg leads out of the list's folder; paths below it are read. "
-                "Move the list up, or the image down.",
+                "b.jpg\n/nowhere/c.jpg\n",
+                " line 2: no file /nowhere/c.jpg; paths are absolute, or relative to the list's folder. "
+                "Correct it.",
             ),
             (
                 "b.jpg\ncat/../b.jpg\n",
                 " line 2: b.jpg is in line 1, too; each image is packed once. Remove one.",
+            ),
+            (
+                "b.jpg\n../pets/b.jpg\n",
+                " line 2: ../pets/b.jpg is in line 1, too; each image is packed once. Remove one.",
             ),
             (
                 "b.jpg 1\n\na b.jpg\n",
@@ -343,6 +431,51 @@ class TestLists:
     )
     def test_what_is_refused(self, text: str, message: str) -> None:
         assert refused(self.listed(text)) == "pets/list.txt" + message
+
+    @pytest.mark.parametrize("slashes", ["/", "//"])
+    def test_absolute_paths_below_the_list_are_relative_keys(
+        self, tmp_path: Path, jpeg: bytes, slashes: str
+    ) -> None:
+        absolute = f"{slashes}{str(tmp_path / 'pets')[1:]}"
+        source = open_source(self.listed(f"{absolute}/cat/1.jpg 1\nb.jpg 0\n{absolute}/a b.jpg 2\n"))
+        assert source.labels is not None
+        assert source.labels.tolist() == [1, 0, 2]
+        check(source, jpeg, ["cat/1.jpg", "b.jpg", "a b.jpg"])
+
+    @pytest.mark.parametrize("way", ["{pets}", "../pets"])
+    def test_keys_of_images_elsewhere_start_where_they_part(
+        self, tmp_path: Path, jpeg: bytes, way: str
+    ) -> None:
+        Path("lists").mkdir()
+        folder = way.format(pets=tmp_path / "pets")
+        name = self.listed(f"{folder}/cat/1.jpg\n{folder}/b.jpg\n", "lists/list.txt")
+        check(open_source(name), jpeg, ["cat/1.jpg", "b.jpg"])
+        check(open_source(self.listed(f"{folder}/cat/1.jpg\n", name)), jpeg, ["1.jpg"])
+
+    def test_keys_of_images_below_the_list_and_elsewhere_share_a_folder(
+        self, tree: Tree, tmp_path: Path, jpeg: bytes
+    ) -> None:
+        tree("1.jpg", root="petshop")
+        source = open_source(self.listed(f"b.jpg\n{tmp_path}/petshop/1.jpg\n"))
+        assert source.folder == f"{tmp_path}/"
+        check(source, jpeg, ["pets/b.jpg", "petshop/1.jpg"])
+
+    @pytest.mark.parametrize(
+        ("keys", "found"),
+        [
+            (["x/1.jpg", "x/y/1.jpg"], ["1.jpg", "y/1.jpg"]),
+            (["x/1.jpg", "xy/1.jpg"], ["x/1.jpg", "xy/1.jpg"]),
+            (["x/y/1.jpg", "x.jpg", "xy/2.jpg"], ["x/y/1.jpg", "x.jpg", "xy/2.jpg"]),
+        ],
+    )
+    def test_where_the_images_lie_does_not_show(
+        self, tree: Tree, tmp_path: Path, jpeg: bytes, keys: list[str], found: list[str]
+    ) -> None:
+        Path("lists").mkdir()
+        for place in ("here", "cat"):
+            tree(*(f"{place}/{key}" for key in keys))
+            listed = "".join(f"{tmp_path}/pets/{place}/{key}\n" for key in keys)
+            check(open_source(self.listed(listed, "lists/list.txt")), jpeg, found)
 
     def test_labels_come_from_one_place(self) -> None:
         Path("labels.csv").write_text("b,1\n")
