@@ -10,7 +10,7 @@ import shutil
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.files import fsync_path
-from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE
+from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, TRAILER_FILE
 from packer.format.pack import open_pack
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -148,8 +148,3 @@ def _is_pack(path: str) -> bool:
         return not os.path.islink(path)
     ours = {HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, *(f"{column}.npy" for column in pack.header.columns)}
     return set(os.listdir(path)) <= ours
-
-
-__all__ = [
-    "PARTIAL_SUFFIX", "check_output", "check_space", "claim", "failure", "format_of", "publish", "remove",
-]  # fmt: skip

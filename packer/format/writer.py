@@ -19,9 +19,9 @@ from packer.errors import SpaceError
 from packer.format.checksums import BlockChecksum, block_checksum
 from packer.format.files import pread_all, pwrite_all, start_writeback
 from packer.format.hdf5 import Hdf5Container
-from packer.format.header import OFFSETS, Extent, Field, Header
+from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Field, Header
 from packer.format.npy import NpyContainer
-from packer.format.output import PARTIAL_SUFFIX, check_output, claim, failure, publish, remove
+from packer.format.output import check_output, claim, failure, publish, remove
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
