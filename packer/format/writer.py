@@ -90,6 +90,9 @@ class PackWriter:
             except BaseException:
                 self._container.close()
                 raise
+        except OSError as error:
+            self._discard()
+            raise failure(out, error) from error
         except BaseException:
             self._discard()
             raise

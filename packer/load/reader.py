@@ -70,13 +70,13 @@ class Reader:
             raw = np.empty((count + 1, 8), np.uint8)
             offsets.read_run(start, raw)
             bounds = raw.view("<i8")[:, 0]
-            size = int(bounds[-1] - bounds[0])
-            if (np.diff(bounds) < 0).any() or not 0 <= size <= blob.rows:
+            first, last = int(bounds[0]), int(bounds[-1])
+            if first < 0 or last > blob.rows or (bounds[1:] < bounds[:-1]).any():
                 raise FormatError(
                     f"{self.pack.path}: offsets of {name!r} are damaged. Convert the images again."
                 )
-            data = np.empty((size, 1), np.uint8)
-            blob.read_run(int(bounds[0]), data)
+            data = np.empty((last - first, 1), np.uint8)
+            blob.read_run(first, data)
             whole, at = data.tobytes(), (bounds - bounds[0]).tolist()
             rows += [whole[a:b] for a, b in itertools.pairwise(at)]
         return rows
@@ -89,9 +89,7 @@ class Reader:
             self._arrays = {}
 
     def _array(self, name: str) -> _Array:
-        if (
-            self._pid != os.getpid()
-        ):  # in a forked child: the parent's lock may be held for ever, its offsets are its own
+        if self._pid != os.getpid():  # in a forked child the parent's lock may be held for ever
             self._lock, self._arrays, self._pid = threading.Lock(), {}, os.getpid()
         array = self._arrays.get(name)
         if array is None:

@@ -141,6 +141,16 @@ def test_what_a_broken_replacement_left_does_not_block_the_next(tmp_path: Path):
     assert os.listdir(tmp_path) == ["p"]
 
 
+def test_errors_while_creating_are_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("Unable to synchronously create file")  # h5py's errors carry no number
+
+    monkeypatch.setattr("packer.format.hdf5.h5py.File", fail)
+    with pytest.raises(PackerError, match=r"writing failed \(the HDF5 library could not write to the disk\)"):
+        write_pack(tmp_path / "p.h5")
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("step", ["seal", "fsync"])
 def test_errors_while_sealing_are_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, step: str

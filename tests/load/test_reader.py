@@ -120,10 +120,12 @@ def test_missing_file_is_a_sentence(tmp_path: Path):
         read(Reader(pack, pack.fields), "label", runs_of((0, 1)), 8)
 
 
-def test_damaged_offsets_are_a_sentence(tmp_path: Path):
+@pytest.mark.parametrize(("place", "value"), [(-1, 64), (-9, 255), (-25, 255), (-32, 9)])
+def test_damaged_offsets_are_a_sentence(tmp_path: Path, place: int, value: int):
+    """Of the offsets 0, 5, 10, 15: far behind the end, then negative, negative, and not in order."""
     pack = make_pack(tmp_path / "p", rows=3)
     data = bytearray((tmp_path / "p" / "key.offsets.npy").read_bytes())
-    data[-1] = 64  # the last offset: far behind the blob's end
+    data[place] = value
     (tmp_path / "p" / "key.offsets.npy").write_bytes(bytes(data))
     with pytest.raises(FormatError, match=r"offsets of 'key' are damaged\. Convert the images again\.$"):
         Reader(pack, pack.fields).read_ragged("key", runs_of((0, 3)))
