@@ -172,4 +172,9 @@ def test_cold_files_are_read_by_calls(pack: Pack, monkeypatch: pytest.MonkeyPatc
     reader = Reader(pack, pack.fields)
     images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
     assert all((image == image_of(row)).all() for image, row in zip(images, (7, 8, 3), strict=True))
-    assert asked == [[7 * ROW_BYTES, 3 * ROW_BYTES]]
+    ends, middles, starts = (
+        [9 * ROW_BYTES - 1, 4 * ROW_BYTES - 1],
+        [8 * ROW_BYTES - 1, 7 * ROW_BYTES // 2 - 1],
+        [7, 3],
+    )
+    assert asked == [[*ends, *middles, *(row * ROW_BYTES for row in starts)]]
