@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SKIPPED = 3
 INTERRUPTED = 130
+_AGAIN_SECONDS = 0.02
 _LISTED = 20  # skipped inputs printed; all are in the pack's header
 
 
@@ -221,6 +222,7 @@ def main() -> NoReturn:
             number = getattr(signal, name)
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, _interrupt)
+    sys.unraisablehook = _interrupt_again
     try:
         code = cli.main(prog_name="packer", standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
@@ -304,3 +306,12 @@ def _say(text: str, *, err: bool = False) -> None:
 
 def _interrupt(signum: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """A signal that came during a destructor or a weak reference's callback is dropped there by Python: raise it once more."""
+    if not isinstance(dropped.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+    elif hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)

@@ -276,6 +276,30 @@ def test_a_signal_stops_cleanly_with_130(slow_photos: Path, tmp_path: Path, name
     assert os.listdir(tmp_path) == ["slow"]
 
 
+def test_a_signal_that_python_drops_in_a_destructor_stops_all_the_same():
+    code = """
+import os, signal, sys, time
+from packer import cli
+
+class Trap:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+@cli.cli.command()
+def trap():
+    Trap()
+    time.sleep(20)
+
+sys.argv = ["packer", "trap"]
+cli.main()
+"""
+    work = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=15, check=False
+    )
+    assert (work.returncode, work.stderr.strip()) == (130, "Interrupted; nothing was left behind.")
+
+
 def test_kill_leaves_no_pack_and_the_next_run_clears_up(slow_photos: Path, tmp_path: Path):
     arguments = ("convert", str(slow_photos), str(tmp_path / "p.h5"), "--size", "256")
     work = process(*arguments)
