@@ -78,11 +78,12 @@ class PixelMaker:
         self.spec = spec
         self._state = _ThreadState()
 
-    def __call__(self, data: bytes, out: NDArray[np.uint8]) -> None:
+    def __call__(self, data: bytes, out: NDArray[np.uint8]) -> tuple[int, int]:
         """Decode ``data`` and fill ``out``.
 
         data: a whole image file in one of the formats that decode.py reads.
         out: uint8 [H, W, C] of ``spec.shape``, rows may lie apart; its contents are undefined after an error.
+        Returns: (height, width) of the whole picture, upright.
         Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another
         shape.
         """
@@ -108,6 +109,7 @@ class PixelMaker:
         _fill(result, box.of(image.pixels), image, scratch)
         if turned:
             np.copyto(filled, upright(result, image.orientation))
+        return stored[::-1] if swapped else stored
 
     def _ratio(self, height: int, width: int) -> float:
         """Say how many pixels of an upright picture one of the result covers, on the axis with fewer."""
