@@ -1,6 +1,6 @@
-"""Runs a plan: blocks of rows in parallel, each decoded, summed, checked and written a few rows at a time.
+"""Runs a plan: blocks of rows in parallel, each made, summed, checked and written a few rows at a time.
 
-What comes out depends on the plan alone: a row's place and pixels do not depend on which worker made it, nor on when.
+What comes out depends on the plan alone: a row's place and content do not depend on which worker made it, nor on when.
 
 Workers are forked processes where the system forks safely (Linux), else threads. The decoders release the GIL, but an image
 takes a dozen calls, and threads wait for each other around every one: 50,000 images of 32 px, images/s on 2 cores: 1 thread
@@ -10,7 +10,6 @@ takes a dozen calls, and threads wait for each other around every one: 50,000 im
 from __future__ import annotations
 
 import ctypes
-import math
 import mmap
 import multiprocessing
 import signal
@@ -30,16 +29,17 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.pixels import PixelMaker
-from packer.convert.sources import Source
+from packer.codecs import jpeg
+from packer.convert.rows import RowMaker
 from packer.convert.statistics import PixelSums
 from packer.errors import ImageError, PackerError, SourceError
-from packer.format.writer import PackWriter
+from packer.format.writer import PackWriter, Rows
 
 _TICK_SECONDS = 0.1
 _AHEAD = (
@@ -53,68 +53,94 @@ _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 class Outcome:
     """What running a plan, or one block of it, gave.
 
-    sums: over the packed images; reasons: planned row -> why its input could not be packed; bytes_read: of the
-    inputs.
+    sums: over the packed images, None where they have no common size; reasons: planned row -> why its input could not be packed;
+    bytes_read: of the inputs.
     """
 
-    sums: PixelSums
+    sums: PixelSums | None
     reasons: dict[int, str] = field(default_factory=dict)
     bytes_read: int = 0
 
     def merge(self, other: Outcome) -> None:
         """Add another block's."""
-        self.sums.merge(other.sums)
+        if self.sums is not None and other.sums is not None:
+            self.sums.merge(other.sums)
         self.reasons |= other.reasons
         self.bytes_read += other.bytes_read
 
+    def to_note(self) -> list[Any]:
+        """As plain JSON values, for the journal."""
+        sums = None if self.sums is None else [self.sums.pixels, self.sums.sums, self.sums.squares]
+        return [sums, list(self.reasons.items()), self.bytes_read]
 
-def pack_images(
-    source: Source,
-    pixels: PixelMaker,
+    @classmethod
+    def from_note(cls, note: list[Any]) -> Outcome:
+        """Read what to_note gave."""
+        sums, reasons, bytes_read = note
+        made = None if sums is None else PixelSums(len(sums[1]), *sums)
+        return cls(made, {int(row): str(reason) for row, reason in reasons}, bytes_read)
+
+
+def pack_rows(
+    maker: RowMaker,
     writer: PackWriter,
-    samples: Callable[[int, int], NDArray[np.int64]],
+    samples: NDArray[np.int64],
     *,
     workers: int,
     skip: bool,
     progress: Callable[[int], None],
 ) -> Outcome:
-    """Fill every block of the writer.
+    """Fill every block of the writer that is not done yet.
 
-    samples: (start, stop) of rows -> int64 sample numbers of the source; skip: leave a bad input's row empty
-    and note why, else raise its error; progress: called on this thread with the number of rows done so far.
+    samples: int64 [rows], the maker's sample of each row; skip: leave a bad input's row empty and note why, else raise its
+    error; progress: called on this thread with the number of rows done so far.
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
-    blocks = -(-writer.rows // writer.block_rows)
-    run = _Run(source, pixels, writer, samples, skip, blocks)
-    outcome = Outcome(PixelSums(pixels.spec.shape[2]))
+    blocks = [block for block in range(writer.blocks) if block not in writer.done]
+    run = _Run(maker, writer, samples, skip)
+    outcome = Outcome(run.no_sums())
+    for _, note in sorted(writer.done.items()):
+        outcome.merge(Outcome.from_note(note))
+    before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)  # the images are the parallel work; OpenCV's own threads would only fight ours
     try:
-        with _pool(min(workers, blocks), run) as pool:
+        with _pool(max(1, min(workers, len(blocks))), run) as pool:
+            coming = iter(blocks)
+            waiting = _submit(pool, islice(coming, _AHEAD * workers))
             try:
-                coming = iter(range(blocks))
-                waiting = _submit(pool, islice(coming, _AHEAD * workers))
                 while waiting:
-                    done, waiting = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
+                    done, _ = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
                     for future in done:
-                        outcome.merge(future.result())
+                        _take(future, writer, outcome)
+                        waiting.remove(future)
                     waiting |= _submit(pool, islice(coming, len(done)))
-                    progress(run.done)
+                    progress(before + run.done)
             except BaseException:
                 run.stop()
                 pool.shutdown(wait=True, cancel_futures=True)
+                for future in waiting:  # what is done is done, whatever stopped the others
+                    if not future.cancelled() and future.exception() is None:
+                        with suppress(PackerError):
+                            _take(future, writer, outcome)
                 raise
     except BrokenProcessPool:
         raise PackerError(
-            f"{writer.out}: a worker process died, perhaps for lack of memory; nothing was left behind."
-            " Pass fewer --workers."
+            f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer --workers."
         ) from None
     finally:
         cv2.setNumThreads(previous)
     return outcome
 
 
-def _submit(pool: Executor, blocks: Iterable[int]) -> set[Future[Outcome]]:
+def _take(future: Future[tuple[int, Outcome]], writer: PackWriter, outcome: Outcome) -> None:
+    """Journal a finished block, and add what it gave. Raises what the worker raised."""
+    block, made = future.result()
+    writer.record(block, made.to_note())
+    outcome.merge(made)
+
+
+def _submit(pool: Executor, blocks: Iterable[int]) -> set[Future[tuple[int, Outcome]]]:
     """Hand out blocks; the first one makes the workers fork."""
     with warnings.catch_warnings():
         # Python 3.12 warns of threads in the parent, which may hold locks: the child touches nothing of theirs, only files,
@@ -154,9 +180,9 @@ def _adopt_in_process(run: _Run) -> None:
     _adopt(run)
 
 
-def _block(block: int) -> Outcome:
+def _block(block: int) -> tuple[int, Outcome]:
     run: _Run = _worker.run
-    return run.block(block)
+    return block, run.block(block)
 
 
 class _StoppedError(Exception):
@@ -166,17 +192,19 @@ class _StoppedError(Exception):
 class _Run:
     """What the workers of one run share; the counters lie in memory that forked processes share, too."""
 
-    def __init__(
-        self,
-        source: Source,
-        pixels: PixelMaker,
-        writer: PackWriter,
-        samples: Callable[[int, int], NDArray[np.int64]],
-        skip: bool,
-        blocks: int,
-    ) -> None:
-        self.source, self.pixels, self.writer, self.samples, self.skip = source, pixels, writer, samples, skip
-        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (blocks + 1)), "<u4")
+    def __init__(self, maker: RowMaker, writer: PackWriter, samples: NDArray[np.int64], skip: bool) -> None:
+        self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
+        known = maker.columns(samples[:0])
+        self._made = [f for f in maker.fields if not f.ragged and f.name not in known]
+        self._ragged = [f.name for f in maker.fields if f.ragged]
+        made = {f.name for f in self._made}
+        self._encoded = {
+            f.name: int((f.codec or {})["quality"]) for f in writer.fields if f.ragged and f.name in made
+        }
+        self._pixels = next((f for f in self._made if f.name == "image"), None)
+        row_bytes = sum(f.row_bytes for f in self._made)
+        self._step = max(1, _PIECE_BYTES // max(1, row_bytes))
+        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (writer.blocks + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
         self._local = threading.local()
 
@@ -189,60 +217,67 @@ class _Run:
         """Have all workers leave off at their next row."""
         self._stopped[:] = 1
 
+    def no_sums(self) -> PixelSums | None:
+        """Where a block's sums begin."""
+        if self._pixels is None or self._pixels.shape is None:
+            return None
+        return PixelSums(self._pixels.shape[2])
+
     def block(self, block: int) -> Outcome:
-        """Make and write one block; leaves off, with what it has, once the run is stopped."""
+        """Make and write one block; raises _StoppedError once the run is stopped."""
         start = block * self.writer.block_rows
-        chosen = self.samples(start, min(start + self.writer.block_rows, self.writer.rows))
-        outcome = Outcome(PixelSums(self.pixels.spec.shape[2]))
-        small: dict[str, NDArray[np.generic]] = {}
-        if self.source.labels is not None:
-            small["label"] = self.source.labels[chosen].astype("<i8", copy=False)
-        with suppress(_StoppedError):
-            self.writer.write_block(block, {"image": self._pieces(block, chosen, outcome)}, small)
+        chosen = self.samples[start : start + self.writer.block_rows]
+        outcome = Outcome(self.no_sums())
+        self.writer.write_block(block, self._pieces(block, chosen, outcome), self.maker.columns(chosen))
         return outcome
 
-    def _pieces(self, block: int, chosen: NDArray[np.int64], outcome: Outcome) -> Iterator[NDArray[np.uint8]]:
-        """The block's images, a few at a time, in a buffer small enough to stay in the cache until they are written."""
-        local, shape = self._local, self.pixels.spec.shape
-        step = max(1, _PIECE_BYTES // math.prod(shape))
-        if not hasattr(local, "images"):
-            local.images = np.empty((step, *shape), np.uint8)
-        for first in range(0, len(chosen), step):
-            images = local.images[: len(chosen) - first]
+    def _pieces(self, block: int, chosen: NDArray[np.int64], outcome: Outcome) -> Iterator[dict[str, Rows]]:
+        """The block's rows, a few at a time, in a buffer small enough to stay in the cache until they are written."""
+        buffers = self._buffers()
+        for first in range(0, len(chosen), self._step):
+            count = min(self._step, len(chosen) - first)
+            ragged: dict[str, list[bytes]] = {name: [] for name in (*self._ragged, *self._encoded)}
             skipped = len(outcome.reasons)
-            for row, sample in enumerate(chosen[first : first + step].tolist()):
+            for i, sample in enumerate(chosen[first : first + count].tolist()):
                 if self._stopped[0]:
                     raise _StoppedError
-                self._row(block * self.writer.block_rows + first + row, sample, images[row], outcome)
-            outcome.sums.add(images, len(images) - (len(outcome.reasons) - skipped))
-            self._rows_done[block] += len(images)
-            yield images
+                row = {name: buffer[i] for name, buffer in buffers.items()}
+                made = self._row(block * self.writer.block_rows + first + i, sample, row, outcome)
+                for name, values in ragged.items():
+                    values.append(made.get(name, b""))
+            rows: dict[str, Rows] = {name: buffer[:count] for name, buffer in buffers.items()}
+            if outcome.sums is not None:
+                outcome.sums.add(buffers["image"][:count], count - (len(outcome.reasons) - skipped))
+            for name, quality in self._encoded.items():
+                bad = {row - block * self.writer.block_rows - first for row in outcome.reasons}
+                for i, image in enumerate(buffers[name][:count]):
+                    if not ragged[name][i] and i not in bad:
+                        ragged[name][i] = jpeg.encode(image, quality)
+            self._rows_done[block] += count
+            yield rows | ragged
 
-    def _row(self, row: int, sample: int, image: NDArray[np.uint8], outcome: Outcome) -> None:
-        """Read and decode one input into its row."""
+    def _row(
+        self, row: int, sample: int, into: dict[str, NDArray[Any]], outcome: Outcome
+    ) -> dict[str, bytes]:
+        """Make one row; of a skipped input all is zero."""
         try:
-            data = self.source.read(sample)
-            outcome.bytes_read += len(data)
-            self.pixels(data, image)
+            made = self.maker.make(sample, into)
         except ImageError as error:
             if not self.skip:
-                raise _named(self.source, sample, error) from None
-            image[...] = 0
+                raise SourceError(
+                    f"{self.maker.name(sample)}: {error} Remove it, or pass --on-error skip."
+                ) from None
+            for array in into.values():
+                array[...] = 0
             outcome.reasons[row] = str(error)
+            return {}
+        outcome.bytes_read += made.bytes_read
+        return dict(made.ragged)
 
-
-def close_holes(writer: PackWriter, holes: list[int]) -> dict[int, int]:
-    """Fill the holes that skipped inputs left with the last good rows; returns {row: the row it came from}.
-
-    Afterwards the first ``writer.rows - len(holes)`` rows are good. Depends on the holes alone.
-    """
-    kept = writer.rows - len(holes)
-    empty = set(holes)
-    donors = (row for row in range(kept, writer.rows) if row not in empty)
-    moves = dict(zip(sorted(row for row in holes if row < kept), donors, strict=True))
-    writer.move_rows(moves.items())
-    return moves
-
-
-def _named(source: Source, sample: int, error: ImageError) -> SourceError:
-    return SourceError(f"{source.name}/{source.keys[sample]}: {error} Remove it, or pass --on-error skip.")
+    def _buffers(self) -> dict[str, NDArray[Any]]:
+        """This worker's memory for a few rows of each field that is made."""
+        local = self._local
+        if not hasattr(local, "buffers"):
+            local.buffers = {f.name: np.empty((self._step, *(f.shape or ())), f.dtype) for f in self._made}
+        buffers: dict[str, NDArray[Any]] = local.buffers
+        return buffers

@@ -4,41 +4,48 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
 import packer
-from packer import randomness
-from packer.convert.engine import close_holes, pack_images
-from packer.convert.pixels import MAX_PIXELS, PixelMaker, PixelSpec, decoder_versions
+from packer.convert.estimate import Trade, estimate
+from packer.convert.imagerows import ImageRows
+from packer.convert.order import Order, arrange, parse_split, stratified
+from packer.convert.packing import Running, Task, Written, write_pack
+from packer.convert.pairs import open_pair
+from packer.convert.pixels import MAX_PIXELS, PixelSpec, decoder_versions
+from packer.convert.resuming import already, interrupted
 from packer.convert.sources import Source, open_source
-from packer.errors import SourceError, UsageError
-from packer.format.header import Field, block_rows
+from packer.convert.storing import Storing
+from packer.convert.targets import Targets, read_targets
+from packer.errors import UsageError
 from packer.format.output import check_output, check_space, format_of
-from packer.format.writer import FORMATS, PackWriter
 from packer.machine import cores
 
 ON_ERROR = ("stop", "skip")
-_KEYS_AT_ONCE = 1 << 16
+KEEP = "keep"
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a conversion is about to write.
 
-    rows: images; shape: (H, W, C) of each; bytes: of the pack, about; classes: how many, None without class names;
-    notes: sentences about the source that a user should see.
+    rows: images; shape: (H, W, C) of each, None if they keep their own; bytes: of the pack, about; classes: how many, None without
+    class names; splits: name -> rows; trades: how else the images could be stored, and at what size; notes: sentences about the
+    source that a user should see.
     """
 
     rows: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int] | None
     bytes: int
     classes: int | None
+    splits: Mapping[str, int]
+    trades: tuple[Trade, ...]
     notes: tuple[str, ...]
 
 
@@ -46,8 +53,9 @@ class Plan:
 class Report:
     """What a conversion did.
 
-    rows: images packed; seconds: wall time, flushing included; bytes_read, bytes_written: of inputs and pack;
-    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded.
+    rows: images in the pack; seconds: wall time, flushing included; bytes_read: of inputs; bytes_written: of the pack;
+    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had done,
+    all of them if the pack was whole already; cleared: how an interrupted run differed whose work was cleared.
     """
 
     out: str
@@ -57,11 +65,13 @@ class Report:
     bytes_written: int
     workers: int
     skipped: tuple[dict[str, str], ...]
+    resumed: int = 0
+    cleared: str = ""
 
     @property
     def rows_per_second(self) -> float:
-        """Images packed a second."""
-        return self.rows / self.seconds
+        """Images packed a second, those not counted that had been done before."""
+        return max(0, self.rows - self.resumed) / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -77,105 +87,167 @@ def convert_images(
     fit: str = "crop",
     channels: str = "rgb",
     format: str | None = None,
+    store: str = "raw",
+    quality: int = 90,
+    compress: str = "none",
     labels: str | os.PathLike[str] | None = None,
+    label: str | Sequence[str] | None = None,
+    boxes: str | Sequence[str] | None = None,
+    keypoints: str | Sequence[str] | None = None,
+    pairs: Mapping[str, str | os.PathLike[str]] | None = None,
+    split: str | Mapping[str, float] | None = None,
     shuffle: bool = True,
     seed: int = 0,
+    shard_rows: int | None = None,
+    shard_size: int | str | None = None,
     workers: int | None = None,
     on_error: str = "stop",
     max_pixels: int = MAX_PIXELS,
     overwrite: bool = False,
+    resume: bool = False,
     on_plan: Callable[[Plan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Pack images into one HDF5 file or one directory of .npy files.
+    """Pack images into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
     source: a folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or
-        .zip archive of such a folder (a folder inside it is named by path: ``photos.tar/train``).
+        .zip archive of such a folder (a folder inside it is named by path: ``photos.tar/train``). Where its folders are called
+        train, val, valid, validation and test, they are splits, each of the forms above.
     out: ends in .h5 or .hdf5: one HDF5 file; else a directory. format: "h5" or "npy" overrides that.
-    size: side, "HxW" or (H, W) in pixels; powers of two unless any_size.
+    size: side, "HxW" or (H, W) in pixels; powers of two unless any_size; "keep": with store="jpeg", the original files' bytes.
     fit: "crop" (shortest side to the size, centre crop), "pad" or "stretch". channels: "rgb", "gray", "rgba".
-    labels: a CSV file of (file, label) rows, where folders do not say.
-    shuffle: store the rows in a random order, drawn from seed. Without it a class folder's pack is sorted by class.
+    store: "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading.
+    compress: "none", or the codec through which blocks of raw rows are stored (HDF5 only).
+    labels: a CSV file that says of each image (first column) what its label is, where folders do not. label: its column, or
+        columns (default: the second). boxes, keypoints: columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the
+        original image; they are moved as the image is resized.
+    pairs: field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
+    split: name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
+    shuffle: store the rows (of each split) in a random order, drawn from seed. Without it a class folder's pack is sorted by class.
+    shard_rows, shard_size: begin another file after so many rows, or about so many bytes ("2GB"); out is then a directory.
     workers: processes (threads where forking is not safe); default: the cores at hand. The result does not
         depend on it.
     on_error: "stop" at the first input that cannot be packed, or "skip" such inputs and list them.
     max_pixels: larger inputs are refused undecoded. overwrite: replace an existing pack.
+    resume: go on only with an interrupted conversion of the same inputs and options: another one is refused instead of
+        cleared, and a whole pack of the same is left as it is.
     on_plan: called once, before anything is written; on_progress: called now and then with the images done so far.
 
-    Equal inputs and options give byte-identical packs. Nothing is left under `out` unless the pack is whole.
+    Equal inputs and options give byte-identical packs, interrupted or not. Nothing is left under `out` unless the pack is whole;
+    what an interrupted conversion has done is kept in ``<out>.packing`` and used by the next one of the same inputs and options.
     Raises UsageError, SourceError (ImageError's parent), SpaceError, PackerError.
     """
     began = time.perf_counter()
     source, out = os.fspath(source), os.fspath(out)
-    seed, max_pixels = _whole("seed", seed), _whole("max_pixels", max_pixels)
-    spec = PixelSpec(parse_size(size, any_size=any_size), fit, channels, max_pixels)
-    format = _choice("format", format or format_of(out), FORMATS)
-    skip = _choice("on_error", on_error, ON_ERROR) == "skip"
-    workers = _workers(workers)
-    check_output(out, overwrite=overwrite)
-    with open_source(source, labels=labels, spool_dir=os.path.dirname(os.path.abspath(out))) as opened:
-        fields = _fields(spec, labelled=opened.labels is not None)
-        rows = len(opened.keys)
-        needed = _pack_bytes(opened, fields)
-        check_space(out, needed)
+    sharded = shard_rows is not None or shard_size is not None
+    options = {
+        "size": KEEP if size == KEEP else list(parse_size(size, any_size=any_size)),
+        "fit": fit,
+        "channels": channels,
+        "max_pixels": whole("max_pixels", max_pixels),
+        "seed": whole("seed", seed) if shuffle else None,
+        "split": None if split is None else parse_split(split),
+        "split_seed": whole("seed", seed) if split is not None else None,
+        "label": _columns(label),
+        "boxes": _columns(boxes),
+        "keypoints": _columns(keypoints),
+        "format": format or ("h5" if sharded else format_of(out)),
+        "store": store,
+        "quality": whole("quality", quality) if store == "jpeg" else None,
+        "compress": None if compress == "none" else compress,
+        "shard_rows": None if shard_rows is None else whole("shard_rows", shard_rows),
+    }
+    running = Running(
+        check_workers(workers),
+        skip=choice("on_error", on_error, ON_ERROR) == "skip",
+        overwrite=overwrite,
+        resume=resume,
+        progress=on_progress or (lambda done: None),
+    )
+    Storing.of(options)
+    if not (resume and os.path.lexists(out)):
+        check_output(out, overwrite=overwrite)
+    with ExitStack() as stack:
+        made = prepare(
+            stack, source, options, out=out, labels=labels, pairs=pairs or {}, shard_size=shard_size
+        )
+        task = made.task
+        if resume and (header := already(out, task.members["provenance"])) is not None:
+            return report_of(Written(header, resumed=header.rows), out, began, running.workers)
+        check_space(out, made.plan.bytes * (2 if task.storing.gathered else 1))
         if on_plan is not None:
-            classes = None if opened.classes is None else len(opened.classes)
-            on_plan(Plan(rows, spec.shape, needed, classes, tuple(opened.notes)))
+            on_plan(made.plan)
+        with interrupted(out):
+            written = write_pack(task, out, running)
+    return report_of(written, out, began, running.workers)
 
-        def samples(start: int, stop: int) -> NDArray[np.int64]:
-            positions = np.arange(start, stop)
-            return (
-                randomness.permute(positions, rows, randomness.key(seed, "convert")) if shuffle else positions
-            )
 
-        per_block = block_rows(rows, sum(f.row_bytes for f in fields if not f.ragged))
-        with PackWriter(
-            out, fields=fields, rows=rows, block_rows=per_block, format=format, overwrite=overwrite
-        ) as writer:
-            outcome = pack_images(
-                opened,
-                PixelMaker(spec),
-                writer,
-                samples,
-                workers=workers,
-                skip=skip,
-                progress=on_progress or (lambda done: None),
-            )
-            reasons, kept = outcome.reasons, rows - len(outcome.reasons)
-            if not kept:
-                raise SourceError(
-                    f"{source}: none of its {rows} images could be packed; the first: {reasons[min(reasons)]}"
-                )
-            moved = close_holes(writer, sorted(reasons))
-            skipped = tuple(
-                sorted(
-                    (
-                        {"key": opened.keys[int(samples(r, r + 1)[0])], "reason": why}
-                        for r, why in reasons.items()
-                    ),
-                    key=lambda s: s["key"],
-                )
-            )
-            header = writer.finish(
-                rows=kept,
-                ragged={"key": _keys(opened, samples, kept, moved)},
-                classes=None if opened.classes is None else tuple(opened.classes),
-                seed=seed if shuffle else None,
-                statistics={"image": outcome.sums.mean_std()},
-                provenance={
-                    "options": {
-                        "size": list(spec.size),
-                        "fit": fit,
-                        "channels": channels,
-                        "max_pixels": max_pixels,
-                        "on_error": on_error,
-                    },
-                    "versions": {"packer": packer.__version__, **decoder_versions()},
-                },
-                skipped=skipped,
-            )
-    written = sum(e.rows * e.row_bytes for extents in header.extents.values() for e in extents)
-    return Report(out, kept, time.perf_counter() - began, outcome.bytes_read, written, workers, skipped)
+class Prepared(NamedTuple):
+    """A conversion that can begin: the task, and what to tell of it."""
+
+    task: Task
+    plan: Plan
+
+
+def prepare(
+    stack: ExitStack,
+    source: str,
+    options: Mapping[str, Any],
+    *,
+    out: str,
+    labels: str | os.PathLike[str] | None,
+    pairs: Mapping[str, str | os.PathLike[str]],
+    shard_size: int | str | None = None,
+    classes: Sequence[str] | None = None,
+) -> Prepared:
+    """Find out what there is to convert, and how: from arguments, or from what a pack recorded of them.
+
+    stack: closes what is opened. options: as a pack's provenance holds them; those that are None, or missing, are not used.
+    out: where the pack will be. classes: number the labels by these instead of by their own. The others: as in convert_images.
+    Raises UsageError, SourceError.
+    """
+    keep = options["size"] == KEEP
+    if keep and (options["store"] != "jpeg" or options["channels"] != "rgb" or pairs):
+        raise UsageError(
+            "size keep: needs --store jpeg, and goes with neither --channels nor --pair. Pass a size."
+        )
+    size = (1, 1) if keep else (int(options["size"][0]), int(options["size"][1]))
+    spec = PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
+    spool = os.path.dirname(os.path.abspath(out))
+    opened = stack.enter_context(open_source(source, labelled=labels is not None, spool_dir=spool))
+    targets = _targets(opened, labels, options)
+    if classes is not None:
+        targets = targets.renumbered(classes, source)
+    partners = [
+        stack.enter_context(open_pair(name, folder, opened.keys, spec=spec)) for name, folder in pairs.items()
+    ]
+    storing = Storing.of(options)
+    maker = ImageRows(opened, spec, targets, partners, keep=keep, quality=storing.quality)
+    order = _order(opened, targets, options)
+    trades = estimate(maker, storing, order)
+    storing = storing.sharded(trades[0].row_bytes, shard_size)
+    said = {**options, "pairs": sorted(pairs) or None, "shard_rows": storing.shard_rows}
+    provenance = {
+        "options": {name: value for name, value in said.items() if value is not None},
+        "source": maker.fingerprint(),
+        "versions": {"packer": packer.__version__, **decoder_versions(), **storing.versions()},
+    }
+    members = {
+        "classes": None if targets.classes is None else tuple(targets.classes),
+        "seed": options.get("seed"),
+        "provenance": provenance,
+    }
+    task = Task(source, maker, order, storing, members, {**provenance, "newest file": maker.newest()})
+    plan = Plan(
+        rows=len(order.samples),
+        shape=None if keep else spec.shape,
+        bytes=round(len(order.samples) * trades[0].row_bytes) + (1 << 16),
+        classes=None if targets.classes is None else len(targets.classes),
+        splits={name: b - a for name, (a, b) in order.splits.items()},
+        trades=trades,
+        notes=(*opened.notes, *maker.notes()),
+    )
+    return Prepared(task, plan)
 
 
 def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:
@@ -192,6 +264,8 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
     for side in (height, width):
         if side < 1:
             raise UsageError(f"size {size}: {side} is too small; 1 is the least. Pass for example 256.")
+        if side > 1 << 16:
+            raise UsageError(f"size {size}: {side} is too large; 65536 is the most. Pass for example 256.")
         if side & (side - 1) and not any_size:
             below = 1 << (side.bit_length() - 1)
             raise UsageError(
@@ -201,52 +275,75 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
     return height, width
 
 
-def _fields(spec: PixelSpec, *, labelled: bool) -> list[Field]:
-    about = {"layout": "HWC", "color": spec.channels, "fit": spec.fit}
-    fields = [Field("image", "|u1", spec.shape, about)]
-    if labelled:
-        fields.append(Field("label", "<i8", ()))
-    return [*fields, Field("key", "|u1", None, {"encoding": "utf-8"})]
-
-
-def _pack_bytes(source: Source, fields: list[Field]) -> int:
-    """Size of the pack to be written: rows, keys, and a little for the description."""
-    rows = len(source.keys)
-    row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
-    keys = sum(map(len, source.keys)) + 8 * (rows + 1)
-    blocks = -(-rows // block_rows(rows, row_bytes))
-    return rows * row_bytes + keys + 512 * blocks + (1 << 16)
-
-
-def _keys(
-    source: Source, samples: Callable[[int, int], NDArray[np.int64]], kept: int, moved: dict[int, int]
-) -> Iterator[bytes]:
-    """Each kept row's key, in the order of the rows."""
-    for start in range(0, kept, _KEYS_AT_ONCE):
-        chosen = samples(start, min(start + _KEYS_AT_ONCE, kept)).tolist()
-        for row, sample in enumerate(chosen, start):
-            if row in moved:
-                sample = int(samples(moved[row], moved[row] + 1)[0])
-            yield source.keys[sample].encode("utf-8", "surrogateescape")
-
-
-def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """The value, if it is one of those allowed. Raises UsageError."""
     if value not in allowed:
         raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
     return value
 
 
-def _whole(name: str, value: int) -> int:
-    """A Python int, of NumPy's too."""
+def whole(name: str, value: int) -> int:
+    """A Python int, of NumPy's too. Raises UsageError."""
     try:
         return index(value)
     except TypeError:
         raise UsageError(f"{name} {value!r}: is not a whole number. Pass one.") from None
 
 
-def _workers(workers: int | None) -> int:
+def check_workers(workers: int | None) -> int:
+    """How many workers: as given, or the cores at hand. Raises UsageError."""
     if workers is None:
         return cores()
-    if _whole("workers", workers) < 1:
+    if whole("workers", workers) < 1:
         raise UsageError(f"workers {workers}: is too few; 1 is the least. Pass 1 or more.")
     return workers
+
+
+def _columns(names: str | Sequence[str] | None) -> list[str] | None:
+    """["a", "b"] from "a,b" or ("a", "b")."""
+    if names is None:
+        return None
+    return [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+
+
+def _targets(source: Source, labels: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Targets:
+    """What is known of each image: from the CSV, or else from the folders."""
+    columns = {name: options.get(name) for name in ("label", "boxes", "keypoints")}
+    if labels is not None:
+        return read_targets(os.fspath(labels), source.keys, **columns)
+    for name, value in columns.items():
+        if value is not None:
+            raise UsageError(
+                f"{name} {','.join(value)}: names columns of a CSV, and there is none. Pass --labels FILE."
+            )
+    return Targets.of_labels(source.labels, source.classes)
+
+
+def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> Order:
+    """The rows: splits by folders, or drawn with equal shares of each class, or none."""
+    count, shares, seed = len(source), options.get("split"), options.get("seed")
+    if shares is not None and source.splits:
+        raise UsageError(
+            f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no --split, or one of the folders."
+        )
+    members = source.splits or {"": np.arange(count)}
+    if shares is not None:
+        members = stratified(targets.strata, count, shares, options["split_seed"])
+    return arrange(members, shuffle=seed is not None, seed=seed or 0)
+
+
+def report_of(written: Written, out: str, began: float, workers: int) -> Report:
+    """What was written, and since `began`, of time.perf_counter()."""
+    header = written.header
+    nbytes = sum(e.nbytes for extents in header.extents.values() for e in extents)
+    return Report(
+        out,
+        header.rows,
+        time.perf_counter() - began,
+        written.bytes_read,
+        nbytes,
+        workers,
+        tuple(dict(s) for s in header.skipped),
+        written.resumed,
+        written.cleared,
+    )

@@ -4,7 +4,8 @@
     sorted
                                  names of the folders at the top, their images lie below them at any depth
     1.jpg  2.jpg                 a flat folder: no classes
-    train/cat/1.jpg  test/...    splits: refused, as one is packed at a time
+    train/cat/1.jpg  test/...    splits, where no other folder lies beside them: each is one of the above, and
+                                 their classes are put together
 
 Hidden files and folders (their names begin with a dot) are skipped, and __MACOSX, which macOS adds to zip
 files.
@@ -13,18 +14,20 @@ files.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import SourceError, UsageError
+from packer.errors import SourceError
 
 IMAGE_EXTENSIONS: frozenset[str] = frozenset(
     (".avif", ".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 )
 """What an image's name ends in, whichever the case."""
 
-SPLITS = frozenset(("train", "val", "valid", "validation", "test"))
+_SPLIT_ORDER = ("train", "val", "valid", "validation", "test")
+SPLITS = frozenset(_SPLIT_ORDER)
 """Names of folders that are parts of a data set, not classes."""
 
 
@@ -50,25 +53,71 @@ def image_order(keys: list[str]) -> NDArray[np.int64]:
     return np.fromiter(sorted(range(len(keys)), key=parts), np.int64, len(keys))
 
 
-def class_folders(
-    subject: str, keys: list[str], folders: Collection[str]
-) -> tuple[NDArray[np.int64] | None, list[str] | None]:
-    """Decide whether images lie in class folders or in one flat folder.
+class Layout(NamedTuple):
+    """What folders mean. labels: int64 [N], numbering classes, or None for both; splits: name -> its images, int64, rising."""
+
+    labels: NDArray[np.int64] | None
+    classes: list[str] | None
+    splits: dict[str, NDArray[np.int64]]
+
+
+def folder_splits(keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
+    """The splits that the folders at the top are, {} if they are none.
+
+    keys: the images' paths, in `image_order`; folders: at the top, not hidden, as paths below it.
+    """
+    tops = {folder for folder in folders if "/" not in folder}
+    if not tops or not SPLITS.issuperset(tops) or any("/" not in key for key in keys):
+        return {}
+    names = sorted(tops, key=_SPLIT_ORDER.index)
+    number = {name: k for k, name in enumerate(names)}
+    owners = np.fromiter((number[key.partition("/")[0]] for key in keys), np.int64, len(keys))
+    return {name: np.flatnonzero(owners == k) for name, k in number.items()}
+
+
+def class_folders(subject: str, keys: list[str], folders: Collection[str]) -> Layout:
+    """Decide whether images lie in class folders or in one flat folder, in each split if there are some.
 
     subject: what to call the source in messages; keys: the images' paths below it, in `image_order`.
-    folders: names of the folders at its top that are not hidden, whether or not they hold images.
-    Returns: labels, int64 [N], and the classes they number; (None, None) for a flat folder.
-    Raises: SourceError when there are no images, some class has none, or they lie both at the top and in
-        folders; UsageError when the folders are splits.
+    folders: paths of the folders below it that are not hidden, whether or not they hold images; only the first level matters,
+        and under splits the second.
+    Raises: SourceError when there are no images, some class or split has none, they lie both at the top and in folders, or some
+        splits have class folders and others none.
     """
     if not keys:
         raise no_images(subject)
-    splits = sorted(folders)
-    if splits and SPLITS.issuperset(splits):
-        raise UsageError(
-            f"{subject}: its folders are splits ({', '.join(splits)}), not classes; one is packed at a time. "
-            f"Pass for example {subject}/{'train' if 'train' in splits else splits[0]}."
+    splits = folder_splits(keys, folders)
+    if not splits:
+        labels, classes = _classes(subject, keys, {f for f in folders if "/" not in f})
+        return Layout(labels, classes, {})
+    classes_found: set[str] = set()
+    flat: list[str] = []
+    for name, members in splits.items():
+        if not len(members):
+            raise SourceError(
+                f"{subject}/{name}: a split without images; each needs some. Add some, or remove the folder."
+            )
+        inner = [keys[index].partition("/")[2] for index in members]
+        below = {f.partition("/")[2] for f in folders if f.startswith(name + "/") and f.count("/") == 1}
+        _, found = _classes(f"{subject}/{name}", inner, below)
+        classes_found.update(found or ())
+        flat += [] if found else [name]
+    if not classes_found:
+        return Layout(None, None, splits)
+    if flat:
+        raise SourceError(
+            f"{subject}/{flat[0]}: holds no class folders, as other splits do; all or none may. Sort its images into classes."
         )
+    classes = sorted(classes_found)
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = np.fromiter((numbers[key.split("/", 2)[1]] for key in keys), np.int64, len(keys))
+    return Layout(labels, classes, splits)
+
+
+def _classes(
+    subject: str, keys: list[str], folders: Collection[str]
+) -> tuple[NDArray[np.int64] | None, list[str] | None]:
+    """Labels, int64 [N], and the classes they number; (None, None) for a flat folder."""
     tops = [key.partition("/")[0] for key in keys if "/" in key]
     if not tops:
         return None, None

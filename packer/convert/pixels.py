@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from packer.convert.decode import MODES, Decoded, decode
 from packer.convert.orientation import swaps_sides, upright
-from packer.convert.resize import FITS, place, resize
+from packer.convert.resize import FITS, Box, place, resize
 from packer.convert.scratch import Scratch
 from packer.errors import UsageError
 
@@ -98,15 +98,13 @@ class PixelMaker:
         # The picture is turned when it is small, so it is cut as it is stored, and put where it belongs upright.
         box, _ = place(spec.fit, stored, spec.size[::-1] if swapped else spec.size)
         _, target = place(spec.fit, stored[::-1] if swapped else stored, spec.size)
-        if image.shrunk > 1:
-            box = box.divided(image.shrunk, *image.pixels.shape[:2])
         if (target.height, target.width) != spec.size:
             out[...] = 0
         filled = target.of(out)
         sides = filled.shape[1::-1] if swapped else filled.shape[:2]
         result = scratch.array("stored", (*sides, out.shape[2])) if turned else filled
 
-        _fill(result, box.of(image.pixels), image, scratch)
+        _fill(result, image, box, scratch)
         if turned:
             np.copyto(filled, upright(result, image.orientation))
         return stored[::-1] if swapped else stored
@@ -117,20 +115,16 @@ class PixelMaker:
         return min(box.height / target.height, box.width / target.width)
 
 
-def _fill(result: NDArray[np.uint8], source: NDArray[np.uint8], image: Decoded, scratch: Scratch) -> None:
-    """Resize ``source``, cut out of ``image`` and perhaps overwritten, into ``result``; both as they are stored."""
-    if source.shape[2] != result.shape[2]:
-        three = scratch.array("three", (*source.shape[:2], 3))
-        cv2.cvtColor(source, cv2.COLOR_RGBA2RGB, dst=three)
-        source = three
-    if image.transparent and source.shape != result.shape:
+def _fill(result: NDArray[np.uint8], image: Decoded, box: Box, scratch: Scratch) -> None:
+    """Resize what lies in ``box`` into ``result``; both as they are stored."""
+    if image.transparent and (box.height, box.width) != result.shape[:2]:
         # Colours weigh as much as they are opaque, or those of invisible pixels would bleed into edges.
-        weighted = scratch.array("weighted", source.shape)
-        cv2.cvtColor(source, cv2.COLOR_RGBA2mRGBA, dst=weighted)
-        resize(weighted, result, image.shrunk, scratch)
+        weighted = scratch.array("weighted", (box.height, box.width, 4))
+        cv2.cvtColor(box.of(image.pixels), cv2.COLOR_RGBA2mRGBA, dst=weighted)
+        resize(weighted, Box(0, 0, box.height, box.width), result)
         result[...] = cv2.cvtColor(np.ascontiguousarray(result), cv2.COLOR_mRGBA2RGBA)
     else:
-        resize(source, result, image.shrunk, scratch)
+        resize(image.pixels, box, result, image.shrunk)
 
 
 def decoder_versions() -> dict[str, str]:

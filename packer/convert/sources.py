@@ -10,16 +10,19 @@ from __future__ import annotations
 import os
 import stat
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
-from packer.convert.labels import number_labels, read_labels
+from packer.convert.labels import number_labels
 from packer.convert.layout import (
     IMAGE_EXTENSIONS,
+    Layout,
     class_folders,
+    folder_splits,
     image_order,
     is_hidden,
     is_image,
@@ -40,9 +43,9 @@ class Source:
         self,
         name: str,
         keys: list[str],
-        labels: NDArray[np.int64] | None,
-        classes: list[str] | None,
-        encoded_bytes: int,
+        layout: Layout,
+        sizes: NDArray[np.int64],
+        newest: str,
         folder: str | None,
         read: Callable[[int], bytes],
         close: Callable[[], None],
@@ -52,14 +55,15 @@ class Source:
         """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
         self.keys = keys
         """Paths below the source's folder, "/"-separated; bytes that are not UTF-8 are escaped as by `os.fsdecode`."""
-        self.labels = labels
-        """int64 [N], or None where there are none."""
-        self.classes = classes
-        """Names of the classes that ``labels`` number, or None where they are plain numbers."""
-        self.notes = notes_on(keys, labels is not None, classes)
+        self.labels, self.classes, self.splits = layout
+        """What the folders, or the list, say: int64 [N] or None; names of the classes, None where labels are plain numbers;
+        split -> its images."""
+        self.notes = notes_on(keys, self.labels is not None, self.classes)
         """What the user may not expect, a sentence each."""
-        self.encoded_bytes = encoded_bytes
-        """Sum of the sizes of the image files."""
+        self.sizes = sizes
+        """int64 [N], bytes of the image files."""
+        self.newest = newest
+        """Which of the files was changed last, and when: tells whether one has been changed since."""
         self.folder = folder
         """Where the keys are files; None in an archive."""
         self._read = read
@@ -92,7 +96,7 @@ class Source:
 def open_source(
     path: str | os.PathLike[str],
     *,
-    labels: str | os.PathLike[str] | None = None,
+    labelled: bool = False,
     spool_dir: str | None = None,
 ) -> Source:
     """Find the images under ``path``.
@@ -103,45 +107,53 @@ def open_source(
         image lies elsewhere, below the deepest folder that holds all images: so the machine stays out of them.
         An archive is what unpacking it would give; one in which everything lies in one folder of the archive's
         own name (pets.tar.gz: pets/cat/1.jpg) was made of that folder, and is it.
-    labels: a CSV of files and labels, which then stand for class folders.
+    labelled: labels come from elsewhere, so that folders stand for no classes.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
     """
     name = os.fspath(path).rstrip("/") or "/"
-    csv = None if labels is None else os.fspath(labels)
     if os.path.isdir(name):
-        return _open_folder(name, csv)
+        return _open_folder(name, labelled)
     archive, inside = _split_archive(name)
     if archive is not None:
-        return _open_archive(name, archive, inside, csv, spool_dir)
+        return _open_archive(name, archive, inside, labelled, spool_dir)
     if not os.path.exists(name):
         raise UsageError(f"{name}: no such file or folder; folders, lists and archives are read. Check it.")
     if name.lower().endswith(LIST_EXTENSIONS):
-        return _open_list(name, csv)
+        return _open_list(name, labelled)
     endings = ", ".join((*LIST_EXTENSIONS, *ARCHIVE_EXTENSIONS))
     raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
 
 
-def _arrange(
-    name: str, keys: list[str], folders: Iterable[str], csv: str | None
-) -> tuple[NDArray[np.int64] | None, list[str] | None]:
-    if csv is None:
+def _arrange(name: str, keys: list[str], folders: Iterable[str], labelled: bool) -> Layout:
+    if not labelled:
         return class_folders(name, keys, set(folders))
     if not keys:
         raise no_images(name)
-    return read_labels(csv, keys)
+    return Layout(None, None, folder_splits(keys, set(folders)))
 
 
 # Folders
 
 
-def _open_folder(name: str, csv: str | None) -> Source:
-    found, sizes, folders = _scan(name)
+def _open_folder(name: str, labelled: bool) -> Source:
+    found, sizes, times, folders = _scan(name)
     order = image_order(found)
     keys = [found[index] for index in order]
-    labels, classes = _arrange(name, keys, folders, csv)
-    source = Source(name, keys, labels, classes, sum(sizes), name, _reader(name, keys), _nothing)
-    return _hint(source, name) if csv is None else source
+    layout = _arrange(name, keys, folders, labelled)
+    newest = _newest(found, np.frombuffer(times, np.int64))
+    source = Source(
+        name, keys, layout, np.frombuffer(sizes, np.int64)[order], newest, name, _reader(name, keys), _nothing
+    )
+    return source if labelled else _hint(source, name)
+
+
+def _newest(names: Sequence[str], times: NDArray[np.int64]) -> str:
+    """The name and time (of the last change, UTC) of the newest file; times: int64 [N], nanoseconds since 1970."""
+    index = int(times.argmax()) if len(times) else 0
+    seconds, rest = divmod(int(times[index]), 10**9) if len(times) else (0, 0)
+    when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{names[index] if len(times) else ''} of {when}.{rest:09d}"
 
 
 def _hint(source: Source, place: str) -> Source:
@@ -155,10 +167,10 @@ def _hint(source: Source, place: str) -> Source:
     return source
 
 
-def _scan(root: str) -> tuple[list[str], array[int], list[str]]:
-    """Walk a folder, through links. Returns: the images' keys, unsorted, their sizes, the top's folders."""
+def _scan(root: str) -> tuple[list[str], array[int], array[int], list[str]]:
+    """Walk a folder, through links. Returns: the images' keys, unsorted, their sizes and times, the top two levels' folders."""
     keys: list[str] = []
-    sizes = array("q")
+    sizes, times = array("q"), array("q")
     tops: list[str] = []
     identity = _identity(os.stat(root))
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (identity,))]
@@ -175,29 +187,33 @@ def _scan(root: str) -> tuple[list[str], array[int], list[str]]:
                         if identity in above:
                             raise _loop(root, key, folder, above.index(identity))
                         waiting.append((key + "/", (*above, identity)))
-                        if not folder:
-                            tops.append(entry.name)
+                        if len(above) <= 2:
+                            tops.append(key)
                     elif is_image(entry.name):
                         keys.append(key)
-                        sizes.append(_size(entry))
+                        size, time = _size(entry)
+                        sizes.append(size)
+                        times.append(time)
         except OSError as error:
             where = os.path.join(root, folder).rstrip("/")
             raise SourceError(
                 f"{where}: cannot be listed ({error.strerror}); its images would be missing. "
                 "Make it readable."
             ) from None
-    return keys, sizes, tops
+    return keys, sizes, times, tops
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _size(entry: os.DirEntry[str]) -> int:
+def _size(entry: os.DirEntry[str]) -> tuple[int, int]:
+    """Bytes, and the time of the last change."""
     try:
-        return entry.stat().st_size
+        status = entry.stat()
     except OSError:
-        return 0  # a link to nothing: reading it says so
+        return 0, 0  # a link to nothing: reading it says so
+    return status.st_size, status.st_mtime_ns
 
 
 def _loop(root: str, key: str, folder: str, depth: int) -> SourceError:
@@ -258,43 +274,44 @@ def _split_archive(name: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _open_archive(name: str, path: str, inside: str, csv: str | None, spool_dir: str | None) -> Source:
+def _open_archive(name: str, path: str, inside: str, labelled: bool, spool_dir: str | None) -> Source:
     archive = open_archive(path, inside, spool_dir)
     try:
         base = "" if inside or not archive.holds_only(archive_stem(path)) else f"{archive_stem(path)}/"
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
-        tops = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
+        folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
         place = f"{name}/{base}".rstrip("/")
-        labels, classes = _arrange(place, keys, [top for top in tops if top and "/" not in top], csv)
+        layout = _arrange(place, keys, [f for f in folders if f and f.count("/") < 2], labelled)
+        newest = _newest([os.path.basename(path)], np.array([os.stat(path).st_mtime_ns]))
     except BaseException:
         archive.close()
         raise
     source = Source(
         name,
         keys,
-        labels,
-        classes,
-        sum(archive.sizes),
+        layout,
+        np.frombuffer(archive.sizes, np.int64)[order],
+        newest,
         None,
         lambda index: archive.read(int(order[index])),
         archive.close,
     )
-    return _hint(source, place) if csv is None else source
+    return source if labelled else _hint(source, place)
 
 
 # Lists
 
 
-def _open_list(name: str, csv: str | None) -> Source:
+def _open_list(name: str, labelled: bool) -> Source:
     root = os.path.abspath(os.path.dirname(name))
     paths: list[str] = []
     texts: list[str | None] = []
     lines: list[int] = []
     seen: dict[str, int] = {}
-    total = 0
+    sizes, times = array("q"), array("q")
     for line, row in _lines(name):
-        written, text, size = _split_row(name, root, line, row)
+        written, text, size, time = _split_row(name, root, line, row)
         path = _absolute(root, written)
         if path in seen:
             raise SourceError(
@@ -305,7 +322,8 @@ def _open_list(name: str, csv: str | None) -> Source:
         paths.append(path)
         texts.append(text)
         lines.append(line)
-        total += size
+        sizes.append(size)
+        times.append(time)
     if not paths:
         raise SourceError(f"{name}: names no images; one path a line is read. Check the file.")
     folder = _common_folder(root, paths)
@@ -319,13 +337,20 @@ def _open_list(name: str, csv: str | None) -> Source:
             f"{name} line {lines[without]}: no label for {keys[without]}, though other lines have one; "
             "either all or none may. Add it."
         )
-    if given and csv is not None:
-        raise UsageError(f"{name}: has labels, and --labels {csv} is given; one of them is used. Drop one.")
+    if given and labelled:
+        raise UsageError(f"{name}: has labels, and --labels is given; one of them is used. Drop one.")
     if given:
         labels, classes = number_labels(name, given, lines)
-    elif csv is not None:
-        labels, classes = read_labels(csv, keys)
-    return Source(name, keys, labels, classes, total, folder, _reader(folder, keys), _nothing)
+    return Source(
+        name,
+        keys,
+        Layout(labels, classes, {}),
+        np.frombuffer(sizes, np.int64),
+        _newest(keys, np.frombuffer(times, np.int64)),
+        folder,
+        _reader(folder, keys),
+        _nothing,
+    )
 
 
 def _absolute(root: str, path: str) -> str:
@@ -352,8 +377,8 @@ def _lines(name: str) -> Iterable[tuple[int, str]]:
         raise SourceError(f"{name}: cannot be read ({error.strerror}); a list of paths is needed.") from None
 
 
-def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | None, int]:
-    """Split a line into path and label, None where there is none. Returns: them and the file's size."""
+def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | None, int, int]:
+    """Split a line into path and label, None where there is none. Returns: them, the file's size and time."""
     ways: list[tuple[str, str | None]] = []
     if "\t" in row:
         path, _, text = row.rpartition("\t")
@@ -366,9 +391,10 @@ def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | No
     for path, label in ways:
         normal = os.path.normpath(path)
         try:
-            return normal, label, os.stat(_absolute(root, normal)).st_size
+            status = os.stat(_absolute(root, normal))
         except OSError:
             continue
+        return normal, label, status.st_size, status.st_mtime_ns
     raise SourceError(
         f"{name} line {line}: no file {ways[0][0]}; paths are absolute, or relative to the list's folder. Correct it."
     )

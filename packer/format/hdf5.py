@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
+from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest, file_ranges
-from packer.format.files import pwrite_all
+from packer.format.files import pread_all, pwrite_all
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
 from packer.format.trailer import SIZE, Trailer
 
@@ -28,17 +29,27 @@ class Hdf5Container:
     """One HDF5 file being written. Owned by PackWriter; methods are those of writer.Container."""
 
     def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
-        """Create the file with a dataset for each fixed field, rows not yet written (they read as zero)."""
+        """Create the file with a dataset for each fixed field, rows not yet written (they read as zero).
+
+        A file that is there already is taken over: its rows stay, and everything else becomes what creating it gives.
+        """
         self.path = path
-        self._fixed = [f for f in fields if not f.ragged]
+        self._fixed = [f for f in fields if not f.ragged and not f.compressed]
+        self._block_rows = block_rows
         chunks = -(-rows // block_rows) * len(self._fixed)
+        existing = os.path.exists(path)
+        created = f"{path}.created" if existing else path
         with h5py.File(
-            path, "w", libver="earliest", locking=False, meta_block_size=4096 + _CHUNK_METADATA_BYTES * chunks
+            created,
+            "w",
+            libver="earliest",
+            locking=False,
+            meta_block_size=4096 + _CHUNK_METADATA_BYTES * chunks,
         ) as file:
             for f in self._fixed:
                 assert f.shape is not None
                 _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (block_rows, *f.shape))
-        with h5py.File(path, "r", locking=False) as file:
+        with h5py.File(created, "r", locking=False) as file:
             self.extents: Extents = {f.name: _chunk_extents(file[f.name], f.row_bytes) for f in self._fixed}
         for name, extents in self.extents.items():
             if len(extents) != 1:
@@ -46,7 +57,21 @@ class Hdf5Container:
                     f"{path}: HDF5 {h5py.version.hdf5_version} laid {name!r} out in {len(extents)} pieces; one is expected."
                     " Install another h5py."
                 )
-        self._fd = os.open(path, os.O_RDWR)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if existing:
+            self._become(created)
+            os.unlink(created)
+
+    def _become(self, created: str) -> None:
+        """Take over everything but the rows from a file just created."""
+        fd = os.open(created, os.O_RDONLY)
+        try:
+            length = os.fstat(fd).st_size
+            for start, stop in outside(self.extents, length):
+                pwrite_all(self._fd, pread_all(fd, stop - start, start), start)
+            os.ftruncate(self._fd, length)
+        finally:
+            os.close(fd)
 
     def place(self, name: str, row: int) -> tuple[int, int]:
         """File descriptor and byte offset of a row of a fixed field."""
@@ -56,11 +81,11 @@ class Hdf5Container:
     def seal(
         self,
         rows: int,
-        added: Mapping[str, NDArray[np.generic]],
+        added: Mapping[str, Added],
         checksums: NDArray[np.uint64],
         header: Callable[[Extents], bytes],
     ) -> None:
-        """Shrink to `rows`, add the ragged fields' arrays, the checksums, the header, the trailer; flush to the disk."""
+        """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
         with h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
             extents: Extents = {}
             for f in self._fixed:
@@ -69,8 +94,13 @@ class Hdf5Container:
                 planned = self.extents[f.name][0]
                 extents[f.name] = (Extent("", planned.offset, rows, planned.row_bytes),)
             for name, array in added.items():
-                offset = _add(file, name, array)
-                extents[name] = (Extent("", offset, len(array), array.dtype.itemsize),)
+                if isinstance(array, Coded):
+                    extents[name] = self._add_coded(file, array, rows)
+                elif isinstance(array, Stream):
+                    extents[name] = (Extent("", self._add_stream(file, name, array), array.nbytes, 1),)
+                else:
+                    offset = _add(file, name, array)
+                    extents[name] = (Extent("", offset, len(array), array.dtype.itemsize),)
             group = h5py.h5g.create(file.id, b"packer")
             group.close()
             checksums_offset = _add(file, CHECKSUMS_DATASET, checksums)
@@ -90,6 +120,32 @@ class Hdf5Container:
         pwrite_all(self._fd, trailer.to_bytes(), length)
         os.ftruncate(self._fd, length + SIZE)
         os.fsync(self._fd)
+
+    def _add_stream(self, file: h5py.File, name: str, stream: Stream) -> int:
+        """Write a contiguous uint8 dataset past HDF5, whose space it is; its byte offset."""
+        offset = int(_create(file, name, np.dtype("|u1"), (stream.nbytes,), None).get_offset() or 0)
+        at = offset
+        for piece in stream.pieces:
+            pwrite_all(self._fd, piece, at)
+            at += len(piece)
+        return offset
+
+    def _add_coded(self, file: h5py.File, coded: Coded, rows: int) -> tuple[Extent, ...]:
+        """Write a compressed dataset, chunk by chunk as the codec made them; where the chunks lie."""
+        f, step = coded.field, min(self._block_rows, rows)
+        assert f.shape is not None
+        shape, chunk = (rows, *f.shape), (step, *f.shape)
+        dataset = _create(
+            file, f.name, np.dtype(f.dtype), shape, chunk, coded.codec.hdf5_filter(chunk, np.dtype(f.dtype))
+        )
+        for block, data in enumerate(coded.blocks):
+            dataset.write_direct_chunk((block * step, *(0 for _ in f.shape)), data)
+        stored: list[tuple[int, int, int]] = []
+        dataset.chunk_iter(lambda c: stored.append((c.chunk_offset[0], c.byte_offset, c.size)))
+        return tuple(
+            Extent("", offset, min(step, rows - row), f.row_bytes, size)
+            for row, offset, size in sorted(stored)
+        )
 
     def close(self) -> None:
         """Close the file; what was not sealed stays unsealed."""
@@ -147,14 +203,19 @@ def _create(
     dtype: np.dtype[np.generic],
     shape: tuple[int, ...],
     chunk: tuple[int, ...] | None,
+    filter: tuple[int, tuple[int, ...]] | None = None,
 ) -> h5py.h5d.DatasetID:
-    """A dataset whose space exists at once and is never filled; chunk None: contiguous."""
+    """A dataset whose space exists at once, unless filtered, and is never filled; chunk None: contiguous."""
     options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     options.set_obj_track_times(False)
     options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     if chunk is not None:
         options.set_chunk(chunk)
+    if filter is not None:
+        # Optional: HDF5 need not know the filter to make the dataset, as chunks are written past it.
+        options.set_filter(filter[0], h5py.h5z.FLAG_OPTIONAL, filter[1])
+    else:
+        options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     space = h5py.h5s.create_simple(shape)
     return h5py.h5d.create(file.id, name.encode("ascii"), h5py.h5t.py_create(dtype), space, options)
 

@@ -1,7 +1,8 @@
 """Format 1, as a document, and the constants and classes that implement it.
 
 A **pack** holds N **rows**; row i is entry i of every **field**. A pack is one HDF5 file, or one directory of ``.npy``
-files; both hold the same arrays, the same header and the same trailer. The words MUST and MAY are meant as in RFC 2119.
+files, or a directory of such packs (its shards, see ``shards.py``). The first two hold the same arrays, the same header and
+the same trailer. The words MUST and MAY are meant as in RFC 2119.
 
 Fields and arrays
     A field is fixed (every row has one shape and dtype) or ragged (every row is some number of bytes). A name matches
@@ -14,10 +15,16 @@ Fields and arrays
     the source has no labels) and ``key`` (ragged: the input's relative path, ``/``-separated, the bytes of the file system).
     Other fields MAY stand beside them; a reader MUST accept fields it does not know.
 
+Codecs
+    A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG files; ``shape`` is
+    the shape that all of them decode to, null if they differ. Any other name: a fixed field of an HDF5 pack whose chunks
+    went through a registered HDF5 filter, one chunk a block, the last one filled up with zeros to the length of the others;
+    ``packer/codecs/blocks.py`` lists them. A reader that does not know a field's codec MUST refuse that field, not the pack.
+
 HDF5
-    Each array is a dataset at the root, under its own name, unfiltered, dense. Those of fixed fields are chunked along rows
-    only, ``block_rows`` rows a chunk (fewer only if the pack has fewer), and the chunks lie back to back in row order;
-    those of ragged fields are contiguous. The header is the uint8 dataset ``/packer/header``, the checksum table the
+    Each array is a dataset at the root, under its own name, dense, unfiltered unless its field has a codec. Those of fixed
+    fields are chunked along rows only, ``block_rows`` rows a chunk (fewer only if the pack has fewer), and unfiltered chunks
+    lie back to back in row order; those of ragged fields are contiguous. The header is the uint8 dataset ``/packer/header``, the checksum table the
     uint64 dataset ``/packer/checksums``. No times are recorded. After the end of the HDF5 container comes the trailer, which
     HDF5 ignores. A program that opens the file for writing drops the trailer: the file is then no longer sealed.
 
@@ -27,7 +34,8 @@ npy
 
 Extents
     The header records, for each array, where its rows lie: a list of (file, offset, rows, row_bytes). ``file`` is relative
-    to the pack's directory, and empty for the HDF5 file itself. A reader needs no HDF5 library: rows are read with ``pread``.
+    to the pack's directory, and empty for the HDF5 file itself. A compressed array has one extent a block, with a fifth
+    number: how many bytes are stored there. A reader needs no HDF5 library: rows are read with ``pread``.
 
 Header
     One JSON object, ASCII (other characters escaped; an undecodable byte of a file name is a lone surrogate, as Python's
@@ -37,8 +45,8 @@ Header
 
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64
-    ``[blocks, len(columns)]``; an entry is the XXH3-64 of that block's bytes in that array (for offsets: entries of the
-    block's rows, and in the last block the final one too). ``columns`` are the arrays in the order of the fields.
+    ``[blocks, len(columns)]``; an entry is the XXH3-64 of that block's bytes in that array as they are stored (for offsets:
+    entries of the block's rows, and in the last block the final one too). ``columns`` are the arrays in the order of the fields.
 
 Trailer
     128 bytes, described in ``trailer.py``: lengths and XXH3-128 digests of the header, of the checksum table and of every byte
@@ -50,6 +58,7 @@ A change that a reader of format 1 would misread MUST raise ``VERSION``; the ver
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -79,14 +88,16 @@ PARTIAL_SUFFIX = ".packing"  # of the name of work in progress
 # h5py reads one row of a chunk that fits its chunk cache by reading the whole chunk: 1,400 random 256 px images/s at
 # 4 MiB chunks against 8,100 just above the cache of HDF5 2.0 (8 MiB; 1 MiB before). Our own reader does not care.
 BLOCK_BYTES = (8 << 20) + 1
+# Blocks that are written whole, compressed or as encoded rows: small, so that one row does not cost a long decoding.
+CODED_BLOCK_BYTES = 1 << 20
 MAX_BLOCKS = 16_000  # HDF5 lists chunks at 7 us each
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-def block_rows(rows: int, row_bytes: int) -> int:
-    """Rows of a block: the fewest that exceed the chunk cache, within MAX_BLOCKS a file and the rows there are."""
-    return max(1, min(rows, max(-(-BLOCK_BYTES // max(row_bytes, 1)), -(-rows // MAX_BLOCKS))))
+def block_rows(rows: int, row_bytes: int, least_bytes: int = BLOCK_BYTES) -> int:
+    """Rows of a block: the fewest that hold so many bytes, within MAX_BLOCKS a file and the rows there are."""
+    return max(1, min(rows, max(-(-least_bytes // max(row_bytes, 1)), -(-rows // MAX_BLOCKS))))
 
 
 @dataclass(frozen=True)
@@ -94,18 +105,31 @@ class Field:
     """A named column of a pack.
 
     dtype: numpy type string, one of DTYPES; shape: of one row, None if ragged (then dtype is "|u1");
-    about: what a reader may want to know of it (layout, colour order, how it was resized): plain JSON values.
+    about: what a reader may want to know of it (layout, colour order, how it was resized): plain JSON values;
+    codec: how its stored bytes become rows, None if they are the rows.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...] | None
     about: Mapping[str, Any] = field(default_factory=dict)
+    codec: Mapping[str, Any] | None = None
 
     @property
     def ragged(self) -> bool:
         """Whether rows differ in length."""
         return self.shape is None
+
+    @property
+    def compressed(self) -> bool:
+        """Whether it is a fixed field that is stored block by block through a codec."""
+        return self.codec is not None and not self.ragged
+
+    @property
+    def loaded(self) -> Field:
+        """The field as a user gets it: rows of JPEG files of one shape are pixels."""
+        shape = self.codec.get("shape") if self.codec is not None and self.ragged else None
+        return self if shape is None else Field(self.name, "|u1", tuple(shape), self.about)
 
     @property
     def row_bytes(self) -> int:
@@ -120,25 +144,34 @@ class Field:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where a run of rows lies: file (relative to the pack; "" is the pack's own file), byte offset, rows, bytes a row."""
+    """Where a run of rows lies: file (relative to the pack; "" is the pack's own file), byte offset, rows, bytes a row.
+
+    stored: bytes in the file where the rows are compressed there, one block; else None.
+    """
 
     file: str
     offset: int
     rows: int
     row_bytes: int
+    stored: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in the file."""
+        return self.rows * self.row_bytes if self.stored is None else self.stored
 
     @property
     def end(self) -> int:
         """Offset of the first byte behind it."""
-        return self.offset + self.rows * self.row_bytes
+        return self.offset + self.nbytes
 
 
 @dataclass(frozen=True)
 class Header:
     """What a pack says of itself; see the module's text for the meaning of blocks, columns and extents.
 
-    classes: names by label, or None; splits: name -> [first row, last row + 1); seed: of the shuffle at conversion, None
-    if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and pixels, on the scale where
+    classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle at
+    conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and pixels, on the scale where
     255 is 1.0; provenance: {"options": ..., "versions": ...}; skipped: ({"key": ..., "reason": ...}, ...) inputs left out.
     """
 
@@ -147,7 +180,7 @@ class Header:
     fields: tuple[Field, ...]
     extents: Mapping[str, tuple[Extent, ...]]
     classes: tuple[str, ...] | None = None
-    splits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    splits: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     seed: int | None = None
     statistics: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -185,15 +218,19 @@ class Header:
                     "shape": None if f.shape is None else list(f.shape),
                     "about": dict(f.about),
                 }
+                | ({} if f.codec is None else {"codec": dict(f.codec)})
                 for f in self.fields
             ],
             "extents": {
-                name: [[e.file, e.offset, e.rows, e.row_bytes] for e in extents]
+                name: [
+                    [e.file, e.offset, e.rows, e.row_bytes] + ([] if e.stored is None else [e.stored])
+                    for e in extents
+                ]
                 for name, extents in self.extents.items()
             },
             "checksum": "xxh3-64",
             "classes": None if self.classes is None else list(self.classes),
-            "splits": {name: list(span) for name, span in self.splits.items()},
+            "splits": {name: [list(span) for span in spans] for name, spans in self.splits.items()},
             "seed": self.seed,
             "statistics": self.statistics,
             "provenance": self.provenance,
@@ -235,6 +272,7 @@ class Header:
                     str(f["dtype"]),
                     None if f["shape"] is None else tuple(map(_count, f["shape"])),
                     dict(f["about"]),
+                    None if f.get("codec") is None else _codec(f["codec"]),
                 )
                 for f in record["fields"]
             ),
@@ -243,7 +281,10 @@ class Header:
                 for name, extents in record["extents"].items()
             },
             classes=None if record["classes"] is None else tuple(map(str, record["classes"])),
-            splits={str(k): (_count(a), _count(b)) for k, (a, b) in record["splits"].items()},
+            splits={
+                str(k): tuple((_count(a), _count(b)) for a, b in spans)
+                for k, spans in record["splits"].items()
+            },
             seed=None if record["seed"] is None else int(record["seed"]),
             statistics={
                 str(f): {str(k): [float(x) for x in v] for k, v in values.items()}
@@ -268,8 +309,13 @@ class Header:
                 raise ValueError(f"field {f.name!r} has shape {f.shape}")
             for array, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
                 extents = self.extents[array]
-                if any(e.row_bytes != row_bytes for e in extents):
+                if any(e.row_bytes != row_bytes or (e.stored is None) is f.compressed for e in extents):
                     raise ValueError(f"extents of {array!r} do not fit its dtype and shape")
+                if f.compressed and any(
+                    e.rows != min(self.block_rows, self.rows - b * self.block_rows)
+                    for b, e in enumerate(extents)
+                ):
+                    raise ValueError(f"extents of {array!r} are not one a block")
                 if any("/" in e.file or "\\" in e.file or e.file == ".." for e in extents):
                     raise ValueError(f"extents of {array!r} lie outside the pack")
                 expected = self.rows + (f.ragged and array != f.name)
@@ -277,6 +323,10 @@ class Header:
                     raise ValueError(f"extents of {array!r} do not hold {expected} rows")
         if set(self.extents) != set(self.columns):
             raise ValueError(f"extents are given for {sorted(self.extents)}")
+        for name, spans in self.splits.items():
+            bounds = [0, *(end for span in spans for end in span), self.rows]
+            if any(a > b for a, b in itertools.pairwise(bounds)):
+                raise ValueError(f"split {name!r} is {spans} of {self.rows} rows")
 
 
 def _count(value: Any) -> int:
@@ -284,6 +334,17 @@ def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r} is not a size")
     return value
+
+
+def _codec(value: Any) -> dict[str, Any]:
+    """A codec's JSON object, whose shape, if it has one, is that of pixels."""
+    codec = dict(value)
+    shape = codec.get("shape")
+    if type(codec["name"]) is not str:
+        raise ValueError(f"{codec['name']!r} is no name of a codec")
+    if shape is not None and (len(shape) != 3 or not 0 < prod(map(_count, shape)) < 1 << 40):
+        raise ValueError(f"{shape!r} is no shape of an image")
+    return codec
 
 
 def _plain(value: Any) -> Any:

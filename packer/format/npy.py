@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import UsageError
+from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest
 from packer.format.files import fsync_path, pwrite_all
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, TRAILER_FILE, Extent, Field
@@ -22,15 +25,24 @@ class NpyContainer:
     """A directory being written. Owned by PackWriter; methods are those of writer.Container."""
 
     def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
-        """Fill the (existing, empty) directory with one sparse file for each fixed field."""
+        """Fill the (existing) directory with one sparse file for each fixed field.
+
+        Of files that are there already the rows stay; others are removed.
+        """
         self.path = path
         self._fixed = [f for f in fields if not f.ragged]
         self._fds: dict[str, int] = {}
         self.extents: Extents = {}
+        for name in set(os.listdir(path)) - {f"{f.name}.npy" for f in self._fixed}:
+            os.unlink(os.path.join(path, name))
         for f in self._fixed:
             assert f.shape is not None
+            if f.compressed:
+                raise UsageError(
+                    f"{path}: {f.name!r} is to be compressed; .npy files never are. Pass an output that ends in .h5."
+                )
             extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
-            fd = os.open(os.path.join(path, extent.file), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            fd = os.open(os.path.join(path, extent.file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._fds[f.name] = fd
             pwrite_all(fd, preamble(f.dtype, (rows, *f.shape)), 0)
             os.ftruncate(fd, extent.end)
@@ -44,11 +56,11 @@ class NpyContainer:
     def seal(
         self,
         rows: int,
-        added: Mapping[str, NDArray[np.generic]],
+        added: Mapping[str, Added],
         checksums: NDArray[np.uint64],
         header: Callable[[Extents], bytes],
     ) -> None:
-        """Shrink to `rows`, add the ragged fields' arrays, the checksums, the header, the trailer; flush to the disk."""
+        """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
         extents: Extents = {}
         preambles = []
         for f in self._fixed:
@@ -61,12 +73,18 @@ class NpyContainer:
             os.fsync(fd)
             extents[f.name] = (extent,)
         for name, array in added.items():
-            preambles.append(preamble(array.dtype.str, array.shape))
-            self._new(f"{name}.npy", preambles[-1], array.tobytes())
-            extents[name] = (Extent(f"{name}.npy", PREAMBLE, len(array), array.dtype.itemsize),)
-        self._new(CHECKSUMS_FILE, preamble(checksums.dtype.str, checksums.shape), checksums.tobytes())
+            assert not isinstance(array, Coded)
+            if isinstance(array, Stream):
+                preambles.append(preamble("|u1", (array.nbytes,)))
+                self._new(f"{name}.npy", itertools.chain(preambles[-1:], array.pieces))
+                extents[name] = (Extent(f"{name}.npy", PREAMBLE, array.nbytes, 1),)
+            else:
+                preambles.append(preamble(array.dtype.str, array.shape))
+                self._new(f"{name}.npy", (preambles[-1], array.tobytes()))
+                extents[name] = (Extent(f"{name}.npy", PREAMBLE, len(array), array.dtype.itemsize),)
+        self._new(CHECKSUMS_FILE, (preamble(checksums.dtype.str, checksums.shape), checksums.tobytes()))
         header_bytes = header(extents)
-        self._new(HEADER_FILE, header_bytes)
+        self._new(HEADER_FILE, (header_bytes,))
         trailer = Trailer(
             0,
             0,
@@ -77,7 +95,7 @@ class NpyContainer:
             digest([checksums]),
             digest(preambles),
         )
-        self._new(TRAILER_FILE, trailer.to_bytes())
+        self._new(TRAILER_FILE, (trailer.to_bytes(),))
         fsync_path(self.path)
 
     def close(self) -> None:
@@ -86,7 +104,7 @@ class NpyContainer:
             os.close(fd)
         self._fds.clear()
 
-    def _new(self, name: str, *pieces: bytes) -> None:
+    def _new(self, name: str, pieces: Iterable[bytes]) -> None:
         with open(os.path.join(self.path, name), "xb") as file:
             file.writelines(pieces)
             file.flush()

@@ -1,9 +1,10 @@
-"""Open a sealed pack: trailer, header, extents. Costs two reads; the rows are not touched, and HDF5 is not asked."""
+"""Open a sealed pack: trailer, header, extents. Costs two reads a shard; rows are not touched, and HDF5 is not asked."""
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from packer.errors import FormatError
 from packer.format.checksums import digest
 from packer.format.files import pread_all
 from packer.format.header import (
+    CHECKSUMS_FILE,
     HDF5_MAGIC,
     HEADER_FILE,
     MAX_HEADER_BYTES,
@@ -23,6 +25,8 @@ from packer.format.header import (
     Field,
     Header,
 )
+from packer.format.joined import joined
+from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
 
 
@@ -31,12 +35,15 @@ class Pack:
     """An opened pack: picklable, holds no file open.
 
     path: as given; header: see format.header; seal: the trailer's bytes, b"" if another program has opened the file for
-    writing since it was made.
+    writing since it was made; shards: the packs it consists of, () if it is one file or one directory of .npy. Of several
+    shards the header is put together: rows, extents (of ragged fields too, whose offsets begin anew in each shard), splits and
+    skipped inputs follow each other, statistics are weighted by rows, and the seal is the index's.
     """
 
     path: str
     header: Header
     seal: bytes
+    shards: tuple[Pack, ...] = ()
 
     @property
     def sealed(self) -> bool:
@@ -56,12 +63,18 @@ class Pack:
     @property
     def format(self) -> str:
         """ "h5" or "npy"."""
-        return "npy" if os.path.isdir(self.path) else "h5"
+        first = self.shards[0].path if self.shards else self.path
+        return "npy" if os.path.isdir(first) else "h5"
+
+    @property
+    def parts(self) -> tuple[Pack, ...]:
+        """Its shards, or itself."""
+        return self.shards or (self,)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows."""
-        return sum(e.rows * e.row_bytes for extents in self.header.extents.values() for e in extents)
+        """Bytes of all rows, as they are stored."""
+        return sum(e.nbytes for extents in self.header.extents.values() for e in extents)
 
     def check_same(self) -> None:
         """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone."""
@@ -73,21 +86,25 @@ class Pack:
             ) from error
         if seal != self.seal:
             raise FormatError(f"{self.path}: was replaced or changed after it was opened. Open it again.")
+        for shard in self.shards:
+            shard.check_same()
 
     def file(self, extent: Extent) -> str:
         """Path of the file in which an extent lies."""
         return os.path.join(self.path, extent.file) if extent.file else self.path
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
-        """Rows [start, stop) of one array, into new memory: for looking at a pack, not for training.
+        """Rows [start, stop) of one array as it is stored, into new memory: for looking at a pack, not for training.
 
-        name: a fixed field, or an array of a ragged one ("key", "key.offsets"); a blob's rows are its bytes.
-        Raises FormatError if a file is shorter than the header says.
+        name: a fixed field, or an array of a ragged one ("key", "key.offsets"; not of a pack of several shards); a blob's rows
+        are its bytes. Raises FormatError if a file is shorter than the header says; ValueError for a compressed array.
         """
         extents = self.header.extents[name]
         total = sum(e.rows for e in extents)
         stop = total if stop is None else min(stop, total)
         f = self.header.field(name.removesuffix(OFFSETS))
+        if f.compressed or (f.ragged and self.shards):
+            raise ValueError(f"{name!r} is not stored in one piece")
         dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
         pieces, first = [], 0
         for e in extents:
@@ -106,13 +123,80 @@ class Pack:
             first += e.rows
         return np.frombuffer(b"".join(pieces), dtype).reshape(-1, *shape)
 
+    def read_ragged(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes]:
+        """The bytes of rows [start, stop) of a ragged field. Raises FormatError if its offsets are damaged."""
+        stop = self.rows if stop is None else min(stop, self.rows)
+        if self.shards:
+            rows, first = [], 0
+            for shard in self.shards:
+                low, high = max(start, first) - first, min(stop, first + shard.rows) - first
+                if low < high:
+                    rows += shard.read_ragged(name, low, high)
+                first += shard.rows
+            return rows
+        offsets = self.read(name + OFFSETS, start, stop + 1)
+        total = sum(e.rows for e in self.header.extents[name])
+        if int(offsets[0]) < 0 or int(offsets[-1]) > total or (offsets[1:] < offsets[:-1]).any():
+            raise FormatError(f"{self.path}: offsets of {name!r} are damaged. Convert the images again.")
+        blob = self.read(name, int(offsets[0]), int(offsets[-1])).tobytes()
+        bounds = (offsets - offsets[0]).tolist()
+        return [blob[a:b] for a, b in itertools.pairwise(bounds)]
+
+    def checksums(self) -> NDArray[np.uint64]:
+        """The checksum table, uint64 [blocks, columns], of a pack of one part. Raises FormatError if it is damaged."""
+        trailer = Trailer.from_bytes(self.seal)
+        if trailer is None:
+            raise FormatError(
+                f"{self.path}: was opened for writing since it was made; its checksums say nothing any more. Convert the images again."
+            )
+        shape = (self.header.blocks, len(self.header.columns))
+        path = os.path.join(self.path, CHECKSUMS_FILE) if self.format == "npy" else self.path
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            data = pread_all(fd, 8 * shape[0] * shape[1], trailer.checksums_offset)
+        finally:
+            os.close(fd)
+        if trailer.checksums_length != 8 * shape[0] * shape[1] or digest([data]) != trailer.checksums_digest:
+            raise FormatError(f"{path}: checksum table is damaged. Convert the images again.")
+        return np.frombuffer(data, "<u8").reshape(shape)
+
+    def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
+        """The bytes of one block of an array as they are stored, in pieces of that size; of a pack of one part.
+
+        Raises FormatError if the offsets of a ragged field lead out of its blob.
+        """
+        header, size = self.header, self.header.block_rows
+        extents, first, last = header.extents[array], block * size, min((block + 1) * size, header.rows)
+        f = header.field(array.removesuffix(OFFSETS))
+        if f.compressed:
+            spans = [(extents[block], 0, extents[block].nbytes)]
+        else:
+            if array != f.name:
+                last += last == header.rows
+            elif f.ragged:
+                bounds = self.read(f.name + OFFSETS, first, last + 1)
+                first, last = int(bounds[0]), int(bounds[-1])
+                if not 0 <= first <= last <= sum(e.rows for e in extents):
+                    raise FormatError(
+                        f"{self.path}: offsets of {f.name!r} are damaged. Convert the images again."
+                    )
+            spans, row = [], 0
+            for e in extents:
+                low, high = max(first, row) - row, min(last, row + e.rows) - row
+                if low < high:
+                    spans.append((e, low * e.row_bytes, high * e.row_bytes))
+                row += e.rows
+        for extent, start, stop in spans:
+            fd = os.open(self.file(extent), os.O_RDONLY)
+            try:
+                for at in range(start, stop, piece):
+                    yield pread_all(fd, min(piece, stop - at), extent.offset + at)
+            finally:
+                os.close(fd)
+
     def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The inputs' relative paths of rows [start, stop), as os.fsdecode makes them."""
-        stop = self.rows if stop is None else min(stop, self.rows)
-        offsets = self.read("key" + OFFSETS, start, stop + 1)
-        blob = self.read("key", int(offsets[0]), int(offsets[-1])).tobytes()
-        bounds = (offsets - offsets[0]).tolist()
-        return [os.fsdecode(blob[a:b]) for a, b in itertools.pairwise(bounds)]
+        return [os.fsdecode(key) for key in self.read_ragged("key", start, stop)]
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:
@@ -124,22 +208,32 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     if name.endswith(PARTIAL_SUFFIX):
         raise FormatError(f"{name}: is a conversion that did not finish. Convert the images again.")
     try:
-        pack = _open_directory(name) if os.path.isdir(name) else _open_file(name)
-        _check_extents(pack)
+        return _open_shards(name) if os.path.exists(os.path.join(name, INDEX_FILE)) else _open_one(name)
     except OSError as error:
         raise FormatError(
             f"{name}: cannot be read ({error.strerror}). Check the name and the permissions."
         ) from error
-    return pack
 
 
 def read_seal(path: str) -> bytes:
-    """The last 128 bytes of a pack's file, or of its directory's trailer; fewer if there are no more. Raises OSError."""
+    """The last 128 bytes of a pack's file, or of its directory's trailer; fewer if there are no more. Raises OSError.
+
+    Of a pack of shards, the digest of its index.
+    """
+    if os.path.exists(os.path.join(path, INDEX_FILE)):
+        return read_index(path)[1]
     fd = os.open(os.path.join(path, TRAILER_FILE) if os.path.isdir(path) else path, os.O_RDONLY)
     try:
         return pread_all(fd, SIZE, max(0, os.fstat(fd).st_size - SIZE))
     finally:
         os.close(fd)
+
+
+def _open_one(name: str) -> Pack:
+    """One file or one directory of .npy files."""
+    pack = _open_directory(name) if os.path.isdir(name) else _open_file(name)
+    _check_extents(pack)
+    return pack
 
 
 def _open_file(name: str) -> Pack:
@@ -178,6 +272,27 @@ def _open_directory(name: str) -> Pack:
         return Pack(name, _read_header(fd, trailer, name), seal)
     finally:
         os.close(fd)
+
+
+def _open_shards(name: str) -> Pack:
+    """A directory of shards: the index, then each shard's trailer and header."""
+    listed, digest = read_index(name)
+    shards = []
+    for line in listed:
+        shard = _open_one(os.path.join(name, line.file))
+        if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
+            raise FormatError(
+                f"{shard.path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
+                " Bring back the right one, or convert the images again."
+            )
+        first = shards[0].header if shards else shard.header
+        if shard.header.fields != first.fields or shard.header.classes != first.classes:
+            raise FormatError(
+                f"{shard.path}: has other fields or classes than {listed[0].file}; all shards of a pack have the same."
+                " Bring back the right one."
+            )
+        shards.append(shard)
+    return Pack(name, joined([s.header for s in shards], [s.file for s in listed]), digest, tuple(shards))
 
 
 def _open_unsealed(name: str) -> Pack:

@@ -1,34 +1,44 @@
 """PackWriter: blocks of rows in, a sealed pack under its final name out, or nothing.
 
-Work in progress is ``<out>.packing`` beside the output, locked while its writer lives. The final name only ever holds a
-whole pack: it is given by one rename, after the bytes have been flushed.
+Work in progress lies in a folder beside the output (workplace.py). The final name only ever holds a whole pack: it is given by
+one rename, after the bytes have been flushed. With a plan, finished blocks are journalled, and a writer of the same plan goes
+on where an interrupted one left off.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import SpaceError
+from packer.codecs.blocks import BlockCodec, codec_from_record
+from packer.errors import PackerError, SpaceError
+from packer.format.blocks import Added, BlockFiles, Coded, Moved, Stream
 from packer.format.checksums import BlockChecksum, block_checksum
 from packer.format.files import pread_all, pwrite_all, start_writeback
 from packer.format.hdf5 import Hdf5Container
-from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Field, Header
+from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy import NpyContainer
-from packer.format.output import check_output, claim, failure, publish, remove
+from packer.format.output import failure
+from packer.format.workplace import Workplace
+from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
 
+Rows = NDArray[np.generic] | Sequence[bytes]
+"""Of a fixed field [rows, *shape], C-contiguous, of its dtype; of a ragged one the bytes of each row."""
+
 
 class Container(Protocol):
-    """What a format offers the writer. Implementations create their files when constructed."""
+    """What a format offers the writer. Implementations create their files when constructed, or take them over."""
 
     extents: dict[str, tuple[Extent, ...]]
 
@@ -38,11 +48,11 @@ class Container(Protocol):
     def seal(
         self,
         rows: int,
-        added: Mapping[str, NDArray[np.generic]],
+        added: Mapping[str, Added],
         checksums: NDArray[np.uint64],
         header: Callable[[dict[str, tuple[Extent, ...]]], bytes],
     ) -> None:
-        """Make it whole and flush it: `header` is given the final extents."""
+        """Make it whole and flush it: `header` is given the final extents, when all of `added` has been taken in."""
 
     def close(self) -> None:
         """Let go of the files."""
@@ -55,10 +65,15 @@ _CONTAINERS: dict[str, Callable[[str, Sequence[Field], int, int], Container]] = 
 
 
 class PackWriter:
-    """A pack being written; a context manager that removes its work when it was not finished.
+    """A pack being written; a context manager that removes, or keeps for resuming, what was not finished.
 
-    fields: of the pack; ragged ones are given to finish() whole. rows: planned, at least 1; block_rows: rows a block.
-    Methods that write are thread-safe for different rows. Raises UsageError (output exists, bad folder), SpaceError,
+    fields: of the pack. rows: planned, at least 1; block_rows: rows a block. plan: what is being made, as plain JSON values;
+    a writer of an equal plan goes on where this one was interrupted. resume: refuse what is left of another plan.
+
+    done: block -> the note it was recorded with, of the blocks that an interrupted writer had finished. cleared: how the plan of
+    an interrupted run differed that was cleared.
+
+    write_block is thread-safe for different blocks. Raises UsageError (output exists, bad folder, another plan), SpaceError,
     PackerError (somebody else is writing the same output).
     """
 
@@ -71,30 +86,46 @@ class PackWriter:
         block_rows: int,
         format: str,
         overwrite: bool = False,
+        plan: Mapping[str, Any] | None = None,
+        resume: bool = False,
+        checked: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        check_output(out, overwrite=overwrite)
+        """checked: called now and then with how many rows of an interrupted run have been compared with their checksums."""
         self.out, self.fields, self.rows, self.block_rows = out, tuple(fields), rows, block_rows
-        self.partial = out.rstrip("/") + PARTIAL_SUFFIX
-        self._overwrite = overwrite
-        self._fixed = {f.name: f for f in fields if not f.ragged}
+        self.done: dict[int, Any] = {}
+        self._plain = {f.name: f for f in fields if not f.ragged and not f.compressed}
+        self._codecs: dict[str, BlockCodec] = {
+            f.name: codec_from_record(dict(f.codec or {})) for f in fields if f.compressed
+        }
         self._columns = [name for f in fields for name in f.arrays]
         table = (-(-rows // block_rows), len(self._columns))
         self._checksums = np.frombuffer(mmap.mmap(-1, 8 * table[0] * table[1]), "<u8").reshape(table)
+        self._moves: dict[int, int] = {}
         self._finished = False
         self._closing = threading.Lock()
-        self._lock = claim(self.partial, out, directory=format == "npy")
+        self._place = Workplace(out, overwrite=overwrite, plan=plan, resume=resume)
+        self.cleared = self._place.cleared
+        self._files = {
+            f.name: BlockFiles(self._place.blocks, f.name) for f in fields if f.name not in self._plain
+        }
+        self._recorded = len(self._place.resumed)
+        container: Container | None = None
         try:
-            self._container = _CONTAINERS[format](self.partial, self.fields, rows, block_rows)
-            try:
-                self._reserve()
-            except BaseException:
-                self._container.close()
-                raise
-        except OSError as error:
-            self._discard()
-            raise failure(out, error) from error
-        except BaseException:
-            self._discard()
+            if not os.path.exists(self._place.pack):
+                self._place.begin_anew()
+                os.makedirs(self._place.blocks, exist_ok=True)
+                if format == "npy":
+                    os.mkdir(self._place.pack)
+            container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
+            self._container = container
+            self._reserve()
+            self._check_done(checked)
+        except BaseException as error:
+            if container is not None:
+                container.close()
+            self._place.close(keep=bool(self._place.resumed))
+            if isinstance(error, OSError) and not isinstance(error, PackerError):
+                raise failure(out, error) from error
             raise
 
     def __enter__(self) -> PackWriter:
@@ -103,50 +134,65 @@ class PackWriter:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks are planned."""
+        return len(self._checksums)
+
+    @property
+    def kept(self) -> bool:
+        """Whether closing keeps what has been done so far: some of it is recorded."""
+        return self._recorded > 0
+
     def write_block(
         self,
         block: int,
-        pieces: Mapping[str, Iterable[NDArray[np.generic]]],
+        pieces: Iterable[Mapping[str, Rows]],
         whole: Mapping[str, NDArray[np.generic]],
     ) -> None:
-        """Write all rows of one block of every fixed field and note their checksums.
+        """Write all rows of one block of every field that is not left to finish(), and note their checksums.
 
-        pieces: field -> its rows in order, a few at a time; each piece is written before the next is asked for, so it may be
-        one buffer, filled again while it is still in the cache. whole: the other fields, all rows at once. All arrays are
-        C-contiguous [rows, *shape] of their field's dtype. Works in a forked process as well: the checksums are shared.
+        pieces: some rows of some fields at a time, in order; each piece is written before the next is asked for, so it may be one
+        buffer, filled again while it is still in the cache. whole: the other fields, all rows at once. Works in a forked process as
+        well: the checksums are shared.
         """
         start = block * self.block_rows
-        stop = min(start + self.block_rows, self.rows)
-        for name, f in self._fixed.items():
-            row, checksum = start, BlockChecksum()
-            for array in pieces[name] if name in pieces else (whole[name],):
-                shape = (len(array), *(f.shape or ()))
-                if array.shape != shape or array.dtype.str != f.dtype or not array.flags.c_contiguous:
-                    raise ValueError(f"{name}: rows are {array.dtype.str}{array.shape}; {f.dtype}{shape} fit")
-                if row + len(array) > stop:
-                    raise ValueError(f"{name}: block {block} has {stop - start} rows; more are given")
-                self._write(name, row, array)
-                checksum.add(array)
-                row += len(array)
-            if row != stop:
-                raise ValueError(f"{name}: block {block} has {stop - start} rows; {row - start} are given")
-            self._checksums[block, self._columns.index(name)] = checksum.value()
-            fd, offset = self._container.place(name, start)
-            start_writeback(fd, offset, (stop - start) * f.row_bytes)
+        rows = min(self.block_rows, self.rows - start)
+        intakes: dict[str, _Intake] = {}
+        for given in itertools.chain((whole,), pieces):
+            for name, part in given.items():
+                self._intake(intakes, name, start, rows, block).add(part)
+        for name in self._plain:
+            self._intake(intakes, name, start, rows, block)
+        for name, intake in intakes.items():
+            try:
+                checksum = intake.close()
+            except OSError as error:
+                raise failure(self.out, error) from error
+            self._checksums[block, self._columns.index(name)] = checksum
+
+    def record(self, block: int, note: Any) -> None:
+        """Journal a block as done; in the process that made the writer. note: plain JSON values, given back in `done`.
+
+        Its bytes and checksum have been written; should a power cut take them all the same, the next writer sees it.
+        """
+        self._place.record([block, self._checksums[block].tolist(), note])
+        self._recorded += 1
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
-        """Copy rows (to, from), and note the changed blocks' checksums anew for blocks that keep their length."""
+        """Copy rows (to, from), in that order, and note the changed blocks' checksums anew."""
         changed = set()
         for to, origin in moves:
-            for name in self._fixed:
+            self._moves[to] = origin
+            for name in self._plain:
                 self._write(name, to, self.read_rows(name, origin, origin + 1))
             changed.add(to // self.block_rows)
         for block in sorted(changed):
             self._checksum(block, self.rows)
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
-        """Rows [start, stop) of a fixed field, as written so far."""
-        f = self._fixed[name]
+        """Rows [start, stop) of a fixed field that is stored as it is, as written so far."""
+        f = self._plain[name]
         assert f.shape is not None
         fd, offset = self._container.place(name, start)
         data = pread_all(fd, (stop - start) * f.row_bytes, offset)
@@ -155,21 +201,16 @@ class PackWriter:
     def finish(self, *, rows: int, ragged: Mapping[str, Iterable[bytes]], **members: Any) -> Header:
         """Seal the pack with its first `rows` rows and give it its final name.
 
-        ragged: field -> bytes of each row; members: the remaining members of Header. Returns the header.
+        ragged: field -> bytes of each row, of the ragged fields that were not written block by block; members: the remaining
+        members of Header. Returns the header.
         """
         if not 1 <= rows <= self.rows:
             raise ValueError(f"rows is {rows} of {self.rows}")
+        block_rows = min(self.block_rows, rows)
         if rows < self.rows:
             self._zero(rows)
-            blocks = -(-rows // self.block_rows)
-            self._checksums = self._checksums[:blocks].copy()
-            self._checksum(blocks - 1, rows)
-        added: dict[str, NDArray[np.generic]] = {}
-        for f in self.fields:
-            if f.ragged:
-                added.update(_ragged_arrays(f.name, ragged[f.name], rows))
-        block_rows = min(self.block_rows, rows)
-        self._checksum_added(added, rows, block_rows)
+            self._checksums = self._checksums[: -(-rows // self.block_rows)].copy()
+            self._checksum(len(self._checksums) - 1, rows)
         sealed: list[Header] = []
 
         def header(extents: dict[str, tuple[Extent, ...]]) -> bytes:
@@ -177,22 +218,63 @@ class PackWriter:
             return sealed[-1].to_bytes()
 
         try:
+            added = self._added(rows, block_rows, ragged)
             self._container.seal(rows, added, self._checksums, header)
             self._container.close()
-            publish(self.partial, self.out, overwrite=self._overwrite)
+            self._place.publish()
         except OSError as error:
             raise failure(self.out, error) from error
         self._finished = True
-        os.close(self._lock)
         return sealed[-1]
 
     def close(self) -> None:
-        """Remove what is not finished. Called again, it does nothing."""
+        """Let go of what is not finished: removed, or kept where blocks were recorded. Called again, it does nothing."""
         with self._closing:
             if not self._finished:
                 self._finished = True
                 self._container.close()
-                self._discard()
+                self._place.close(keep=self.kept)
+
+    def _intake(self, intakes: dict[str, _Intake], name: str, start: int, rows: int, block: int) -> _Intake:
+        """What takes in the rows of a field of one block."""
+        if name not in intakes:
+            if name in self._plain:
+                intakes[name] = _PlainIntake(self, self._plain[name], start, rows, block)
+            else:
+                f = next(f for f in self.fields if f.name == name)
+                files = self._files[name]
+                intakes[name] = (
+                    _CodedIntake(f, self._codecs[name], files, self.block_rows, rows, block)
+                    if f.compressed
+                    else _RaggedIntake(f, files, rows, block)
+                )
+        return intakes[name]
+
+    def _check_done(self, checked: Callable[[int], None]) -> None:
+        """Compare the blocks of an interrupted run with their checksums; those that differ are to be done again."""
+        latest = {int(block): (sums, note) for block, sums, note in self._place.resumed}
+        rows = 0
+        with ThreadPoolExecutor(cores()) as pool:
+            found = pool.map(lambda item: self._is_done(item[0], item[1][0]), latest.items())
+            for (block, (sums, note)), same in zip(latest.items(), found, strict=True):
+                if same:
+                    self._checksums[block] = sums
+                    self.done[block] = note
+                    rows += min(self.block_rows, self.rows - block * self.block_rows)
+                    checked(rows)
+
+    def _is_done(self, block: int, sums: Sequence[int]) -> bool:
+        start = block * self.block_rows
+        stop = min(start + self.block_rows, self.rows)
+        for f in self.fields:
+            checksum = sums[self._columns.index(f.name)]
+            if f.name in self._plain:
+                same = block_checksum(self.read_rows(f.name, start, stop)) == checksum
+            else:  # ragged fields that are given to finish() have no files, and 0 for a checksum
+                same = not checksum or self._files[f.name].check(block, checksum)
+            if not same:
+                return False
+        return True
 
     def _write(self, name: str, row: int, array: NDArray[np.generic]) -> None:
         fd, offset = self._container.place(name, row)
@@ -203,7 +285,7 @@ class PackWriter:
 
     def _zero(self, rows: int) -> None:
         """Clear the rows behind the last one kept: equal inputs give equal files."""
-        for name, f in self._fixed.items():
+        for name, f in self._plain.items():
             step = max(1, _MOVE_BYTES // f.row_bytes)
             for start in range(rows, self.rows, step):
                 count = min(step, self.rows - start)
@@ -211,25 +293,52 @@ class PackWriter:
 
     def _checksum(self, block: int, rows: int) -> None:
         start = block * self.block_rows
-        for name in self._fixed:
+        for name in self._plain:
             array = self.read_rows(name, start, min(start + self.block_rows, rows))
             self._checksums[block, self._columns.index(name)] = block_checksum(array)
 
-    def _checksum_added(self, added: Mapping[str, NDArray[np.generic]], rows: int, block_rows: int) -> None:
+    def _added(self, rows: int, block_rows: int, ragged: Mapping[str, Iterable[bytes]]) -> dict[str, Added]:
+        """What the container takes in at the end; streams note their blocks' checksums as they pass."""
+        added: dict[str, Added] = {}
         for f in self.fields:
-            if not f.ragged:
+            if f.name in self._plain:
                 continue
-            blob, offsets = added[f.name], added[f.name + OFFSETS]
+            column = self._columns.index(f.name)
+            moved = Moved(
+                self._files[f.name],
+                block_rows=self.block_rows,
+                planned=self.rows,
+                kept=rows,
+                moves=self._moves,
+            )
+            if f.compressed:
+                codec = self._codecs[f.name]
+                added[f.name] = Coded(f, codec, self._noted(column, moved.coded(f, codec)))
+                continue
+            if f.name in ragged:
+                blob, offsets = _joined(f.name, ragged[f.name], rows)
+                added[f.name] = blob
+                for block, start in enumerate(range(0, rows, block_rows)):
+                    stop = min(start + block_rows, rows)
+                    self._checksums[block, column] = block_checksum(blob[offsets[start] : offsets[stop]])
+            else:
+                offsets = moved.ragged_offsets()
+                added[f.name] = Stream(int(offsets[-1]), self._noted(column, moved.ragged()))
+            added[f.name + OFFSETS] = offsets
             for block, start in enumerate(range(0, rows, block_rows)):
                 stop = min(start + block_rows, rows)
-                own = blob[offsets[start] : offsets[stop]]
                 entries = offsets[start : stop + (stop == rows)]
-                self._checksums[block, self._columns.index(f.name)] = block_checksum(own)
-                self._checksums[block, self._columns.index(f.name + OFFSETS)] = block_checksum(entries)
+                self._checksums[block, column + 1] = block_checksum(entries)
+        return added
+
+    def _noted(self, column: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        for block, data in enumerate(blocks):
+            self._checksums[block, column] = block_checksum(np.frombuffer(data, np.uint8))
+            yield data
 
     def _reserve(self) -> None:
         """Have the disk promise the space now, where the file system can."""
-        for name, f in self._fixed.items():
+        for name, f in self._plain.items():
             fd, offset = self._container.place(name, 0)
             try:
                 os.posix_fallocate(fd, offset, self.rows * f.row_bytes)
@@ -240,12 +349,91 @@ class PackWriter:
                 if isinstance(refused, SpaceError):
                     raise refused from None
 
-    def _discard(self) -> None:
-        remove(self.partial)
-        os.close(self._lock)
+
+class _Intake(Protocol):
+    """Takes in the rows of one field of one block."""
+
+    def add(self, part: Rows) -> None:
+        """Some more rows."""
+
+    def close(self) -> int:
+        """The checksum of what is stored. Raises ValueError if rows are missing."""
 
 
-def _ragged_arrays(name: str, values: Iterable[bytes], rows: int) -> dict[str, NDArray[np.generic]]:
+class _PlainIntake:
+    """Written where they belong, at once."""
+
+    def __init__(self, writer: PackWriter, field: Field, start: int, rows: int, block: int) -> None:
+        self._writer, self._field, self._block = writer, field, block
+        self._start, self._row, self._stop = start, start, start + rows
+        self._checksum = BlockChecksum()
+
+    def add(self, part: Rows) -> None:
+        array = _checked(self._field, self._block, part, self._row - self._start, self._stop - self._start)
+        self._writer._write(self._field.name, self._row, array)
+        self._checksum.add(array)
+        self._row += len(array)
+
+    def close(self) -> int:
+        _complete(self._field, self._block, self._row - self._start, self._stop - self._start)
+        fd, offset = self._writer._container.place(self._field.name, self._start)
+        start_writeback(fd, offset, (self._stop - self._start) * self._field.row_bytes)
+        return self._checksum.value()
+
+
+class _CodedIntake:
+    """Gathered, then compressed into a file."""
+
+    def __init__(
+        self, field: Field, codec: BlockCodec, files: BlockFiles, chunk_rows: int, rows: int, block: int
+    ) -> None:
+        self._field, self._codec, self._files, self._block = field, codec, files, block
+        self._all = np.zeros((chunk_rows, *(field.shape or ())), field.dtype)
+        self._rows, self._count = rows, 0
+
+    def add(self, part: Rows) -> None:
+        array = _checked(self._field, self._block, part, self._count, self._rows)
+        self._all[self._count : self._count + len(array)] = array
+        self._count += len(array)
+
+    def close(self) -> int:
+        _complete(self._field, self._block, self._count, self._rows)
+        return self._files.write(self._block, self._codec.compress(self._all))
+
+
+class _RaggedIntake:
+    """Gathered, then written to a file."""
+
+    def __init__(self, field: Field, files: BlockFiles, rows: int, block: int) -> None:
+        self._field, self._files, self._rows, self._block = field, files, rows, block
+        self._all: list[bytes] = []
+
+    def add(self, part: Rows) -> None:
+        self._all += part  # type: ignore[arg-type]
+
+    def close(self) -> int:
+        _complete(self._field, self._block, len(self._all), self._rows)
+        return self._files.write_rows(self._block, self._all)
+
+
+def _checked(field: Field, block: int, part: Rows, have: int, rows: int) -> NDArray[np.generic]:
+    """The rows, if they fit the field and the block. Raises ValueError."""
+    assert isinstance(part, np.ndarray)
+    shape = (len(part), *(field.shape or ()))
+    if part.shape != shape or part.dtype.str != field.dtype or not part.flags.c_contiguous:
+        raise ValueError(f"{field.name}: rows are {part.dtype.str}{part.shape}; {field.dtype}{shape} fit")
+    if have + len(part) > rows:
+        raise ValueError(f"{field.name}: block {block} has {rows} rows; more are given")
+    return part
+
+
+def _complete(field: Field, block: int, have: int, rows: int) -> None:
+    if have != rows:
+        raise ValueError(f"{field.name}: block {block} has {rows} rows; {have} are given")
+
+
+def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """All rows' bytes, and the offsets [rows + 1] in them."""
     blob, offsets = bytearray(), np.zeros(rows + 1, "<i8")
     count = 0
     for count, value in enumerate(values, 1):
@@ -253,4 +441,4 @@ def _ragged_arrays(name: str, values: Iterable[bytes], rows: int) -> dict[str, N
         offsets[count] = len(blob)
     if count != rows:
         raise ValueError(f"{name}: {count} rows are given for {rows}")
-    return {name: np.frombuffer(blob, "|u1"), name + OFFSETS: offsets}
+    return np.frombuffer(blob, "|u1"), offsets

@@ -21,10 +21,11 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load import order as orders
 from packer.load.batch import make_batch
-from packer.load.fields import decode_ragged, select_fields
+from packer.load.fields import as_tensor, decode_ragged, select_fields, select_rows
 from packer.load.prefetch import Threads, ahead
-from packer.load.reader import Bytes, Reader
-from packer.load.slots import Layout, Slots, allocate
+from packer.load.reader import Reader
+from packer.load.slots import Bytes, Layout, Slots, allocate
+from packer.load.spans import Spans
 from packer.machine import cores
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from packer.load.device import Placement
 
 SPLIT_BYTES = 4 << 20  # a batch this large is read by several threads at once
+SPLIT_CODED_BYTES = 64 << 10  # and one this large is decoded by several
 PREFETCH = 2
 
 
@@ -54,12 +56,15 @@ class PackedBatchDataset:
         row on its own); wins over shuffle.
     seed: of the order and of the augmentations' draws; each epoch differs.
     device: where torch batches go, "cpu" or "cuda" (pinned memory, asynchronous copies).
-    fields: names, default: all but the ragged ones; "key" gives a list of str.
+    fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row.
+    split: the rows of one split only, as ``packer info`` lists them.
     augment: transforms of packer.augment, applied to ``image`` on the device, drawn per row from (seed, epoch, row).
     drop_last: leave out the rows at the end of an epoch that do not fill a batch on every rank.
     rank, world_size: default to torch.distributed where it is initialised, else 0 of 1. All ranks see one sequence, cut by global
         batch; without drop_last the last one is split evenly, and ranks may differ by one batch.
-    threads: that read, default: the cores at hand, at most 4. prefetch: batches read ahead of the loop.
+    threads: that read, and decode where rows are stored as JPEG or compressed; default: the cores at hand, at most 4 (all of
+        them where they decode). prefetch: batches read ahead of the loop.
+    verify: "blocks" compares each block with its checksum before its rows are first used.
 
     Raises FormatError (not a whole pack), UsageError (an argument is wrong), MissingDependencyError (torch).
     """
@@ -75,12 +80,14 @@ class PackedBatchDataset:
         device: str | torch.device = "cpu",
         output: str = "torch",
         fields: Sequence[str] | None = None,
+        split: str | None = None,
         augment: Sequence[Transform] | None = None,
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
         threads: int | None = None,
         prefetch: int = PREFETCH,
+        verify: str | None = None,
     ) -> None:
         self.pack = path if isinstance(path, Pack) else open_pack(path)
         self.order = _order(order, shuffle)
@@ -88,20 +95,26 @@ class PackedBatchDataset:
         self.rank, self.world_size = _rank(rank, world_size)
         self.fields = select_fields(self.pack, fields)
         self._names = tuple(f.name for f in self.fields)
+        self._spans = Spans(select_rows(self.pack, split))
+        self.rows = self._spans.rows
+        if verify not in (None, "blocks"):
+            raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
         _check_counts(batch_size=batch_size, prefetch=prefetch, threads=1 if threads is None else threads)
         if output not in ("torch", "numpy"):
             raise UsageError(f"output={output!r}: is not one of 'torch', 'numpy'. Pass one of them.")
         self.output, self.device, self.prefetch = output, str(device), prefetch
         self._augment = _pipeline(augment, output, self.pack, self._names)
-        self._steps = orders.steps(self.pack.rows, batch_size, self.world_size, self.rank, drop_last)
+        self._steps = orders.steps(self.rows, batch_size, self.world_size, self.rank, drop_last)
         if drop_last and not self._steps:
             raise UsageError(
-                f"{self.pack.path}: has {self.pack.rows} rows, fewer than one batch of {batch_size} on {self.world_size}"
+                f"{self.pack.path}: has {self.rows} rows, fewer than one batch of {batch_size} on {self.world_size}"
                 " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
             )
-        self._threads = Threads(threads or min(4, cores()))
-        self._reader = Reader(self.pack, self.fields)
-        self._layout = Layout(self.fields, min(batch_size, self.pack.rows))
+        decodes = any(self.pack.header.field(f.name).codec for f in self.fields)
+        self._threads = Threads(threads or (cores() if decodes else min(4, cores())))
+        self._split_bytes = SPLIT_CODED_BYTES if decodes else SPLIT_BYTES
+        self._reader = Reader(self.pack, self.fields, verify=verify is not None)
+        self._layout = Layout(self.fields, min(batch_size, self.rows))
         self._epoch, self._begun = 0, False
         self._placement: Placement | None = None
         self._slots: Slots | None = None
@@ -169,10 +182,10 @@ class PackedBatchDataset:
         if self._slots is None:
             self._place()
         assert self._slots is not None
-        start, stop = orders.span(step, self.pack.rows, self.batch_size, self.world_size, self.rank)
+        start, stop = orders.span(step, self.rows, self.batch_size, self.world_size, self.rank)
         count, slot = stop - start, self._slots.lend()
         raw = self._layout.raw(slot, count)
-        parts = min(self._threads.count, count) if self._layout.nbytes >= SPLIT_BYTES else 1
+        parts = min(self._threads.count, count) if self._layout.nbytes >= self._split_bytes else 1
         bounds = [count * k // parts for k in range(parts + 1)]
         reads = [
             self._threads.submit(
@@ -184,15 +197,16 @@ class PackedBatchDataset:
         return _Loading(self._deliver, self._layout.typed(slot, count), reads, draws, self._placement)
 
     def _runs(self, epoch: int, start: int, stop: int) -> orders.Runs:
-        return orders.runs(
+        runs = orders.runs(
             self.order,
-            self.pack.rows,
+            self.rows,
             seed=self.seed,
             epoch=epoch,
             slice_rows=self.batch_size * self.world_size,
             start=start,
             stop=stop,
         )
+        return self._spans.place(runs)
 
     def _read(self, epoch: int, start: int, stop: int, out: dict[str, Bytes]) -> dict[str, list[Any]]:
         """On a thread: read the fixed fields of a part of a batch into its slot; returns the ragged fields' rows."""
@@ -206,7 +220,7 @@ class PackedBatchDataset:
     def _draw(self, epoch: int, start: int, stop: int) -> list[dict[str, NDArray[Any]]]:
         """On a thread: the augmentations' parameters for the batch's rows."""
         rows = self._runs(epoch, start, stop).rows()
-        height, width, channels = self.pack.header.field("image").shape or ()
+        height, width, channels = self.pack.header.field("image").loaded.shape or ()
         parameters: list[dict[str, NDArray[Any]]] = self._augment.sample(
             rows, self.seed, epoch, (channels, height, width)
         )
@@ -218,6 +232,9 @@ class PackedBatchDataset:
             for f in self.fields:
                 if f.about.get("layout") == "HWC" and not f.ragged:
                     values[f.name] = values[f.name].permute(0, 3, 1, 2)
+            ragged = {
+                n: [as_tensor(row, self.pack.header.field(n)) for row in rows] for n, rows in ragged.items()
+            }
             if self._augment:
                 values["image"] = self._augmented(values["image"], parameters)
         return make_batch(self._names, (ragged[n] if n in ragged else values[n] for n in self._names))
@@ -231,7 +248,7 @@ class PackedBatchDataset:
             if made.device.type == "cpu":
                 row_bytes = made[0].numel() * made.itemsize
                 self._results = (
-                    Slots(row_bytes * min(self.batch_size, self.pack.rows), allocate),
+                    Slots(row_bytes * min(self.batch_size, self.rows), allocate),
                     made[:1].clone(),
                 )
             return made
@@ -340,7 +357,12 @@ def _pipeline(augment: Sequence[Transform] | None, output: str, pack: Pack, name
     from packer.augment import Pipeline
 
     pipeline = Pipeline(augment)
-    height, width, channels = pack.header.field("image").shape or ()
+    shape = pack.header.field("image").loaded.shape
+    if shape is None:
+        raise UsageError(
+            f"augment: works on images of one size; those of {pack.path} kept their own. Run packer repack with a --size first."
+        )
+    height, width, channels = shape
     pipeline.output_shape((channels, height, width))  # refuse now what cannot work on these images
     return pipeline
 

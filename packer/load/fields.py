@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from packer.errors import UsageError
+import numpy as np
+
+from packer.codecs import jpeg
+from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 
 
+MAX_PIXELS = 1 << 30
+"""Of a JPEG row that kept its own size: more is damage, not a picture."""
+
+
 def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
-    """The named fields of a pack, in that order; None: all fixed ones. Raises UsageError for an unknown or repeated name."""
+    """The named fields of a pack as they are loaded, in that order; None: all but texts.
+
+    Raises UsageError for an unknown or repeated name.
+    """
+    known = {f.name: f.loaded for f in pack.fields}
     if names is None:
-        return tuple(f for f in pack.fields if not f.ragged)
-    known = {f.name: f for f in pack.fields}
+        return tuple(f for f in known.values() if "encoding" not in f.about)
     for name in names:
         if name not in known:
             raise UsageError(
@@ -25,7 +35,44 @@ def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
     return tuple(known[name] for name in names)
 
 
+def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
+    """The spans [first, last + 1) of rows of a split, of all rows for None. Raises UsageError for an unknown split."""
+    if split is None:
+        return ((0, pack.rows),)
+    if split not in pack.header.splits:
+        has = ", ".join(pack.header.splits) or "none"
+        raise UsageError(f"{pack.path}: has no split {split!r}; its splits: {has}. Pass one of these.")
+    return tuple((a, b) for a, b in pack.header.splits[split] if a < b)
+
+
+def as_tensor(row: Any, field: Field) -> Any:
+    """A row of decode_ragged as torch has it: pixels [C, h, w], other arrays as they are; str and bytes stay."""
+    if not isinstance(row, np.ndarray):
+        return row
+    import torch
+
+    tensor = torch.from_numpy(row)
+    return tensor.permute(2, 0, 1) if field.about.get("layout") == "HWC" else tensor
+
+
 def decode_ragged(field: Field, rows: list[bytes]) -> list[Any]:
-    """Rows as str where the field says that they are text (undecodable bytes as surrogate escapes), else as they are."""
-    encoding = field.about.get("encoding")
-    return [row.decode(encoding, "surrogateescape") for row in rows] if encoding else list(rows)
+    """Rows of a ragged field as a user gets them, by what the field says of itself.
+
+    Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. JPEG files of any
+    size: uint8 [h, w, C]. Else the bytes. Raises FormatError for damaged rows.
+    """
+    about = field.about
+    if "encoding" in about:
+        return [row.decode(about["encoding"], "surrogateescape") for row in rows]
+    try:
+        if "row_shape" in about:
+            return [
+                np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy() for row in rows
+            ]
+        if field.codec is not None and field.codec["name"] == "jpeg":
+            return [jpeg.decode(row, MAX_PIXELS, 3 if about.get("color") == "rgb" else 1) for row in rows]
+    except (ValueError, TypeError) as error:
+        raise FormatError(
+            f"a row of {field.name!r} is damaged ({error}). Run packer verify, or convert the images again."
+        ) from None
+    return list(rows)

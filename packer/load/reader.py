@@ -1,252 +1,76 @@
-"""Rows from the files into given memory, without HDF5's lock and without the GIL.
-
-Two ways in:
-
-* ``preadv``, a call a run. Right for cold files; keeps the resident set flat; a truncated file is an error.
-* A copy from a mapping of the file, a call for all runs. Right for files in the page cache: no system call, and threads do not hand
-  the GIL to each other around every row. Of memcpy's rate, 2 threads, 256 px: slices 0.95 against 0.8, rows 0.94 against 0.6.
-
-A mapping is used for arrays that fit MAPPED_BYTES and lie in the page cache, and always for small rows in random order, where
-a call a row would cost more than page faults do. Its pages count as resident memory although they are the page cache's.
-"""
+"""Rows of a pack's fields into given memory, however they are stored."""
 
 from __future__ import annotations
 
-import itertools
-import mmap
 import os
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from packer.errors import FormatError
-from packer.format.header import OFFSETS, Extent, Field
+from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.load.extents import Bytes
 from packer.load.order import Runs
-from packer.load.residency import resident
-from packer.machine import memory
-
-Bytes = NDArray[np.uint8]
-LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy
-SMALL_ROW_BYTES = 16 << 10  # up to here rows in random order are gathered even from cold or huge files
-# An array this large stays mapped (an eighth of the memory); pages of larger ones are let go after as many bytes, and
-# faulting them in again would cost what the mapping saves (0.60 of memcpy for 256 px rows).
-MAPPED_BYTES = memory() // 8
-_FAULT_BYTES = 64 << 10  # the kernel maps this much around a touched page
-_PROBES = 4  # runs whose pages are looked up before a copy
+from packer.load.stores import Coded, Plain, Ragged, Rows, Verified
 
 
 class Reader:
     """Reads rows of some fields of a pack. Thread-safe; works again after fork and after unpickling.
 
-    Raises FormatError when a file is shorter than it was when the pack was opened, or cannot be read.
+    Raises FormatError when a file is shorter than it was when the pack was opened, cannot be read, or holds rows that
+    cannot be decoded.
     """
 
-    def __init__(self, pack: Pack, fields: Sequence[Field]) -> None:
-        self.pack, self.fields = pack, tuple(fields)
+    def __init__(self, pack: Pack, fields: Sequence[Field], *, verify: bool = False) -> None:
+        """fields: as the pack stores them, or as they are loaded.
+
+        verify: compare each block with its checksum when it is first touched.
+        """
+        self.pack, self.verify = pack, verify
+        self.fields = tuple(pack.header.field(f.name) for f in fields)
         self._lock = threading.Lock()
         self._pid = -1
-        self._arrays: dict[str, _Array] = {}
+        self._open: dict[str, Rows] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"pack": self.pack, "fields": self.fields}
+        return {"pack": self.pack, "fields": self.fields, "verify": self.verify}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["pack"], state["fields"])  # type: ignore[misc]
+        self.__init__(state["pack"], state["fields"], verify=state["verify"])  # type: ignore[misc]
 
     def read(self, name: str, runs: Runs, out: Bytes) -> None:
-        """Read runs of rows of a fixed field. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
-        self._array(name).read(runs, out)
+        """Read runs of rows of a field that is loaded as an array.
+
+        out: C-contiguous uint8 [sum of lengths, row bytes], overwritten.
+        """
+        self._rows(name).read(runs, out)
 
     def read_ragged(self, name: str, runs: Runs) -> list[bytes]:
         """The bytes of each row of a ragged field."""
-        blob, offsets = self._array(name), self._array(name + OFFSETS)
-        rows: list[bytes] = []
-        for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            raw = np.empty((count + 1, 8), np.uint8)
-            offsets.read_run(start, raw)
-            bounds = raw.view("<i8")[:, 0]
-            first, last = int(bounds[0]), int(bounds[-1])
-            if first < 0 or last > blob.rows or (bounds[1:] < bounds[:-1]).any():
-                raise FormatError(
-                    f"{self.pack.path}: offsets of {name!r} are damaged. Convert the images again."
-                )
-            data = np.empty((last - first, 1), np.uint8)
-            blob.read_run(first, data)
-            whole, at = data.tobytes(), (bounds - bounds[0]).tolist()
-            rows += [whole[a:b] for a, b in itertools.pairwise(at)]
-        return rows
+        return self._rows(name).encoded(runs)
 
     def close(self) -> None:
         """Close the files; reading opens them again."""
         with self._lock:
-            for array in self._arrays.values():
-                array.close()
-            self._arrays = {}
+            for rows in self._open.values():
+                rows.close()
+            self._open = {}
 
-    def _array(self, name: str) -> _Array:
+    def _rows(self, name: str) -> Rows:
         if self._pid != os.getpid():  # in a forked child the parent's lock may be held for ever
-            self._lock, self._arrays, self._pid = threading.Lock(), {}, os.getpid()
-        array = self._arrays.get(name)
-        if array is None:
+            self._lock, self._open, self._pid = threading.Lock(), {}, os.getpid()
+        rows = self._open.get(name)
+        if rows is None:
             with self._lock:
-                array = self._arrays.get(name)
-                if array is None:
-                    array = _Array(self.pack, name)
+                rows = self._open.get(name)
+                if rows is None:
+                    rows = self._made(name)
                     self.pack.check_same()  # after opening: what is open now stays the same file
-                    self._arrays[name] = array
-        return array
+                    self._open[name] = rows
+        return rows
 
-
-class _Array:
-    """The extents of one array, opened."""
-
-    def __init__(self, pack: Pack, name: str) -> None:
-        extents = [e for e in pack.header.extents[name] if e.rows]
-        self.rows = sum(e.rows for e in extents)
-        self.row_bytes = extents[0].row_bytes if extents else 1
-        self._firsts = np.cumsum([0, *(e.rows for e in extents)])
-        self._files = [_File(pack.file(e), e) for e in extents]
-
-    def read(self, runs: Runs, out: Bytes) -> None:
-        if not len(out):
-            return
-        self._check(int(runs.starts.min()), int((runs.starts + runs.lengths).max()))
-        if len(self._files) == 1:
-            self._files[0].read(runs, out)
-            return
-        at = 0
-        for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            self.read_run(start, out[at : at + length])
-            at += length
-
-    def read_run(self, start: int, out: Bytes) -> None:
-        """Consecutive rows. out: uint8 [rows, row bytes]."""
-        stop = start + len(out)
-        if start == stop:
-            return
-        self._check(start, stop)
-        for k in range(int(np.searchsorted(self._firsts, start, "right")) - 1, len(self._files)):
-            first, last = int(self._firsts[k]), int(self._firsts[k + 1])
-            if first >= stop:
-                break
-            low, high = max(start, first), min(stop, last)
-            self._files[k].read_run(low - first, out[low - start : high - start])
-
-    def _check(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.rows:
-            raise IndexError(f"rows {start} to {stop} of {self.rows}")
-
-    def close(self) -> None:
-        for file in self._files:
-            file.close()
-
-
-class _File:
-    """One extent of one file."""
-
-    def __init__(self, path: str, extent: Extent) -> None:
-        self.path, self.extent = path, extent
-        try:
-            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except OSError as error:
-            raise FormatError(
-                f"{path}: cannot be read ({error.strerror}). Check the name and the permissions."
-            ) from error
-        self.close = weakref.finalize(self, os.close, self._fd)
-        self._map: mmap.mmap | None = None
-        self._rows: Bytes | None = None
-        self._touched = 0
-        self._lock = threading.Lock()
-
-    def read(self, runs: Runs, out: Bytes) -> None:
-        """Runs of rows, by the way that suits them."""
-        scattered = len(runs.starts) > 1 and out.nbytes // len(runs.starts) < LONG_RUN_BYTES
-        if scattered and self.extent.row_bytes <= SMALL_ROW_BYTES:
-            self._gather(runs, out)
-        elif self._mappable and self._resident(runs):
-            (self._gather if scattered else self._copy)(runs, out)
-        else:
-            row_bytes, view, at = self.extent.row_bytes, memoryview(out).cast("B"), 0
-            offsets = (runs.starts * row_bytes + self.extent.offset).tolist()
-            for offset, size in zip(offsets, (runs.lengths * row_bytes).tolist(), strict=True):
-                self._read_at(offset, view[at : at + size])
-                at += size
-
-    def read_run(self, row: int, out: Bytes) -> None:
-        """Consecutive rows, by a call."""
-        self._read_at(self.extent.offset + row * self.extent.row_bytes, memoryview(out).cast("B"))
-
-    def _read_at(self, offset: int, view: memoryview) -> None:
-        while view:
-            try:
-                count = os.preadv(self._fd, [view], offset)
-            except OSError as error:
-                raise FormatError(
-                    f"{self.path}: reading failed ({error.strerror}). Check the disk."
-                ) from error
-            if not count:
-                raise self._cut_short()
-            view, offset = view[count:], offset + count
-
-    def _gather(self, runs: Runs, out: Bytes) -> None:
-        rows, source = runs.rows(), self._source()
-        # mode="raise" would copy `out` first; the caller has checked the range.
-        np.take(source, rows, axis=0, out=out, mode="clip")
-        if not self._mappable and self._map is not None:
-            self._touched += len(rows) * max(self.extent.row_bytes, _FAULT_BYTES)
-            if self._touched > MAPPED_BYTES:
-                self._touched = 0
-                self._map.madvise(mmap.MADV_DONTNEED)
-
-    def _copy(self, runs: Runs, out: Bytes) -> None:
-        source, at = self._source(), 0
-        for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            np.copyto(out[at : at + length], source[start : start + length])
-            at += length
-
-    @property
-    def _mappable(self) -> bool:
-        return self.extent.end - self.extent.offset <= MAPPED_BYTES
-
-    def _resident(self, runs: Runs) -> bool:
-        """Whether both ends and the middle of some of these runs are in the page cache.
-
-        The beginning alone tells nothing: reading ahead, the kernel has brought in the first pages of what comes next.
-        """
-        step = -(-len(runs.starts) // _PROBES)
-        first = runs.starts[::step] * self.extent.row_bytes
-        last = first + runs.lengths[::step] * self.extent.row_bytes - 1
-        probes = np.concatenate([last, (first + last) // 2, first])
-        return resident(self._mapped().reshape(-1), probes.tolist())
-
-    def _source(self) -> Bytes:
-        """The mapped rows, uint8 [rows, row bytes], all inside the file now.
-
-        A mapped page behind the file's end kills the process, so look first; what is left is the time of one copy.
-        """
-        if os.fstat(self._fd).st_size < self.extent.end:
-            raise self._cut_short()
-        return self._mapped()
-
-    def _mapped(self) -> Bytes:
-        with self._lock:
-            if self._rows is None:
-                if os.fstat(self._fd).st_size < self.extent.end:
-                    raise self._cut_short()
-                first = self.extent.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-                self._map = mmap.mmap(
-                    self._fd, self.extent.end - first, access=mmap.ACCESS_READ, offset=first
-                )
-                flat = np.frombuffer(self._map, np.uint8)[self.extent.offset - first :]
-                self._rows = flat.reshape(self.extent.rows, self.extent.row_bytes)
-            return self._rows
-
-    def _cut_short(self) -> FormatError:
-        return FormatError(
-            f"{self.path}: is shorter than when it was opened; it was cut short. Convert the images again."
-        )
+    def _made(self, name: str) -> Rows:
+        f = next(f for f in self.fields if f.name == name)
+        kind = Ragged if f.ragged else Coded if f.compressed else Plain
+        rows = kind(self.pack, f)
+        return Verified(rows, self.pack, f) if self.verify else rows

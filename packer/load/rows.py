@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from packer.errors import MissingDependencyError
 from packer.format.pack import Pack, open_pack
 from packer.load.batch import make_batch
-from packer.load.fields import decode_ragged, select_fields
+from packer.load.fields import as_tensor, decode_ragged, select_fields, select_rows
 from packer.load.order import Runs
 from packer.load.reader import Reader
 from packer.load.slots import Layout, allocate
+from packer.load.spans import Spans
 
 
 class PackedDataset:
@@ -30,11 +31,17 @@ class PackedDataset:
         sampler = BatchSampler(RandomSampler(ds), batch_size=256, drop_last=False)
         DataLoader(ds, sampler=sampler, batch_size=None)
 
-    path: what ``packer convert`` wrote. fields: names, default: all but the ragged ones; "key" gives str.
-    Raises FormatError (not a whole pack), UsageError (unknown field), MissingDependencyError (torch).
+    path: what ``packer convert`` wrote. fields: names, default: all but "key", which gives str. split: the rows of one split.
+    Raises FormatError (not a whole pack), UsageError (unknown field or split), MissingDependencyError (torch).
     """
 
-    def __init__(self, path: str | os.PathLike[str] | Pack, *, fields: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Pack,
+        *,
+        fields: Sequence[str] | None = None,
+        split: str | None = None,
+    ) -> None:
         try:
             import torch  # noqa: F401
         except ImportError:
@@ -42,11 +49,12 @@ class PackedDataset:
         self.pack = path if isinstance(path, Pack) else open_pack(path)
         self.fields = select_fields(self.pack, fields)
         self._names = tuple(f.name for f in self.fields)
+        self._spans = Spans(select_rows(self.pack, split))
         self._reader = Reader(self.pack, self.fields)
 
     def __len__(self) -> int:
-        """How many rows the pack has."""
-        return self.pack.rows
+        """How many rows there are."""
+        return self._spans.rows
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray[np.integer[Any]]) -> Any:
         """A row, or a batch for a slice, a list or an array of row numbers (torch tensors too). Raises IndexError."""
@@ -74,7 +82,7 @@ class PackedDataset:
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
         rows = np.where(rows < 0, rows + n, rows)
-        runs = consecutive(rows)
+        runs = self._spans.place(consecutive(rows))
         layout = Layout(self.fields, max(len(rows), 1))
         memory = allocate(layout.nbytes)
         for name, out in layout.raw(memory, len(rows)).items():
@@ -84,7 +92,8 @@ class PackedDataset:
         }
         for f in self.fields:
             if f.ragged:
-                values[f.name] = decode_ragged(f, self._reader.read_ragged(f.name, runs))
+                decoded = decode_ragged(f, self._reader.read_ragged(f.name, runs))
+                values[f.name] = [as_tensor(row, f) for row in decoded]
             elif f.about.get("layout") == "HWC":
                 values[f.name] = values[f.name].permute(0, 3, 1, 2)
         return make_batch(self._names, (values[name] for name in self._names))

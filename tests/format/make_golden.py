@@ -18,7 +18,7 @@ from tests.format.packs import write_pack
 GOLDEN = Path(__file__).parent / "golden"
 MEMBERS = {
     "classes": ("cat", "dog"),
-    "splits": {"train": (0, 20)},
+    "splits": {"train": ((0, 20),)},
     "seed": 7,
     "statistics": {"image": {"mean": [0.5, 0.25, 0.125], "std": [1.0, 0.5, 0.25]}},
     "provenance": {"options": {"size": [4, 6]}, "versions": {"packer": "0"}},

@@ -64,4 +64,4 @@ def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
         "let go": (1 << 40, 1 << 40, 0),
     }
     for name, value in zip(("LONG_RUN_BYTES", "SMALL_ROW_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
-        monkeypatch.setattr(f"packer.load.reader.{name}", value)
+        monkeypatch.setattr(f"packer.load.extents.{name}", value)

@@ -1,0 +1,86 @@
+"""The command line: a thin skin over packer's functions. Only this folder knows click and progress bars.
+
+    converting.py    convert
+    looking.py       info, verify
+    reworking.py     append, merge, split, repack, export
+    benching.py      bench
+    saying.py        text and progress bars
+
+Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+from packer import __version__
+from packer.cli.benching import bench
+from packer.cli.converting import convert
+from packer.cli.looking import info, verify
+from packer.cli.reworking import append, export, merge, repack, split
+from packer.cli.saying import say
+from packer.errors import PackerError, UsageError
+
+INTERRUPTED = 130
+_AGAIN_SECONDS = 0.02
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="packer")
+def cli() -> None:
+    """Turn a folder of images into one file that trains at memory speed.
+
+    \b
+    packer convert images/ train.h5 --size 256
+    packer info train.h5
+    packer bench images/ train.h5
+    """
+
+
+for command in (append, bench, convert, export, info, merge, repack, split, verify):
+    cli.add_command(command)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit; every error is a sentence on stderr."""
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            number = getattr(signal, name)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, _interrupt)
+    sys.unraisablehook = _interrupt_again
+    try:
+        code = cli.main(prog_name="packer", standalone_mode=False) or 0
+    except click.exceptions.Exit as ended:
+        code = ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = UsageError.exit_code
+    except PackerError as error:
+        say(f"Error: {error}", err=True)
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort) as stop:
+        say(f"Interrupted. {stop}" if str(stop) else "Interrupted; nothing was left behind.", err=True)
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone: not an error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """A signal that came during a destructor or a weak reference's callback is dropped there by Python: raise it once more."""
+    if not isinstance(dropped.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+    elif hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)

@@ -1,0 +1,178 @@
+"""packer convert: images into one pack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer import units
+from packer.cli.saying import Bar, say
+from packer.errors import UsageError
+
+if TYPE_CHECKING:
+    from packer.convert.images import Plan, Report
+
+SKIPPED = 3
+_LISTED = 20  # skipped inputs printed; all are in the pack's header
+
+
+@click.command()
+@click.argument("source", metavar="SRC")
+@click.argument("out", metavar="OUT")
+@click.option(
+    "--size",
+    default="256",
+    show_default=True,
+    metavar="N|HxW|keep",
+    help="Side, or height x width, in pixels; powers of two. keep, with --store jpeg: the files as they are.",
+)
+@click.option("--any-size", is_flag=True, help="Allow sizes that are not powers of two.")
+@click.option("--fit", type=click.Choice(["crop", "pad", "stretch"]), default="crop", show_default=True,
+              help="crop: shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.")  # fmt: skip
+@click.option("--channels", type=click.Choice(["rgb", "gray", "rgba"]), default="rgb", show_default=True,
+              help="What a pixel holds. Alpha is composited on white for rgb and gray.")  # fmt: skip
+@click.option("--format", "format_", type=click.Choice(["h5", "npy"]),
+              help="One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5).")  # fmt: skip
+@click.option("--store", type=click.Choice(["raw", "jpeg"]), default="raw", show_default=True,
+              help="Rows as pixels, or each as a JPEG file: a tenth of the size, decoded while loading.")  # fmt: skip
+@click.option("--quality", default=90, show_default=True, metavar="N", help="Of JPEG rows, 1 to 100.")
+@click.option("--compress", default="none", show_default=True, metavar="NAME",
+              help="Compress blocks of raw rows without loss (HDF5 only); docs/commands.md lists the names.")  # fmt: skip
+@click.option("--labels", metavar="FILE",
+              help="CSV of files (first column) and labels, for folders that do not say the class.")  # fmt: skip
+@click.option("--label", metavar="COLUMN,...", help="Columns of --labels to take; default: the second.")
+@click.option(
+    "--boxes", metavar="X1,Y1,X2,Y2", help="Columns of --labels that hold boxes, in pixels of the image."
+)
+@click.option(
+    "--keypoints", metavar="X,Y,...", help="Columns of --labels that hold points, in pixels of the image."
+)
+@click.option("--pair", "pairs", multiple=True, metavar="NAME=DIR",
+              help="A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.")  # fmt: skip
+@click.option("--split", metavar="NAME=SHARE,...", help="Draw splits, for example train=0.9,val=0.1.")
+@click.option(
+    "--shuffle/--no-shuffle", default=True, show_default=True, help="Store the rows in a random order."
+)
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the shuffle and the splits.")
+@click.option(
+    "--shard-rows", type=int, metavar="N", help="Begin another file every N rows; OUT is a directory."
+)
+@click.option("--shard-size", metavar="SIZE", help="Begin another file about every SIZE, for example 2GB.")
+@click.option(
+    "--workers",
+    type=int,
+    metavar="N",
+    help="Parallel workers; default: the cores at hand. The result does not depend on it.",
+)
+@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
+              help="At an input that cannot be packed: stop, or leave it out and list it (exit code 3).")  # fmt: skip
+@click.option(
+    "--max-pixels", type=int, metavar="N", help="Refuse larger inputs undecoded; default: 178,956,970."
+)
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it is a pack.")
+@click.option("--resume", is_flag=True,
+              help="Go on only with a conversion of the same inputs and options; done already, it is left as it is.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def convert(
+    source: str,
+    out: str,
+    *,
+    format_: str | None,
+    max_pixels: int | None,
+    pairs: tuple[str, ...],
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Pack images into one file.
+
+    SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or a .tar,
+    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). OUT ends in .h5 for one HDF5 file; else it
+    is a directory of .npy files.
+
+    An interrupted conversion goes on where it stopped when the same command is run again.
+
+    \b
+    packer convert images/ train.h5 --size 256
+    packer convert cifar.tar.gz/train train.h5 --size 32
+    packer convert photos/ train.h5 --labels labels.csv --on-error skip
+    packer convert images/ train.h5 --pair mask=masks/ --store jpeg
+    packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
+    """
+    from packer.convert.images import convert_images
+    from packer.convert.pixels import MAX_PIXELS
+
+    with Bar(quiet, " images") as bar:
+
+        def announce(plan: Plan) -> None:
+            if not quiet:
+                announce_plan(source, out, plan)
+            bar.start(plan.rows)
+
+        report = convert_images(
+            source,
+            out,
+            format=format_,
+            max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
+            pairs=parse_pairs(pairs),
+            on_plan=announce,
+            on_progress=bar.move,
+            **options,
+        )
+    if not quiet:
+        _tell(report)
+    tell_skipped(report.skipped, out)
+
+
+def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
+    """{"mask": "masks/"} from ("mask=masks/",)."""
+    pairs = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not (name and equals and folder) or name in pairs:
+            raise UsageError(f"--pair {text}: is not NAME=DIR, each name once. Pass for example mask=masks/.")
+        pairs[name] = folder
+    return pairs
+
+
+def announce_plan(source: str, out: str, plan: Plan) -> None:
+    """What is about to be done."""
+    classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
+    shape = "their own size" if plan.shape is None else "x".join(map(str, plan.shape))
+    say(
+        f"{source}: {units.count(plan.rows, 'image')}{classes} -> {out}: {shape} each, about {units.size(plan.bytes)}"
+    )
+    if plan.splits:
+        say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
+    chosen, *others = plan.trades
+    if others:
+        sizes = ", ".join(f"{t.name} {units.size(t.row_bytes * plan.rows)}" for t in others)
+        say(f"stored as {chosen.name}: {units.size(chosen.row_bytes)} a row; it could be {sizes}")
+    for note in plan.notes:
+        say(f"note: {note}")
+
+
+def _tell(report: Report) -> None:
+    """What was done."""
+    if report.cleared:
+        say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
+    if report.resumed >= report.rows:
+        say(f"{report.out}: holds all {units.count(report.rows, 'image')} already")
+        return
+    resumed = f", {report.resumed:,} of them before it was interrupted" if report.resumed else ""
+    say(
+        f"packed {units.count(report.rows, 'image')}{resumed}, {units.size(report.bytes_read)} -> {units.size(report.bytes_written)},"
+        f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s, {units.count(report.workers, 'worker')})"
+    )
+
+
+def tell_skipped(skipped: tuple[dict[str, str], ...], out: str) -> None:
+    """List inputs that were left out, and end with the exit code for that."""
+    if not skipped:
+        return
+    say(f"skipped {units.count(len(skipped), 'input')}:", err=True)
+    for item in skipped[:_LISTED]:
+        say(f"  {item['key']}: {item['reason']}", err=True)
+    if len(skipped) > _LISTED:
+        say(f"  and {len(skipped) - _LISTED} more; packer info {out} --json lists them all", err=True)
+    raise click.exceptions.Exit(SKIPPED)

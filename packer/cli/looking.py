@@ -1,0 +1,130 @@
+"""packer info and packer verify: what a pack holds, and whether it is whole."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer import units
+from packer.cli.saying import Bar, say
+
+if TYPE_CHECKING:
+    from packer.format.header import Field
+    from packer.format.pack import Pack
+
+_PROBLEMS = 50  # printed; --json has them all
+
+
+@click.command()
+@click.argument("pack", metavar="PACK")
+@click.option("--json", "as_json", is_flag=True, help="Everything the header holds, as JSON.")
+def info(pack: str, as_json: bool) -> None:
+    """Show what a pack holds.
+
+    \b
+    packer info train.h5
+    packer info train.h5 --json | jq .statistics
+    """
+    from packer.format.pack import open_pack
+
+    opened = open_pack(pack)
+    if as_json:
+        record = json.loads(opened.header.to_bytes()) | {
+            "path": pack,
+            "sealed": opened.sealed,
+            "bytes": opened.nbytes,
+        }
+        click.echo(json.dumps(record, indent=2))
+    else:
+        for line in _describe(opened):
+            say(line)
+
+
+@click.command()
+@click.argument("pack", metavar="PACK")
+@click.option("--json", "as_json", is_flag=True, help="Every problem, as JSON.")
+@click.option("--quiet", is_flag=True, help="Print nothing but problems.")
+def verify(pack: str, *, as_json: bool, quiet: bool) -> None:
+    """Compare every byte of a pack with its checksums.
+
+    Names the damaged blocks and their rows, and exits with 1 if there are any.
+
+    \b
+    packer verify train.h5
+    """
+    from packer.format.pack import open_pack
+    from packer.format.verify import verify_pack
+
+    with Bar(quiet or as_json, "B", scale=True) as bar:
+        bar.start(open_pack(pack).nbytes)
+        verdict = verify_pack(pack, progress=bar.move)
+    if as_json:
+        click.echo(json.dumps([vars(problem) for problem in verdict.problems], indent=2))
+    else:
+        for problem in verdict.problems[:_PROBLEMS]:
+            say(problem.text, err=True)
+        if len(verdict.problems) > _PROBLEMS:
+            say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
+        if verdict.ok and not quiet:
+            speed = units.size(verdict.nbytes / max(verdict.seconds, 1e-9))
+            say(
+                f"{pack}: whole; {units.size(verdict.nbytes)} checked in {units.duration(verdict.seconds)} ({speed}/s)"
+            )
+    if not verdict.ok:
+        raise click.exceptions.Exit(1)
+
+
+def _describe(pack: Pack) -> list[str]:
+    """A pack in lines for people."""
+    from packer.format.header import VERSION
+
+    header = pack.header
+    lines = [
+        f"{pack.path}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}, {pack.format}, format {VERSION}"
+    ]
+    for f in header.fields:
+        about = ", ".join(f"{key} {_plain(value)}" for key, value in f.about.items())
+        lines.append(f"  {f.name:<8} {f.dtype.lstrip('<|'):<3} {_stored(f)}{f' ({about})' if about else ''}")
+    if header.classes is not None:
+        shown = ", ".join(header.classes[:12]) + (", ..." if len(header.classes) > 12 else "")
+        lines.append(f"classes    {len(header.classes)}: {shown}")
+    for name, values in header.statistics.items():
+        lines.append(
+            f"{name:<10} " + "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in values.items())
+        )
+    for name, spans in header.splits.items():
+        count = units.count(sum(b - a for a, b in spans), "row")
+        lines.append(f"split      {name}: {count} ({', '.join(f'{a:,} to {b - 1:,}' for a, b in spans)})")
+    order = "of the source" if header.seed is None else f"shuffled, seed {header.seed}"
+    lines.append(f"order      {order}; blocks of {units.count(header.block_rows, 'row')}")
+    lines.append(
+        "made by    " + ", ".join(f"{k} {v}" for k, v in header.provenance.get("versions", {}).items())
+    )
+    if header.skipped:
+        lines.append(
+            f"skipped    {units.count(len(header.skipped), 'input')}; --json lists them with their reasons"
+        )
+    if pack.shards:
+        lines.append(f"shards     {len(pack.shards)}: {pack.shards[0].rows:,} rows in the first")
+    if not pack.sealed:
+        lines.append(
+            "unsealed   another program has opened the file for writing since it was made: packer cannot vouch for it"
+        )
+    return lines
+
+
+def _stored(f: Field) -> str:
+    """The shape of a field's rows, and how they are stored."""
+    codec = dict(f.codec or {})
+    how = f", {codec.pop('name')}" if codec else ""
+    if f.loaded is not f or not f.ragged:
+        return ("x".join(map(str, f.loaded.shape or ())) or "one a row") + how
+    if "row_shape" in f.about:
+        return f"{f.about['dtype'].lstrip('<|')} [n, {', '.join(map(str, f.about['row_shape']))}]"
+    return ("of any size" if how else "bytes of any length") + how
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,0 +1,178 @@
+"""packer append, merge, split, repack, export: packs made of packs, and images of a pack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer import units
+from packer.cli.converting import announce_plan, parse_pairs, tell_skipped
+from packer.cli.saying import Bar, say
+
+if TYPE_CHECKING:
+    from packer.convert.images import Plan, Report
+
+
+def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that all of them have."""
+    for option in (
+        click.option("--quiet", is_flag=True, help="Print nothing but errors."),
+        click.option(
+            "--workers", type=int, metavar="N", help="Parallel workers; default: the cores at hand."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it is a pack.")
+
+
+@click.command()
+@click.argument("pack", metavar="PACK")
+@click.argument("source", metavar="MORE")
+@click.option("--labels", metavar="FILE", help="CSV of files and labels, as for convert.")
+@click.option(
+    "--pair", "pairs", multiple=True, metavar="NAME=DIR", help="Masks of the new images, as for convert."
+)
+@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
+              help="At an input that cannot be packed: stop, or leave it out and list it (exit code 3).")  # fmt: skip
+@_common
+def append(pack: str, source: str, *, pairs: tuple[str, ...], quiet: bool, **options: Any) -> None:
+    """Convert MORE images with the options of PACK, and add them to it.
+
+    PACK is a directory of shards (convert --shard-rows or --shard-size); the images become further shards.
+
+    \b
+    packer append train/ more-images/
+    """
+    from packer.convert.rework import append_images
+
+    with Bar(quiet, " images") as bar:
+
+        def announce(plan: Plan) -> None:
+            if not quiet:
+                announce_plan(source, pack, plan)
+            bar.start(plan.rows)
+
+        report = append_images(
+            pack, source, pairs=parse_pairs(pairs), on_plan=announce, on_progress=bar.move, **options
+        )
+    _tell(report, "added", quiet)
+    tell_skipped(report.skipped, pack)
+
+
+@click.command()
+@click.argument("packs", metavar="PACK...", nargs=-1, required=True)
+@click.option("-o", "--out", required=True, metavar="OUT", help="The pack to make.")
+@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Mix the rows of all packs.")
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the shuffle.")
+@_overwrite
+@_common
+def merge(packs: tuple[str, ...], out: str, *, quiet: bool, **options: Any) -> None:
+    """Put packs with equal fields together into one.
+
+    \b
+    packer merge cats.h5 dogs.h5 -o animals.h5
+    """
+    from packer.convert.rework import merge_packs
+
+    with _rows_bar(quiet, list(packs)) as bar:
+        report = merge_packs(packs, out, on_progress=bar.move, **options)
+    _tell(report, "packed", quiet)
+
+
+@click.command()
+@click.argument("pack", metavar="PACK")
+@click.argument("shares", metavar="NAME=SHARE,...")
+@click.option("-o", "--out", metavar="DIR", help="Folder of the new packs; default: beside PACK.")
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the draw.")
+@_overwrite
+@_common
+def split(pack: str, shares: str, *, quiet: bool, **options: Any) -> None:
+    """Deal the rows of PACK out to new packs, each with equal shares of each class.
+
+    The new packs are called like PACK, with the split's name: photos.train.h5 and photos.val.h5.
+
+    \b
+    packer split photos.h5 train=0.9,val=0.1
+    """
+    from packer.convert.rework import split_pack
+
+    for report in split_pack(pack, shares, **options).values():
+        _tell(report, "packed", quiet, f" -> {report.out}")
+
+
+@click.command()
+@click.argument("pack", metavar="PACK")
+@click.argument("out", metavar="OUT")
+@click.option("--size", metavar="N|HxW", help="Smaller images: side, or height x width; powers of two.")
+@click.option("--any-size", is_flag=True, help="Allow sizes that are not powers of two.")
+@click.option("--fit", type=click.Choice(["crop", "pad", "stretch"]), default="crop", show_default=True,
+              help="How images of another shape are brought to --size.")  # fmt: skip
+@click.option("--format", "format_", type=click.Choice(["h5", "npy"]), help="As for convert.")
+@click.option("--store", type=click.Choice(["raw", "jpeg"]), help="As for convert; default: as PACK has it.")
+@click.option("--quality", type=int, metavar="N", help="Of JPEG rows; default: as PACK has it.")
+@click.option("--compress", metavar="NAME", help="As for convert; default: as PACK has it.")
+@click.option("--shard-rows", type=int, metavar="N", help="Begin another file every N rows.")
+@click.option("--shard-size", metavar="SIZE", help="Begin another file about every SIZE, for example 2GB.")
+@click.option(
+    "--resume", is_flag=True, help="Go on only with an interrupted run of the same pack and options."
+)
+@_overwrite
+@_common
+def repack(pack: str, out: str, *, format_: str | None, quiet: bool, **options: Any) -> None:
+    """Write PACK anew: smaller, stored another way, in another format or number of files. Its rows keep their order.
+
+    \b
+    packer repack train.h5 train-128.h5 --size 128
+    packer repack train.h5 train/ --shard-size 2GB
+    packer repack train.h5 small.h5 --store jpeg
+    """
+    from packer.convert.rework import repack as run
+
+    with _rows_bar(quiet, [pack]) as bar:
+        report = run(pack, out, format=format_, on_progress=bar.move, **options)
+    _tell(report, "packed", quiet)
+
+
+@click.command()
+@click.argument("pack", metavar="PACK")
+@click.argument("folder", metavar="DIR")
+@click.option("--as", "format_", type=click.Choice(["png", "jpeg"]), default="png", show_default=True,
+              help="png: exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG.")  # fmt: skip
+@click.option("--quality", default=95, show_default=True, metavar="N", help="Of JPEG files.")
+@click.option("--split", metavar="NAME", help="Only the rows of one split.")
+@_common
+def export(pack: str, folder: str, *, format_: str, quiet: bool, **options: Any) -> None:
+    """Write the rows of PACK as image files, in class folders, with masks, labels and boxes beside them.
+
+    \b
+    packer export train.h5 images/
+    """
+    from packer.convert.export import export_images
+
+    with _rows_bar(quiet, [pack]) as bar:
+        report = export_images(pack, folder, format=format_, on_progress=bar.move, **options)
+    if not quiet:
+        say(
+            f"wrote {units.count(report.files, 'file')}, {units.size(report.nbytes)}, in {units.duration(report.seconds)}"
+        )
+
+
+def _rows_bar(quiet: bool, packs: list[str]) -> Bar:
+    from packer.format.pack import open_pack
+
+    bar = Bar(quiet, " rows")
+    bar.start(sum(open_pack(pack).rows for pack in packs))
+    return bar
+
+
+def _tell(report: Report, verb: str, quiet: bool, where: str = "") -> None:
+    if not quiet:
+        say(
+            f"{verb} {units.count(report.rows, 'image')}{where}, {units.size(report.bytes_written)},"
+            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s)"
+        )

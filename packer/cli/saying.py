@@ -1,0 +1,39 @@
+"""Text for people, and the progress bar."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print text in which undecodable bytes of file names may stand."""
+    encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+class Bar:
+    """A progress bar: so many of how many, a second, time left; only on a terminal. A context manager."""
+
+    def __init__(self, quiet: bool, unit: str, *, scale: bool = False) -> None:
+        """unit: what is counted; scale: in thousands, millions ... as bytes are."""
+        self._options = {"unit": unit, "unit_scale": scale, "disable": True if quiet else None}
+        self._bar: Any = None
+
+    def start(self, total: int) -> None:
+        """Show it."""
+        self._bar = tqdm(total=total, leave=False, dynamic_ncols=True, **self._options)
+
+    def move(self, done: int) -> None:
+        """Show how many are done."""
+        self._bar.update(done - self._bar.n)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.close()

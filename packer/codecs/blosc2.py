@@ -1,0 +1,196 @@
+"""Blosc2 frames, HDF5's filter 32026, written and read without the Blosc2 library.
+
+A frame holds one chunk, a chunk a row of parts of ``PART_BYTES``. In each part the bytes are shuffled (all first bytes of the
+items, then all second ones, ...), each is replaced by its difference to the one before it, and Zstandard packs the result.
+With a pixel as the item that is a difference to the pixel on the left, channel by channel, the same in three channels where a
+photo has little colour: 256 px photos become 1.92 times smaller, where Zstandard alone reaches 1.29 and gzip 1.47.
+
+Any program with Blosc2's filter reads these blocks (``import hdf5plugin`` for h5py). We do not leave it to the library: it
+takes frames from hostile files amiss (heap overflows are open in its tracker, and its Python function trusts the size that a
+chunk announces), some settings gave chunks that it could not read back, and three filters in a row overwrote the array that
+was to be packed (python-blosc2 4.14.1). Here every byte of a frame's and a chunk's header must be what we would have written,
+every part lies where it must, and only Zstandard's own decoder, which is hardened, sees the rest. NumPy takes the differences
+back at 2 GB/s a core, which makes this as fast as the library.
+
+Layout, as the library writes it too (c-blosc2, README_CFRAME_FORMAT and README_CHUNK_FORMAT):
+
+    97 bytes    the frame's header, in MessagePack, big-endian: lengths, codec, filters
+    32          the chunk's header, little-endian: flags, item, bytes, bytes of a part, bytes packed, filters
+    4 a part    where it begins, from the chunk's header on
+    a part      its packed length (int32), then one Zstandard frame; the shuffled differences as they are if that is no shorter
+    75          where the chunk begins, as a chunk of its own, and the frame's trailer
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.codecs import zstd
+
+FILTER = 32026
+PART_BYTES = 96 << 10
+"""Small enough for Zstandard to find a channel's plane again in the next one, large enough for Python not to count.
+
+Measured on 256 px photos: 12, 24, 48, 96 and 192 KiB gave ratios of 1.96, 1.96, 1.95, 1.92 and 1.91, and 2,420, 2,660,
+2,860, 2,950 and 2,950 photos/s read on a core."""
+MAX_ITEM = 255
+
+_LEVEL = 1  # 3 is slower and, on differences of neighbours, packs 1 % less
+_HASH_LOG = 17  # 14 at level 1; finds 2 % more and costs nothing
+
+_SHUFFLE, _BYTEDELTA, _ZSTD = 1, 35, 5
+_CHUNK = struct.Struct("<4B3I16s")
+_LENGTH = struct.Struct("<i")
+_FRAME = struct.Struct(">11sIcQ5scqcqcicicI6sc18s10s")
+_TRAILER = bytes.fromhex(
+    "05010708 08000000 08000000 28000000 000000000001 0000 000000000000 0000 0000000000000000"
+    "94 01 93cd0006de0000dc0000 ce00000023 d800 00000000000000000000000000000000"
+)
+_MAX_BYTES = (1 << 31) - (1 << 20)  # lengths are int32
+
+
+@dataclass(frozen=True)
+class Blosc2:
+    """Blocks as one Blosc2 frame each. item: bytes of what is compared with its neighbour, a pixel or a number; 1 to 255."""
+
+    item: int
+    name: ClassVar[str] = "blosc2"
+
+    def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
+        """HDF5's number of the filter and its values, as the filter itself would complete them for that chunk."""
+        nbytes = prod(chunk) * dtype.itemsize
+        values = (1, 0, dtype.itemsize, nbytes, _LEVEL, _SHUFFLE, _ZSTD)
+        return FILTER, (*values, len(chunk), *chunk) if len(chunk) > 1 else values
+
+    def compress(self, array: NDArray[Any]) -> bytes:
+        """The frame of a C-contiguous array, of whole items. Raises: ValueError."""
+        source = array.reshape(-1).view(np.uint8)
+        if not 0 < len(source) <= _MAX_BYTES or len(source) % self.item:
+            raise ValueError(
+                f"a block of {len(source):,} bytes; whole items of {self.item}, up to 2 GiB, are packed"
+            )
+        zstandard = zstd.library("--compress blosc2")
+        parameters = zstandard.ZstdCompressionParameters.from_level(
+            _LEVEL, source_size=self._part(len(source)), hash_log=_HASH_LOG
+        )
+        compressor = zstandard.ZstdCompressor(compression_params=parameters)
+        parts = []
+        for first, last in self._parts(len(source)):
+            items = source[first:last].reshape(-1, self.item).T
+            planes = np.empty(items.shape, np.uint8)
+            planes[:, 0] = items[:, 0]
+            np.subtract(items[:, 1:], items[:, :-1], out=planes[:, 1:])
+            packed = compressor.compress(planes.data)
+            parts.append(packed if len(packed) < last - first else planes.tobytes())
+        begin = _CHUNK.size + 4 * len(parts)
+        begins = np.cumsum([begin, *(_LENGTH.size + len(part) for part in parts)])
+        chunk_bytes = int(begins[-1])
+        return b"".join(
+            (
+                self._frame_header(len(source), chunk_bytes),
+                self._chunk_header(len(source), chunk_bytes),
+                begins[:-1].astype("<i4").tobytes(),
+                *(_LENGTH.pack(len(part)) + part for part in parts),
+                _TRAILER,
+            )
+        )
+
+    def decompress_into(self, data: bytes | memoryview, out: NDArray[np.uint8]) -> None:
+        """Fill out, uint8 [n], C-contiguous. Raises: ValueError if data is not a whole frame of exactly n bytes, as compress
+        writes it; other Blosc2 frames are left to HDF5's filter.
+        """
+        frame = memoryview(data)
+        chunk = frame[_FRAME.size : len(frame) - len(_TRAILER)]
+        if frame[: _FRAME.size] != self._frame_header(len(out), len(chunk)):
+            raise ValueError(f"not a Blosc2 frame of {len(out):,} bytes as packer writes it")
+        if chunk[: _CHUNK.size] != self._chunk_header(len(out), len(chunk)):
+            raise ValueError("a Blosc2 chunk other than packer writes, or a damaged one")
+        zstandard = zstd.library("reading blosc2 blocks")
+        decompressor = zstandard.ZstdDecompressor()
+        parts = self._parts(len(out))
+        begins = _CHUNK.size
+        begin = begins + 4 * len(parts)
+        for number, (first, last) in enumerate(parts):
+            if begin + 4 > len(chunk) or _LENGTH.unpack_from(chunk, begins + 4 * number) != (begin,):
+                raise ValueError("a damaged Blosc2 chunk (its parts do not follow each other)")
+            (length,) = _LENGTH.unpack_from(chunk, begin)
+            part = chunk[begin + 4 : begin + 4 + length]
+            if not 0 < length <= last - first or len(part) != length:
+                raise ValueError(f"a damaged Blosc2 chunk (a part of {length:,} bytes)")
+            begin += 4 + length
+            shorter = length < last - first
+            unpacked = zstd.decompress(decompressor, part, last - first) if shorter else part
+            planes = np.frombuffer(unpacked, np.uint8).reshape(self.item, -1)
+            for plane, values in zip(planes, out[first:last].reshape(-1, self.item).T, strict=True):
+                _take_back(plane, values)
+        if begin != len(chunk):
+            raise ValueError("a damaged Blosc2 chunk (its length is not that of its parts)")
+
+    def record(self) -> dict[str, Any]:
+        """What a pack's header says of it."""
+        return {"name": self.name, "item": self.item}
+
+    def versions(self) -> dict[str, str]:
+        """Name and version of what makes the bytes."""
+        return zstd.versions("--compress blosc2")
+
+    def _part(self, nbytes: int) -> int:
+        return min(PART_BYTES // self.item * self.item, nbytes)
+
+    def _parts(self, nbytes: int) -> list[tuple[int, int]]:
+        """Where each part begins and ends in the unpacked bytes; the last may be shorter."""
+        step = self._part(nbytes)
+        return [(first, min(first + step, nbytes)) for first in range(0, nbytes, step)]
+
+    def _frame_header(self, nbytes: int, chunk_bytes: int) -> bytes:
+        return _FRAME.pack(
+            b"\x9e\xa8b2frame\0\xd2",
+            _FRAME.size,
+            b"\xcf",
+            _FRAME.size + chunk_bytes + len(_TRAILER),
+            bytes(
+                (0xA4, 0x12, 0, _ZSTD | _LEVEL << 4, 1)
+            ),  # format 2, 64-bit offsets; contiguous; codec; never split
+            b"\xd3",
+            nbytes,
+            b"\xd3",
+            chunk_bytes,
+            b"\xd2",
+            self.item,
+            b"\xd2",
+            self._part(nbytes),
+            b"\xd2",
+            nbytes,
+            b"\xd1\0\1\xd1\0\1",  # one thread packs, one unpacks
+            b"\xc2",
+            b"\xd8\6" + self._filters(),
+            b"\x93\xcd\0\7\xde\0\0\xdc\0\0",  # no metadata
+        )
+
+    def _chunk_header(self, nbytes: int, chunk_bytes: int) -> bytes:
+        # Format 5, Zstandard's 1; an extended header, never split, Zstandard.
+        return _CHUNK.pack(5, 1, 0x95, self.item, nbytes, self._part(nbytes), chunk_bytes, self._filters())
+
+    def _filters(self) -> bytes:
+        # Six filters, a codec and its setting, the filters' settings (bytedelta's is the item), two reserved.
+        return bytes((0, 0, 0, 0, _SHUFFLE, _BYTEDELTA, _ZSTD, 0, 0, 0, 0, 0, 0, self.item, 0, 0))
+
+
+def _take_back(differences: NDArray[np.uint8], values: NDArray[np.uint8]) -> None:
+    """Sum up one plane's differences, modulo 256.
+
+    One dimension at a time: along an axis of two NumPy holds the GIL. And its loop runs at 2 GB/s where results do not lie side
+    by side, at 0.4 where they do, for then each waits until the one before it is written: so those take a detour, at 1.1 GB/s.
+    """
+    if values.strides == (1,):
+        apart = np.empty((len(values), 2), np.uint8)[:, 0]
+        values[:] = np.add.accumulate(differences, out=apart)
+    else:
+        np.add.accumulate(differences, out=values)

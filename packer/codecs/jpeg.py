@@ -1,0 +1,150 @@
+"""Rows stored as JPEG bytes, through simplejpeg (libjpeg-turbo).
+
+We write 4:2:0, and read with the accurate DCT and smooth upsampling. Measured at quality 90 on 256 photos of 256 px, one
+core of a Xeon, PSNR of the RGB pixels against the raw ones:
+
+                              kB a photo    PSNR mean    worst    encoded    decoded
+    4:2:0                        17.5        39.5 dB     31.2     4,180/s    3,370/s
+    4:2:0, fastupsample                      38.6                            3,410/s
+    4:2:0, fastdct                           38.7                            3,480/s
+    4:2:2                        18.8        40.3        33.5     3,570/s    2,870/s
+    4:4:4                        20.8        41.3        35.3     2,760/s    2,490/s
+    4:4:4, quality 85            16.7        39.6        33.4     2,700/s    2,490/s
+
+So 4:2:0 decodes a third faster than 4:4:4 of the same size and fidelity, and the fast variants save 1 to 3 % for 0.8 dB.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+
+from packer.codecs.orientation import jpeg_orientation, swaps_sides, upright
+
+Data: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
+
+MAX_SCANS = 100
+"""Each scan passes over the whole picture, so thousands of empty ones would keep a decoder busy; encoders write up to 10."""
+
+_CHANNELS = {"Gray": 1, "YCbCr": 3, "RGB": 3}
+_COLORSPACES = {1: "GRAY", 3: "RGB"}
+_SUBSAMPLINGS = {1: "Gray", 3: "420"}
+
+
+def encode(pixels: NDArray[np.uint8], quality: int) -> bytes:
+    """Encode one image as a baseline JPEG; equal pixels give equal bytes under one version of libjpeg-turbo.
+
+    pixels: uint8 [H, W, C], C 1 or 3, C-contiguous, sides at most 65,500; not modified. quality: 1 to 100.
+    Raises: ValueError.
+    """
+    if pixels.ndim != 3 or pixels.shape[2] not in _COLORSPACES or not (pixels.size and pixels.flags.c_contiguous):
+        raise ValueError(f"pixels are {list(pixels.shape)}; contiguous [H, W, 1] and [H, W, 3] are encoded")
+    if not 1 <= quality <= 100:
+        raise ValueError(f"quality is {quality}; 1 to 100 are allowed")
+    channels = pixels.shape[2]
+    encoded: bytes = simplejpeg.encode_jpeg(pixels, quality, _COLORSPACES[channels], _SUBSAMPLINGS[channels])
+    return encoded
+
+
+def decode_into(data: Data, out: NDArray[np.uint8]) -> None:
+    """Decode one image of a known size.
+
+    data: a whole JPEG file. out: uint8 [H, W, C], C 1 or 3, C-contiguous; filled, unless an error is raised.
+    Raises: ValueError if the JPEG is damaged or truncated, or its size or channels are not those of ``out``. That is seen
+        from its header, 2 us, before a pixel is decoded. EXIF orientation is not looked at.
+
+    Notes: A flipped bit inside the compressed pixels often decodes, to other pixels; only a checksum finds it.
+    """
+    data = _bytes(data)
+    found = _header(data)
+    if found != out.shape:
+        raise ValueError(f"a JPEG of {_words(*found)}; {_words(*out.shape)} are expected")
+    _decode(data, out)
+
+
+def decode(data: Data, max_pixels: int, channels: int | None = None) -> NDArray[np.uint8]:
+    """Decode one image of any size, and turn it upright as its EXIF orientation says.
+
+    data: a whole JPEG file; max_pixels: the most that height times width may be, checked before memory is taken.
+    channels: 1 (luma) or 3 (grey replicated); None keeps the JPEG's own.
+    Returns: uint8 [h, w, C], C-contiguous.
+    Raises: ValueError if the JPEG is damaged, truncated, CMYK or too large.
+    """
+    data = _bytes(data)
+    height, width, own = _header(data)
+    if height * width > max_pixels:
+        raise ValueError(f"a JPEG of {width:,} x {height:,} pixels; at most {max_pixels:,} are allowed")
+    pixels = np.empty((height, width, channels or own), np.uint8)
+    _decode(data, pixels)
+    return np.ascontiguousarray(upright(pixels, jpeg_orientation(data)))
+
+
+def size(data: Data) -> tuple[int, int, int]:
+    """Read (height, width, channels) of what ``decode`` returns, from the header alone. Raises: ValueError."""
+    data = _bytes(data)
+    height, width, channels = _header(data)
+    if swaps_sides(jpeg_orientation(data)):
+        height, width = width, height
+    return height, width, channels
+
+
+def versions() -> dict[str, str]:
+    """Name and version of what makes the bytes and the pixels."""
+    return {"simplejpeg": simplejpeg.__version__}
+
+
+def _header(data: bytes) -> tuple[int, int, int]:
+    """Height and width as stored, and channels."""
+    if len(data) == 0:  # simplejpeg reads the first byte of whatever it is given
+        raise ValueError("empty; a JPEG is expected")
+    try:
+        height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"not a JPEG that can be decoded ({_reason(error)})") from None
+    if colorspace not in _CHANNELS:
+        raise ValueError(f"a JPEG in {colorspace}; grey and colour ones are decoded")
+    return int(height), int(width), _CHANNELS[colorspace]
+
+
+def _decode(data: bytes, out: NDArray[np.uint8]) -> None:
+    if not _in_one_scan(data) and data.count(b"\xff\xda") > MAX_SCANS:
+        raise ValueError(f"a JPEG of more than {MAX_SCANS} scans; up to {MAX_SCANS} are decoded")
+    try:
+        # strict: without it 95 % of the places where a file can be cut go unnoticed. It costs nothing.
+        simplejpeg.decode_jpeg(data, _COLORSPACES[out.shape[2]], buffer=out, strict=True)
+    except ValueError as error:
+        raise ValueError(f"a damaged or truncated JPEG ({_reason(error)})") from None
+
+
+def _in_one_scan(data: bytes) -> bool:
+    """Whether the markers say that the first scan holds the whole picture: libjpeg-turbo then refuses a second one.
+
+    Takes 2 us; counting the scans of 14 kB takes 14. Whatever is out of the ordinary counts as False.
+    """
+    position, components = 2, 0
+    while position + 9 < len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker == 0xDA:
+            return data[position + 4] == components > 0
+        if marker in (0xC0, 0xC1):  # baseline and extended sequential
+            components = data[position + 9]
+        elif marker not in (0xC4, 0xDB, 0xDD, 0xFE) and not 0xE0 <= marker <= 0xEF:
+            return False
+        position += 2 + (data[position + 2] << 8 | data[position + 3])
+    return False
+
+
+def _bytes(data: Data) -> bytes:
+    return data if isinstance(data, bytes) else bytes(data)
+
+
+def _words(height: int, width: int, channels: int) -> str:
+    return f"{width:,} x {height:,} pixels in {channels} channel{'s' * (channels > 1)}"
+
+
+def _reason(error: Exception) -> str:
+    """libjpeg-turbo's own words."""
+    return str(error).rpartition("(): ")[2]

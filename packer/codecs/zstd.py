@@ -1,0 +1,92 @@
+"""Zstandard frames, HDF5's filter 32015.
+
+Level 1 writes twice as fast as 3, reads 15 % faster and packs masks tighter (89 times against 85); the 8 % that 3 saves on
+photos are less than half of what ``blosc2`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import MissingDependencyError
+
+FILTER = 32015
+_LEAST_WINDOW = 1 << 20
+
+
+def library(purpose: str) -> ModuleType:
+    """The zstandard package. purpose: what needs it, for the message. Raises: MissingDependencyError."""
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingDependencyError("zstandard", purpose) from None
+    return zstandard
+
+
+@dataclass(frozen=True)
+class Zstd:
+    """Blocks as one Zstandard frame each, which tells its size. level: 1 to 22."""
+
+    level: int = 1
+    name: ClassVar[str] = "zstd"
+
+    def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
+        """HDF5's number of the filter and its values."""
+        return FILTER, (self.level,)
+
+    def compress(self, array: NDArray[Any]) -> bytes:
+        """The frame of a C-contiguous array's bytes."""
+        zstandard = library("--compress zstd")
+        frame: bytes = zstandard.ZstdCompressor(level=self.level).compress(array.data)
+        return frame
+
+    def decompress_into(self, data: bytes | memoryview, out: NDArray[np.uint8]) -> None:
+        """Fill out, uint8 [n], C-contiguous. Raises: ValueError if data is not a whole frame of exactly n bytes."""
+        zstandard = library("reading zstd blocks")
+        try:
+            announced = zstandard.frame_content_size(data)
+            if announced != len(out):
+                raise ValueError(f"a Zstandard frame of {announced:,} bytes; {len(out):,} are expected")
+            # Reading straight into out is 7 % faster than decompress() and a copy.
+            decompressor = zstandard.ZstdDecompressor(max_window_size=max(len(out), _LEAST_WINDOW))
+            target = memoryview(out)
+            done = 0
+            with decompressor.stream_reader(data) as stream:
+                while done < len(out) and (count := stream.readinto(target[done:])):
+                    done += count
+        except zstandard.ZstdError as error:
+            raise ValueError(f"a damaged Zstandard frame ({error})") from None
+        if done != len(out):
+            raise ValueError(f"a truncated Zstandard frame ({done:,} of {len(out):,} bytes)")
+
+    def record(self) -> dict[str, Any]:
+        """What a pack's header says of it."""
+        return {"name": self.name, "level": self.level}
+
+    def versions(self) -> dict[str, str]:
+        """Name and version of what makes the bytes."""
+        return versions("--compress zstd")
+
+
+def decompress(decompressor: Any, frame: memoryview, length: int) -> bytes:
+    """Unpack one whole frame of exactly that length with a ZstdDecompressor. Raises: ValueError."""
+    zstandard = library("reading zstd blocks")
+    try:
+        if zstandard.frame_content_size(frame) != length:
+            raise ValueError(f"a Zstandard frame of another size than {length:,} bytes")
+        unpacked: bytes = decompressor.decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"a damaged Zstandard frame ({error})") from None
+    return unpacked
+
+
+def versions(purpose: str) -> dict[str, str]:
+    """The package's version and the library's. Raises: MissingDependencyError."""
+    zstandard = library(purpose)
+    return {"zstandard": zstandard.__version__, "libzstd": ".".join(map(str, zstandard.ZSTD_VERSION))}

@@ -1,0 +1,122 @@
+"""Rows from image files: the picture, what a CSV says of it, and its partners, all placed alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from packer.codecs import jpeg
+from packer.convert.decode import decode
+from packer.convert.geometry import Geometry
+from packer.convert.orientation import upright
+from packer.convert.pairs import Pair
+from packer.convert.pixels import PixelMaker, PixelSpec
+from packer.convert.rows import Made
+from packer.convert.scratch import Scratch
+from packer.convert.sources import Source
+from packer.convert.targets import Targets
+from packer.errors import ImageError
+from packer.format.header import Field
+
+_AT_ONCE = 1 << 16
+
+
+class ImageRows:
+    """A RowMaker over a Source."""
+
+    def __init__(
+        self,
+        source: Source,
+        spec: PixelSpec,
+        targets: Targets,
+        pairs: Sequence[Pair],
+        *,
+        keep: bool = False,
+        quality: int = 90,
+    ) -> None:
+        """keep: images are the source's own JPEG files; others are encoded at their own size, with that quality."""
+        self._source, self._spec, self._targets, self._pairs = source, spec, targets, pairs
+        self._keep, self._quality = keep, quality
+        self._pixels = PixelMaker(spec)
+        self._placed = bool(pairs) or targets.needs_geometry
+        about = {"layout": "HWC", "color": spec.channels}
+        image = (
+            Field("image", "|u1", None, about, {"name": "jpeg", "shape": None})
+            if keep
+            else Field("image", "|u1", spec.shape, {**about, "fit": spec.fit})
+        )
+        self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs))
+        self.ragged_bytes = int(source.sizes.mean()) if keep else 0
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
+        """What the CSV, or the folders, say, wherever the picture lies."""
+        return {name: np.ascontiguousarray(values[samples]) for name, values in self._targets.fixed.items()}
+
+    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> Made:
+        """Decode the picture and its partners."""
+        data = self._source.read(sample)
+        read, ragged = len(data), {}
+        if self._keep:
+            ragged["image"], size = self._kept(data)
+        else:
+            size = self._pixels(data, row["image"])
+        if self._placed:
+            target = size if self._keep else self._spec.size
+            geometry = Geometry.of("stretch" if self._keep else self._spec.fit, size, target)
+            for pair in self._pairs:
+                read += pair.read(sample, geometry, row[pair.field.name])
+            for name, value in self._targets.place(sample, geometry).items():
+                if isinstance(value, bytes):
+                    ragged[name] = value
+                else:
+                    row[name][...] = value
+        return Made(read, ragged)
+
+    def name(self, sample: int) -> str:
+        """The file's path, or its path in the archive."""
+        return f"{self._source.name}/{self._source.keys[sample]}"
+
+    def key(self, sample: int) -> str:
+        """Its path below the source."""
+        return self._source.keys[sample]
+
+    def notes(self) -> list[str]:
+        """What a user may not expect, a sentence each."""
+        return [note for pair in self._pairs for note in pair.notes]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells whether the inputs are still the same, on whatever machine: names, sizes and labels, not contents."""
+        state, keys = xxhash.xxh3_128(), self._source.keys
+        for start in range(0, len(keys), _AT_ONCE):
+            state.update("\0".join(keys[start : start + _AT_ONCE]).encode("utf-8", "surrogateescape"))
+        for pair in self._pairs:
+            state.update(pair.fingerprint())
+        state.update(np.ascontiguousarray(self._source.sizes).tobytes())
+        state.update(self._targets.fingerprint())
+        return {
+            "images": len(keys),
+            "bytes": int(self._source.sizes.sum()),
+            "digest of names, sizes and labels": state.hexdigest(),
+        }
+
+    def newest(self) -> list[str]:
+        """Which files were changed last: of the images, and of each pair."""
+        return [self._source.newest, *(pair.newest for pair in self._pairs)]
+
+    def _kept(self, data: bytes) -> tuple[bytes, tuple[int, int]]:
+        """A JPEG file as it is, anything else as a JPEG file of its own size; and its upright (height, width)."""
+        image = decode(data, "rgb", self._spec.max_pixels, lambda height, width: 1.0, Scratch())
+        pixels = upright(image.pixels[:, :, :3], image.orientation)
+        try:
+            if jpeg.size(data) is not None:
+                return data, pixels.shape[:2]
+        except ValueError:
+            pass
+        try:
+            return jpeg.encode(np.ascontiguousarray(pixels), self._quality), pixels.shape[:2]
+        except ValueError as error:
+            raise ImageError(f"cannot be stored as JPEG ({error}).") from None

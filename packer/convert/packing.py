@@ -1,0 +1,225 @@
+"""From rows that can be made to a whole pack, of one part or of shards: the one way every pack is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from packer.convert.engine import Outcome, pack_rows
+from packer.convert.order import Order, fill
+from packer.convert.rows import RowMaker
+from packer.convert.storing import Storing
+from packer.errors import SourceError, UsageError
+from packer.format.header import Field, Header
+from packer.format.joined import joined
+from packer.format.output import failure, remove
+from packer.format.pack import Pack, open_pack
+from packer.format.shards import Shard, read_index, seal_of, shard_name, write_index
+from packer.format.workplace import Workplace, locked
+from packer.format.writer import PackWriter
+
+KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be written.
+
+    maker: of the rows; order: of its samples; storing: how fields are stored, and in how many shards; members: those of Header
+    that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed.
+    subject: the source, for messages.
+    """
+
+    subject: str
+    maker: RowMaker
+    order: Order
+    storing: Storing
+    members: Mapping[str, Any]
+    plan: Mapping[str, Any]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Of the pack, as they are stored."""
+        return (*self.storing.fields(self.maker.fields), KEY)
+
+    def shard(self, number: int, rows: int) -> Task:
+        """The part of the task that is one shard, of so many rows."""
+        first = number * rows
+        stop = min(first + rows, len(self.order.samples))
+        splits = {
+            name: (max(a, first) - first, min(b, stop) - first)
+            for name, (a, b) in self.order.splits.items()
+            if max(a, first) < min(b, stop)
+        }
+        return replace(
+            self, order=Order(self.order.samples[first:stop], splits), plan={**self.plan, "shard": number}
+        )
+
+
+@dataclass
+class Written:
+    """What was written. header: of the whole pack; bytes_read: of inputs, this time; resumed: rows taken over."""
+
+    header: Header
+    bytes_read: int = 0
+    resumed: int = 0
+    cleared: str = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a task is run; the result does not depend on it.
+
+    workers: in parallel; skip: bad inputs are left out, else the first one ends the run; overwrite: replace an existing pack;
+    resume: refuse what an interrupted run of another plan has left; progress: called with the rows done so far.
+    """
+
+    workers: int
+    skip: bool = False
+    overwrite: bool = False
+    resume: bool = False
+    progress: Callable[[int], None] = field(default=lambda rows: None)
+
+
+def write_pack(task: Task, out: str, running: Running) -> Written:
+    """Write a whole pack. What has been done is kept if that fails, and the error says so. Raises PackerError."""
+    rows = task.storing.shard_rows
+    if rows is None:
+        return _write_part(task, out, running)
+    return _write_shards(task, out, running, rows)
+
+
+def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
+    total = len(task.order.samples)
+    place = Workplace(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume)
+    done, kept = Written(Header(0, 1, (), {}), cleared=place.cleared), False
+    try:
+        os.makedirs(place.pack, exist_ok=True)
+        headers, shards = [], []
+        for number, first in enumerate(range(0, total, rows)):
+            name = shard_name(number, task.storing.format)
+            path = os.path.join(place.pack, name)
+            if os.path.exists(path):
+                done.resumed += min(rows, total - first)
+                running.progress(done.resumed)
+            else:
+                part = _write_part(
+                    task.shard(number, rows),
+                    path,
+                    replace(running, progress=_behind(running.progress, first)),
+                )
+                done.bytes_read += part.bytes_read
+                done.resumed += part.resumed
+            kept = True
+            pack = open_pack(path)
+            headers.append(pack.header)
+            shards.append(Shard(name, pack.rows, seal_of(pack.seal)))
+        try:
+            write_index(place.pack, shards)
+            place.publish()
+        except OSError as error:
+            raise failure(out, error) from error
+        done.header = joined(headers, [s.file for s in shards])
+        return done
+    except BaseException as error:
+        kept = kept or any(name.endswith(".packing") for name in os.listdir(place.pack))
+        place.close(keep=kept)
+        raise
+
+
+def append_shards(task: Task, pack: Pack, running: Running) -> Written:
+    """Add the task's rows to a pack of shards, as further shards of it: written whole, then listed.
+
+    Raises UsageError if the pack is of one part, or the task's fields differ; PackerError.
+    """
+    with locked(pack.path, pack.path):
+        pack = open_pack(pack.path)
+        if not pack.shards:
+            raise UsageError(
+                f"{pack.path}: is one file; only packs of shards grow. Make one of it: packer repack {pack.path} OUT --shard-size 2GB"
+            )
+        if task.fields != pack.fields:
+            raise UsageError(
+                f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
+            )
+        listed, _ = read_index(pack.path)
+        shards = list(listed)
+        total = len(task.order.samples)
+        rows = task.storing.shard_rows or total
+        done = Written(pack.header)
+        for number, first in enumerate(range(0, total, rows)):
+            name = shard_name(len(listed) + number, task.storing.format)
+            path = os.path.join(pack.path, name)
+            part, behind = task.shard(number, rows), _behind(running.progress, first)
+            if os.path.lexists(path):  # an interrupted run had written it, but not listed it
+                remove(path)
+            written = _write_part(part, path, replace(running, overwrite=False, progress=behind))
+            done.bytes_read += written.bytes_read
+            done.resumed += written.resumed
+            shard = open_pack(path)
+            shards.append(Shard(name, shard.rows, seal_of(shard.seal)))
+        try:
+            write_index(pack.path, shards)
+        except OSError as error:
+            raise failure(pack.path, error) from error
+        done.header = open_pack(pack.path).header
+        return done
+
+
+def _behind(progress: Callable[[int], None], before: int) -> Callable[[int], None]:
+    return lambda rows: progress(before + rows)
+
+
+def _write_part(task: Task, out: str, running: Running) -> Written:
+    samples, fields = task.order.samples, task.fields
+    with PackWriter(
+        out,
+        fields=fields,
+        rows=len(samples),
+        block_rows=task.storing.block_rows(task.maker, len(samples)),
+        format=task.storing.format,
+        overwrite=running.overwrite,
+        plan=task.plan,
+        resume=running.resume,
+        checked=running.progress,
+    ) as writer:
+        resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
+        outcome = pack_rows(
+            task.maker, writer, samples, workers=running.workers, skip=running.skip, progress=running.progress
+        )
+        if len(outcome.reasons) == len(samples):
+            raise SourceError(
+                f"{task.subject}: none of its {len(samples)} images could be packed; the first: {outcome.reasons[min(outcome.reasons)]}"
+            )
+        moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, len(samples))
+        writer.move_rows(moves.items())
+        header = writer.finish(
+            rows=kept,
+            ragged={"key": _keys(task, kept, moves)},
+            splits={name: ((a, b),) for name, (a, b) in splits.items()},
+            statistics=_statistics(outcome),
+            skipped=_skipped(task, outcome),
+            **task.members,
+        )
+        return Written(header, outcome.bytes_read, resumed, writer.cleared)
+
+
+def _keys(task: Task, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:
+    """Each kept row's key, in the order of the rows."""
+    for row in range(kept):
+        sample = int(task.order.samples[moves.get(row, row)])
+        yield task.maker.key(sample).encode("utf-8", "surrogateescape")
+
+
+def _statistics(outcome: Outcome) -> dict[str, dict[str, list[float]]]:
+    return {} if outcome.sums is None else {"image": outcome.sums.mean_std()}
+
+
+def _skipped(task: Task, outcome: Outcome) -> tuple[dict[str, str], ...]:
+    found = (
+        {"key": task.maker.key(int(task.order.samples[row])), "reason": why}
+        for row, why in outcome.reasons.items()
+    )
+    return tuple(sorted(found, key=lambda s: s["key"]))

@@ -1,0 +1,214 @@
+"""Rows from packs: of several as if they were one, resized, or stored another way, without going back to the source."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from packer.convert.geometry import Geometry
+from packer.convert.pixels import PixelMaker, PixelSpec
+from packer.convert.resize import place, resize
+from packer.convert.rows import Made
+from packer.convert.scratch import Scratch
+from packer.errors import UsageError
+from packer.format.header import Field
+from packer.format.joined import joined
+from packer.format.pack import Pack
+from packer.load.order import Runs
+from packer.load.reader import Reader
+
+_PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
+
+
+def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[NDArray[np.int64]]]:
+    """Several packs as one, in memory.
+
+    Returns: it; the classes of all, sorted, or None; and for each of its parts the number there of each of the part's classes
+    ([] without classes). Raises UsageError, naming the difference, when their fields differ or only some have classes.
+    """
+    first = packs[0]
+    for pack in packs[1:]:
+        for a, b in zip(first.fields, pack.fields, strict=False):
+            if (a.name, a.dtype, a.shape, a.codec) != (b.name, b.dtype, b.shape, b.codec):
+                raise UsageError(
+                    f"{pack.path}: its field {b.name!r} is {_form(b)}, that of {first.path} is {a.name!r}, {_form(a)};"
+                    " packs of equal fields go together. Run packer repack on one of them."
+                )
+        if len(first.fields) != len(pack.fields):
+            names = [", ".join(f.name for f in p.fields) for p in (first, pack)]
+            raise UsageError(
+                f"{pack.path}: has the fields {names[1]}, {first.path} has {names[0]}; equal fields go together."
+            )
+        if (pack.header.classes is None) != (first.header.classes is None):
+            raise UsageError(f"{pack.path}, {first.path}: only one of them has class names; all or none may.")
+    parts = [part for pack in packs for part in pack.parts]
+    classes, numbers = None, []
+    if first.header.classes is not None:
+        classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
+        numbers = [
+            np.array([classes.index(name) for name in part.header.classes or ()], np.int64) for part in parts
+        ]
+    header = joined([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
+    return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts)), classes, numbers
+
+
+class PackRows:
+    """A RowMaker over the rows of a pack.
+
+    Rows of JPEG files are passed on as they are when they stay JPEG files of the same size.
+    """
+
+    def __init__(
+        self, pack: Pack, numbers: Sequence[NDArray[np.int64]], spec: PixelSpec | None, *, jpeg: bool
+    ) -> None:
+        """numbers: for each part, the label of each of its classes, [] to leave labels as they are; spec: the new size, None: as it
+        is; jpeg: whether images are to be stored as JPEG files.
+        """
+        self._pack, self._numbers, self._spec = pack, numbers, spec
+        self._reader = Reader(pack, pack.fields)
+        self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
+        self._local = threading.local()
+        self._image = pack.header.field("image")
+        loaded = self._image.loaded
+        self._passed = jpeg and spec is None and self._image.ragged
+        if spec is not None:
+            _check_shrinks(pack, loaded, spec)
+            self._pixels = PixelMaker(spec)
+            loaded = Field("image", "|u1", spec.shape, {**loaded.about, "fit": spec.fit})
+        elif loaded.ragged and not self._passed:
+            raise UsageError(
+                f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass --size."
+            )
+        self.fields: tuple[Field, ...] = tuple(self._made(f, loaded) for f in pack.fields if f.name != "key")
+        self._bulk = [f for f in self.fields if not f.ragged and f.name != "image" and not self._moved(f)]
+        self.ragged_bytes = 0
+        if loaded.ragged:
+            self.ragged_bytes = sum(e.nbytes for e in pack.header.extents["image"]) // pack.rows
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
+        """The fields that stay as they are."""
+        found: dict[str, NDArray[np.generic]] = {}
+        for f in self._bulk:
+            out = np.empty((len(samples), f.row_bytes), np.uint8)
+            if len(samples):
+                self._reader.read(f.name, Runs(samples, np.ones_like(samples)), out)
+            values = out.view(f.dtype).reshape(-1, *(f.shape or ()))
+            if f.name == "label" and self._numbers:
+                parts = np.searchsorted(self._firsts, samples, "right") - 1
+                for part, number in enumerate(self._numbers):
+                    values[parts == part] = number[values[parts == part]]
+            found[f.name] = values
+        return found
+
+    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> Made:
+        """Read the row, and place it anew if its size changes."""
+        run = Runs(np.array([sample]), np.array([1]))
+        ragged = {
+            f.name: self._reader.read_ragged(f.name, run)[0]
+            for f in self._pack.fields
+            if f.ragged and f.name != "key"
+        }
+        size = self._fill(run, row, ragged.get("image"))
+        geometry = Geometry.of(self._spec.fit, size, self._spec.size) if self._spec else None
+        for f in self.fields:
+            if f.name != "image" and geometry is not None and self._moved(f):
+                stored = None
+                if not f.ragged:
+                    stored = np.empty(self._pack.header.field(f.name).shape or (), f.dtype)
+                    self._reader.read(f.name, run, stored.reshape(1, -1).view(np.uint8))
+                _place(f, geometry, stored, ragged, row.get(f.name))
+        if not self._passed:
+            ragged.pop("image", None)
+        nbytes = sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
+        return Made(nbytes, ragged)
+
+    def name(self, sample: int) -> str:
+        """The pack, and the row in it."""
+        part = int(np.searchsorted(self._firsts, sample, "right")) - 1
+        return f"{self._pack.parts[part].path}, row {sample - int(self._firsts[part])}"
+
+    def key(self, sample: int) -> str:
+        """The row's own key."""
+        return self._pack.keys(sample, sample + 1)[0]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells whether the packs are still the same."""
+        seals = xxhash.xxh3_128(b"".join(part.seal for part in self._pack.parts)).hexdigest()
+        return {"rows": self._pack.rows, "digest of the packs": seals}
+
+    def _fill(self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None) -> tuple[int, int]:
+        """The row's picture; returns its (height, width) in the pack."""
+        if "image" not in row:
+            return 0, 0
+        out: NDArray[np.uint8] = row["image"]
+        if self._spec is None:
+            self._reader.read("image", run, out.reshape(1, -1))
+            return out.shape[0], out.shape[1]
+        if encoded is not None:
+            return self._pixels(encoded, out)
+        local = self._local
+        if not hasattr(local, "scratch"):
+            local.scratch, local.stored = Scratch(), np.empty(self._image.shape or (), np.uint8)
+        stored: NDArray[np.uint8] = local.stored
+        self._reader.read("image", run, stored.reshape(1, -1))
+        box, target = place(self._spec.fit, stored.shape[:2], self._spec.size)
+        if (target.height, target.width) != self._spec.size:
+            out[...] = 0
+        resize(box.of(stored), target.of(out), 1, local.scratch)
+        return stored.shape[0], stored.shape[1]
+
+    def _moved(self, f: Field) -> bool:
+        """Whether a field follows the picture when that is placed anew."""
+        return self._spec is not None and (f.about.get("sampling") == "nearest" or f.name in _PLACED)
+
+    def _made(self, f: Field, image: Field) -> Field:
+        """A field as it is made."""
+        if f.name == "image":
+            return image
+        if self._spec is None or f.about.get("sampling") != "nearest":
+            return replace(f, codec=None) if f.compressed else f
+        return Field(
+            f.name, f.dtype, (*self._spec.size, *(f.shape or ())[2:]), {**f.about, "fit": self._spec.fit}
+        )
+
+
+def _place(
+    f: Field,
+    geometry: Geometry,
+    stored: NDArray[Any] | None,
+    ragged: dict[str, bytes],
+    out: NDArray[Any] | None,
+) -> None:
+    """Move a field of one row with its picture: a mask, keypoints, or boxes and their labels."""
+    if f.name == "keypoints" and stored is not None and out is not None:
+        out[...] = geometry.keypoints(stored.astype(np.float64))
+    elif f.name == "boxes":
+        boxes, seen = geometry.boxes(np.frombuffer(ragged["boxes"], "<f4").reshape(-1, 4).astype(np.float64))
+        ragged["boxes"] = boxes[seen].tobytes()
+        if "box_label" in ragged:
+            ragged["box_label"] = np.frombuffer(ragged["box_label"], "<i8")[seen].tobytes()
+    elif stored is not None and out is not None:
+        rows, columns = geometry.nearest(*stored.shape[:2])
+        out[...] = 0
+        geometry.target.of(out)[...] = stored[np.ix_(rows, columns)]
+
+
+def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:
+    """Refuse a size that would have to be invented. Raises UsageError."""
+    if image.shape is not None and (spec.size[0] > image.shape[0] or spec.size[1] > image.shape[1]):
+        raise UsageError(
+            f"size {spec.size[0]}x{spec.size[1]}: {pack.path} has images of {image.shape[0]}x{image.shape[1]}; they can only shrink."
+            " Pass a smaller size, or convert the source again."
+        )
+
+
+def _form(f: Field) -> str:
+    shape = "any length" if f.shape is None else "x".join(map(str, f.shape)) or "scalar"
+    return f"{f.dtype.lstrip('<|')} {shape}" + (f" {dict(f.codec)}" if f.codec else "")

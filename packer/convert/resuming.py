@@ -1,0 +1,57 @@
+"""What a user is told about work that was interrupted, or that had been done already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from packer import units
+from packer.errors import PackerError, UsageError
+from packer.format.header import PARTIAL_SUFFIX, Header
+from packer.format.output import remove
+from packer.format.pack import open_pack
+from packer.format.workplace import difference
+
+
+def already(out: str, provenance: Mapping[str, Any]) -> Header | None:
+    """The header of the pack under that name, if it is what is asked for; None if there is no such name.
+
+    Raises UsageError, naming the difference, if it is another pack; FormatError if it is none.
+    """
+    if not os.path.lexists(out):
+        return None
+    header = open_pack(out).header
+    differs = difference(dict(header.provenance), provenance)
+    if differs:
+        raise UsageError(
+            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass --overwrite without --resume, or another name."
+        )
+    remove(
+        out.rstrip("/") + PARTIAL_SUFFIX
+    )  # a run that was killed just after it had given the pack its name
+    return header
+
+
+@contextmanager
+def interrupted(out: str) -> Iterator[None]:
+    """Add to whatever ends the work that some of it is kept, and how to go on."""
+    try:
+        yield
+    except (PackerError, KeyboardInterrupt) as error:
+        left = out.rstrip("/") + PARTIAL_SUFFIX
+        if isinstance(error, UsageError) or not os.path.isdir(left):
+            raise
+        done = units.size(_nbytes(left))
+        sentence = f"What has been done is kept ({left}, {done}): run the same command again, with --resume, to go on."
+        raise type(error)(f"{error} {sentence}".strip()) from error
+
+
+def _nbytes(folder: str) -> int:
+    """Bytes on the disk below a folder."""
+    return sum(
+        os.lstat(os.path.join(where, name)).st_blocks * 512
+        for where, _, names in os.walk(folder)
+        for name in names
+    )

@@ -1,0 +1,283 @@
+"""From packs to packs: put together, split, stored another way, added to; each written like a conversion, and resumable as one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import packer
+from packer.convert.images import (
+    ON_ERROR,
+    Plan,
+    Report,
+    check_workers,
+    choice,
+    parse_size,
+    prepare,
+    report_of,
+    whole,
+)
+from packer.convert.order import Order, arrange, parse_split, stratified
+from packer.convert.packing import Running, Task, append_shards, write_pack
+from packer.convert.packrows import PackRows, together
+from packer.convert.pixels import PixelSpec, decoder_versions
+from packer.convert.resuming import interrupted
+from packer.convert.storing import Storing
+from packer.errors import UsageError
+from packer.format.header import Header
+from packer.format.output import check_output, check_space, format_of
+from packer.format.pack import Pack, open_pack
+
+PathLike = str | os.PathLike[str]
+
+
+def merge_packs(
+    packs: Sequence[PathLike],
+    out: PathLike,
+    *,
+    shuffle: bool = True,
+    seed: int = 0,
+    workers: int | None = None,
+    overwrite: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Put packs with equal fields together into one new pack.
+
+    packs: paths; splits of one name are put together, and classes are those of all, sorted, labels numbered anew. out, overwrite,
+    workers, on_progress: as in convert_images. shuffle: mix the rows (of each split), drawn from seed; else pack after pack.
+    Raises UsageError (the packs do not go together), FormatError, SpaceError, PackerError.
+    """
+    opened = [open_pack(path) for path in packs]
+    if len(opened) < 2:
+        raise UsageError("merge: takes two packs or more. Pass their names.")
+    pack, classes, numbers = together(opened)
+    members = _members(pack)
+    storing = _storing(pack, os.fspath(out))
+    rows = PackRows(pack, numbers, None, jpeg=storing.store == "jpeg")
+    order = arrange(members, shuffle=shuffle, seed=seed)
+    work = _Work(
+        pack, rows, order, storing, classes, seed if shuffle else None, {"merge": len(opened), "seed": seed}
+    )
+    return work.write(os.fspath(out), _running(workers, overwrite, on_progress))
+
+
+def split_pack(
+    path: PathLike,
+    shares: str | Mapping[str, float],
+    *,
+    out: PathLike | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    overwrite: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Report]:
+    """Deal the rows of a pack out to new packs, with equal shares of each class.
+
+    shares: "train=0.9,val=0.1", or as a mapping. out: a folder; default: beside the pack. The new packs are called like it, the
+    split's name before the ending: photos.train.h5. seed: of the draw. Rows keep their order.
+    Returns: the report of each split. Raises UsageError, FormatError, SpaceError, PackerError.
+    """
+    pack, classes, numbers = together([open_pack(path)])
+    stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
+    stem, ending = (stem, dot + ending) if dot else (ending, "")
+    folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
+    members = stratified(_labels(pack), pack.rows, parse_split(shares), seed)
+    outs = {name: os.path.join(folder, f"{stem}.{name}{ending}") for name in members}
+    for name in outs.values():
+        check_output(name, overwrite=overwrite)
+    reports = {}
+    for name, samples in members.items():
+        storing = _storing(pack, outs[name])
+        rows = PackRows(pack, numbers, None, jpeg=storing.store == "jpeg")
+        said = {"split": name, "shares": parse_split(shares), "seed": seed}
+        work = _Work(pack, rows, Order(samples, {}), storing, classes, pack.header.seed, said)
+        reports[name] = work.write(outs[name], _running(workers, overwrite, on_progress))
+    return reports
+
+
+def append_images(
+    path: PathLike,
+    source: PathLike,
+    *,
+    labels: PathLike | None = None,
+    pairs: Mapping[str, PathLike] | None = None,
+    workers: int | None = None,
+    on_error: str = "stop",
+    on_plan: Callable[[Plan], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Convert more images with the options of a pack of shards, and add them to it as further shards.
+
+    path: a pack of shards; it is as it was until the new ones are whole. The other arguments: as in convert_images. The new images'
+    classes must be among the pack's. The report counts the images added.
+    Raises UsageError (one file, other classes, no record of its options), SourceError, SpaceError, PackerError.
+    """
+    began = time.perf_counter()
+    name, pack = os.fspath(path).rstrip("/"), open_pack(path)
+    options = pack.parts[0].header.provenance.get("options", {})
+    if (
+        not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(options)
+        or "repack" in options
+    ):
+        raise UsageError(
+            f"{name}: does not say how it was converted. Convert the images by themselves, and packer merge the packs."
+        )
+    running = replace(
+        _running(workers, False, on_progress), skip=choice("on_error", on_error, ON_ERROR) == "skip"
+    )
+    with ExitStack() as stack:
+        made = prepare(
+            stack,
+            os.fspath(source),
+            options,
+            out=name,
+            labels=labels,
+            pairs=pairs or {},
+            classes=pack.header.classes,
+        )
+        check_space(name, made.plan.bytes)
+        if on_plan is not None:
+            on_plan(made.plan)
+        written = append_shards(made.task, pack, running)
+    report = report_of(written, name, began, running.workers)
+    return replace(
+        report, rows=written.header.rows - pack.rows, skipped=report.skipped[len(pack.header.skipped) :]
+    )
+
+
+def repack(
+    path: PathLike,
+    out: PathLike,
+    *,
+    size: int | str | tuple[int, int] | None = None,
+    any_size: bool = False,
+    fit: str = "crop",
+    format: str | None = None,
+    store: str | None = None,
+    quality: int | None = None,
+    compress: str | None = None,
+    shard_rows: int | None = None,
+    shard_size: int | str | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Write a pack anew: smaller images, another store, format or number of files. Rows keep their order.
+
+    size: images can only shrink; masks, boxes and keypoints follow. store, quality, compress: default: as the pack has them; rows of
+    JPEG files are passed on untouched unless size, store or quality change. The other arguments: as in convert_images.
+    Raises UsageError, FormatError, SpaceError, PackerError.
+    """
+    pack, classes, numbers = together([open_pack(path)])
+    spec = None
+    image = pack.header.field("image").loaded
+    if size is not None:
+        spec = PixelSpec(parse_size(size, any_size=any_size), fit, str(image.about.get("color", "rgb")))
+        if image.shape is not None and image.shape[:2] == spec.size:
+            spec = None
+    sharded = shard_rows is not None or shard_size is not None
+    storing = _storing(
+        pack,
+        os.fspath(out),
+        format=format or ("h5" if sharded else None),
+        store=store,
+        quality=quality,
+        compress=compress,
+        shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
+    )
+    stored = pack.header.field("image").codec or {}
+    passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
+    rows = PackRows(pack, numbers, spec, jpeg=passes)
+    order = arrange(_members(pack), shuffle=False, seed=0)
+    storing = storing.sharded(pack.nbytes / pack.rows, shard_size)
+    said = {"repack": {"size": None if spec is None else list(spec.size), "fit": fit}, **storing.options()}
+    work = _Work(pack, rows, order, storing, classes, pack.header.seed, said)
+    return work.write(os.fspath(out), _running(workers, overwrite, on_progress, resume=resume))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One pack to be made of another."""
+
+    pack: Pack
+    rows: PackRows
+    order: Order
+    storing: Storing
+    classes: tuple[str, ...] | None
+    seed: int | None
+    said: Mapping[str, Any]
+
+    def write(self, out: str, running: Running) -> Report:
+        """Write it."""
+        began = time.perf_counter()
+        first = self.pack.parts[0].header.provenance
+        provenance = {
+            "options": {**first.get("options", {}), **self.said},
+            "source": self.rows.fingerprint(),
+            "versions": {"packer": packer.__version__, **decoder_versions(), **self.storing.versions()},
+        }
+        members = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
+        task = Task(self.pack.path, self.rows, self.order, self.storing, members, provenance)
+        check_output(out, overwrite=running.overwrite)
+        raw = sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
+        check_space(out, round(min(raw, 2 * self.pack.nbytes / self.pack.rows) * len(self.order.samples)))
+        with interrupted(out):
+            written = write_pack(task, out, running)
+        return report_of(written, out, began, running.workers)
+
+
+def _running(
+    workers: int | None, overwrite: bool, on_progress: Callable[[int], None] | None, *, resume: bool = False
+) -> Running:
+    return Running(
+        check_workers(workers),
+        overwrite=overwrite,
+        resume=resume,
+        progress=on_progress or (lambda done: None),
+    )
+
+
+def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
+    """The rows of each split, or all."""
+    if not pack.header.splits:
+        return {"": np.arange(pack.rows)}
+    return {
+        name: np.concatenate([np.arange(a, b) for a, b in spans])
+        for name, spans in pack.header.splits.items()
+    }
+
+
+def _labels(pack: Pack) -> NDArray[np.int64] | None:
+    """The class of each row, if there are any."""
+    header: Header = pack.header
+    if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in header.fields):
+        return None
+    return pack.read("label").astype(np.int64)
+
+
+def _storing(
+    pack: Pack,
+    out: str,
+    *,
+    format: str | None = None,
+    store: str | None = None,
+    quality: int | None = None,
+    compress: str | None = None,
+    shard_rows: int | None = None,
+) -> Storing:
+    """As asked for, else as the pack is stored."""
+    image = pack.header.field("image")
+    codec = dict(image.codec or {})
+    store = store or ("jpeg" if image.ragged else "raw")
+    if compress is None:
+        compress = str(codec["name"]) if image.compressed and store == "raw" else "none"
+    format = format or format_of(out)
+    return Storing(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)

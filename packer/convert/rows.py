@@ -1,0 +1,47 @@
+"""What makes the rows of a pack: from image files (ImageRows), or from another pack (rework.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.format.header import Field
+
+
+class Made(NamedTuple):
+    """What making a row took and gave beside what was filled in.
+
+    bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields.
+    """
+
+    bytes_read: int
+    ragged: Mapping[str, bytes] = {}
+
+
+class RowMaker(Protocol):
+    """Makes rows of all fields but the key. One object serves any number of threads and forked processes, with equal results.
+
+    fields: as they are made; how an image is stored (raw, JPEG, compressed) is not its business. ragged_bytes: about how many a
+    row's ragged fields have together.
+    """
+
+    fields: Sequence[Field]
+    ragged_bytes: int
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
+        """The fields that need no row made: name -> [len(samples), *shape], C-contiguous."""
+
+    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Made:
+        """Fill one row of the other fixed fields, name -> [*shape].
+
+        Raises ImageError with the reason, but not the input's name.
+        """
+
+    def name(self, sample: int) -> str:
+        """What to call the sample's input in messages."""
+
+    def key(self, sample: int) -> str:
+        """What the pack calls it: its relative path."""

@@ -1,0 +1,160 @@
+"""How made rows are stored: as they are, as JPEG files, or in compressed blocks; in one part or in shards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from packer.codecs import jpeg
+from packer.codecs.blocks import NAMES, block_codec
+from packer.convert.rows import RowMaker
+from packer.errors import UsageError
+from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
+from packer.format.writer import FORMATS
+
+STORES = ("raw", "jpeg")
+COMPRESSIONS = ("none", *NAMES)
+_LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they are
+_UNITS = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+@dataclass(frozen=True)
+class Storing:
+    """The choice. quality: of JPEG rows, 1 to 100; shard_rows: rows a shard, None for one part."""
+
+    format: str
+    store: str = "raw"
+    quality: int = 90
+    compress: str = "none"
+    shard_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check every value. Raises: UsageError."""
+        for name, value, allowed in (
+            ("format", self.format, FORMATS),
+            ("store", self.store, STORES),
+            ("compress", self.compress, COMPRESSIONS),
+        ):
+            if value not in allowed:
+                raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
+        if self.shard_rows is not None and self.shard_rows < 1:
+            raise UsageError(
+                f"shard_rows {self.shard_rows}: is too few; 1 is the least. Pass for example 100000."
+            )
+        if not 1 <= self.quality <= 100:
+            raise UsageError(f"quality {self.quality}: is not within 1 to 100. Pass for example 90.")
+        if self.compress != "none":
+            self.versions()  # asks for the library it needs
+            if self.store == "jpeg":
+                raise UsageError(
+                    "compress: JPEG rows are compressed already. Pass --store raw, or no --compress."
+                )
+            if self.format == "npy":
+                raise UsageError(
+                    f"compress {self.compress}: .npy files are never compressed. Pass an output that ends in .h5, or --format h5."
+                )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Storing:
+        """From options as a pack records them. Raises UsageError."""
+        quality, compress = options.get("quality"), options.get("compress")
+        return cls(
+            options["format"],
+            options["store"],
+            90 if quality is None else quality,
+            "none" if compress is None else compress,
+            options.get("shard_rows"),
+        )
+
+    @property
+    def name(self) -> str:
+        """As estimates call it."""
+        if self.store == "jpeg":
+            return f"jpeg, quality {self.quality}"
+        return self.store if self.compress == "none" else self.compress
+
+    @property
+    def gathered(self) -> bool:
+        """Whether blocks lie in files of their own until the end, and so for a moment twice on the disk."""
+        return self.store == "jpeg" or self.compress != "none"
+
+    def sharded(self, row_bytes: float, shard_size: int | str | None) -> Storing:
+        """The same, in shards of about so many bytes ("2GB"). row_bytes: of a row as it is stored. Raises UsageError."""
+        if shard_size is None:
+            return self
+        if self.shard_rows is not None:
+            raise UsageError("shard_rows, shard_size: both are given; one of them is used. Drop one.")
+        return replace(self, shard_rows=max(1, int(parse_bytes(shard_size) / row_bytes)))
+
+    def versions(self) -> dict[str, str]:
+        """The versions of what makes the stored bytes."""
+        if self.store == "jpeg":
+            return jpeg.versions()
+        return {} if self.compress == "none" else block_codec(self.compress, (), np.dtype("u1")).versions()
+
+    def fields(self, made: Sequence[Field]) -> tuple[Field, ...]:
+        """The fields as they are stored. Raises UsageError for images that JPEG cannot hold."""
+        return tuple(map(self._field, made))
+
+    def block_rows(self, maker: RowMaker, rows: int) -> int:
+        """Rows of a block."""
+        fixed = sum(f.row_bytes for f in maker.fields if not f.ragged)
+        coded = self.compress != "none" or fixed < maker.ragged_bytes
+        return block_rows(rows, fixed + maker.ragged_bytes, CODED_BLOCK_BYTES if coded else BLOCK_BYTES)
+
+    def options(self) -> dict[str, Any]:
+        """What a pack records of it: only what is not the rule, and what it depends on."""
+        said: dict[str, Any] = {"format": self.format, "store": self.store}
+        if self.store == "jpeg":
+            said["quality"] = self.quality
+        if self.compress != "none":
+            said["compress"] = self.compress
+        if self.shard_rows is not None:
+            said["shard_rows"] = self.shard_rows
+        return said
+
+    def _field(self, f: Field) -> Field:
+        if f.ragged:
+            return f
+        if self.store == "jpeg" and f.name == "image":
+            assert f.shape is not None
+            if f.shape[2] == 4:
+                raise UsageError("store jpeg: JPEG has no transparency. Pass --channels rgb, or --store raw.")
+            return Field(
+                f.name,
+                f.dtype,
+                None,
+                f.about,
+                {"name": "jpeg", "shape": list(f.shape), "quality": self.quality},
+            )
+        if self.compress != "none" and f.row_bytes >= _LEAST_ROW_BYTES:
+            return replace(f, codec=block_codec(self.compress, f.shape or (), np.dtype(f.dtype)).record())
+        return f
+
+
+def parse_bytes(text: str | int) -> int:
+    """2_000_000_000 from "2GB", 2 * 2**30 from "2GiB", a number of bytes from a number. Raises UsageError."""
+    match = re.fullmatch(r"([0-9.]+)\s*([a-zA-Z]*)", str(text).strip())
+    try:
+        if match is None:
+            raise ValueError
+        number = round(float(match[1]) * _UNITS[match[2].lower()])
+        if number < 1:
+            raise ValueError
+    except (ValueError, KeyError):
+        raise UsageError(f"size {text}: is not a number of bytes. Pass for example 2GB or 512MiB.") from None
+    return number

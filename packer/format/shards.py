@@ -1,0 +1,90 @@
+"""A pack as a directory of shards: ``index.json`` lists them, each is a whole pack of its own (00000.h5, 00001.h5, ...).
+
+The index is one JSON object, ASCII, keys sorted, no spaces: ``format``, ``version``, ``shards`` (a list of [file, rows, seal],
+in the order of the rows) and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. ``seal`` is the XXH3-128
+of the shard's trailer, so that a shard of another pack, or another version of this one, is not taken for it. All shards have
+equal fields and classes. Files that the index does not list are no part of the pack: appending writes shards first, then the
+index anew, aside, and renames it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import xxhash
+
+from packer.errors import FormatError
+from packer.format.files import fsync_path
+from packer.format.header import FORMAT, VERSION
+
+INDEX_FILE = "index.json"
+MAX_INDEX_BYTES = 1 << 28
+
+
+class Shard(NamedTuple):
+    """A line of the index: file or folder name, rows, seal."""
+
+    file: str
+    rows: int
+    seal: str
+
+
+def shard_name(number: int, format: str) -> str:
+    """The name of a shard: 00007.h5, or 00007 for a directory of .npy."""
+    return f"{number:05d}" + (".h5" if format == "h5" else "")
+
+
+def seal_of(trailer: bytes) -> str:
+    """What the index holds of a shard's trailer."""
+    return xxhash.xxh3_128_hexdigest(trailer)
+
+
+def write_index(folder: str, shards: Sequence[Shard]) -> None:
+    """Write the index aside, flush it, and give it its name. Raises OSError."""
+    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": [list(s) for s in shards]}
+    record["checksum"] = xxhash.xxh3_128_hexdigest(_text(record))
+    path = os.path.join(folder, INDEX_FILE)
+    with open(f"{path}.new", "wb") as file:
+        file.write(_text(record))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+    fsync_path(folder)
+
+
+def read_index(folder: str) -> tuple[tuple[Shard, ...], bytes]:
+    """The shards of a pack, and the digest of its index. Raises FormatError; OSError if there is none."""
+    path = os.path.join(folder, INDEX_FILE)
+    with open(path, "rb") as file:
+        data = file.read(MAX_INDEX_BYTES + 1)
+    try:
+        record = json.loads(data.decode("ascii"))
+        checksum = record.pop("checksum")
+        if len(data) > MAX_INDEX_BYTES or xxhash.xxh3_128_hexdigest(_text(record)) != checksum:
+            raise ValueError("its checksum differs")
+        if record["format"] != FORMAT or record["version"] != VERSION:
+            raise FormatError(
+                f"{path}: format version is {record['version']}; this packer reads {VERSION}."
+                " Upgrade packer, or convert the images again."
+            )
+        shards = tuple(_shard(*line) for line in record["shards"])
+        if not shards or len({s.file for s in shards}) != len(shards):
+            raise ValueError("it lists no shards, or one twice")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(f"{path}: is damaged ({error}). Convert the images again.") from None
+    return shards, xxhash.xxh3_128_digest(data)
+
+
+def _shard(file: Any, rows: Any, seal: Any) -> Shard:
+    if type(file) is not str or type(rows) is not int or type(seal) is not str or not 0 < rows < 1 << 62:
+        raise ValueError("a shard is not a file, rows and a seal")
+    if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
+        raise ValueError(f"{file!r} is no name of a shard")
+    return Shard(file, rows, seal)
+
+
+def _text(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")

@@ -1,0 +1,398 @@
+"""verify_pack: every byte of a pack against its checksums, and what is wrong by file, array, block and rows.
+
+What covers what: the trailer covers itself, the header, the checksum table and all bytes outside the rows; the table
+covers the rows, block by block. So each byte of a sealed pack is looked at, and HDF5 is not asked. The trailer's digest of
+the table tells damaged rows from a damaged table: if the checksums computed from the rows have that digest, then the rows
+are whole, and an entry that differs is itself damaged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from packer.errors import FormatError
+from packer.format.checksums import digest, file_ranges
+from packer.format.files import pread_all
+from packer.format.header import (
+    CHECKSUMS_DATASET,
+    CHECKSUMS_FILE,
+    HDF5_MAGIC,
+    HEADER_FILE,
+    OFFSETS,
+    PARTIAL_SUFFIX,
+    TRAILER_FILE,
+    Header,
+)
+from packer.format.npy import PREAMBLE, preamble
+from packer.format.pack import Pack, open_pack, read_seal
+from packer.format.rehash import Rehashed, rehash
+from packer.format.trailer import MAGIC, SIZE, Trailer
+from packer.format.values import Values, watched
+from packer.machine import cores
+
+Table = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    file: path of the file that holds it; text: the sentence.
+    kind: "rows", "header", "trailer", "checksums" (the table), "metadata" (what describes the arrays to HDF5 or NumPy), or
+        "unsealed" (another program has opened the file for writing since).
+    array: the array, None if none or not known which. block, rows: the block, and its rows [first, last + 1) or those of
+        them that are wrong; None where it concerns no block.
+    """
+
+    file: str
+    kind: str
+    text: str
+    array: str | None = None
+    block: int | None = None
+    rows: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verifying found. nbytes: of rows that were read and compared; seconds: how long it took."""
+
+    problems: tuple[Problem, ...]
+    nbytes: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def verify_pack(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Verdict:
+    """Compare every byte of a pack, .h5 or directory, with its checksums, and its header with its arrays.
+
+    threads: that read, default: the cores at hand, at most 4. progress: called on this thread with the bytes of rows checked
+    so far, out of Pack.nbytes.
+    Returns the verdict; that of a pack which cannot be opened holds this one problem. Raises FormatError for what is no pack at
+    all: nothing there, another kind of file, a folder without any file of a pack, an unfinished conversion.
+
+    Notes: rows of a ragged field in a block whose offsets are damaged cannot be found, so only the offsets are reported.
+    Of an unsealed file the rows are checked, but nothing tells whether the header, the table and HDF5's structures are as
+    they were. Checksums find damage, not forgery.
+    """
+    name, begun = os.fspath(path), time.perf_counter()
+    try:
+        pack = open_pack(name)
+    except FormatError as error:
+        if not _meant_as_pack(name):
+            raise
+        return Verdict((Problem(name, _kind_of_refusal(name), str(error)),), 0, time.perf_counter() - begun)
+    watches = watched(pack.header)
+    found = rehash(
+        pack, threads=threads or min(4, cores()), progress=progress or (lambda done: None), watches=watches
+    )
+    check = _Check(pack)
+    try:
+        check.run(found, watches)
+    except OSError as error:
+        raise FormatError(
+            f"{error.filename or name}: cannot be read ({error.strerror}). Check the name and the permissions."
+        ) from error
+    return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun)
+
+
+class _Check:
+    """One verification. problems: found so far."""
+
+    def __init__(self, pack: Pack) -> None:
+        self.problems: list[Problem] = []
+        self._pack, self._header = pack, pack.header
+        self._trailer = Trailer.from_bytes(pack.seal)
+
+    def run(self, found: Rehashed, watches: Mapping[str, Values]) -> None:
+        """Compare everything."""
+        if self._trailer is None:
+            self._unsealed()
+        elif self._pack.format == "npy":
+            self._directory(self._trailer)
+        else:
+            self._container(self._trailer)
+        stored = self._stored_table()
+        sealed = self._sealed_table(stored, found)
+        if sealed is not None and self._trailer is not None and self._pack.format == "h5":
+            self._rest(self._trailer, sealed)
+        table = stored if sealed is None else sealed
+        if table is not None:
+            self._rows(table, found, watches)
+
+    def _add(self, kind: str, file: str, text: str, array: str | None = None, **place: Any) -> None:
+        path = os.path.join(self._pack.path, file) if file else self._pack.path
+        self.problems.append(
+            Problem(path, kind, f"{path}: {text}. Convert the images again.", array, **place)
+        )
+
+    def _unsealed(self) -> None:
+        seal = read_seal(self._pack.path)
+        # Damage leaves the seal's magic or its own checksum whole; a program that wrote to the file left neither.
+        if seal[-8:] == MAGIC or xxhash.xxh3_64_digest(seal[:-16]) == seal[-16:-8]:
+            self._add("trailer", "", "trailer is damaged; only the rows can be checked")
+        else:
+            self._add(
+                "unsealed", "", "was opened for writing since it was made; only the rows can be checked"
+            )
+
+    def _directory(self, trailer: Trailer) -> None:
+        """A directory's files: where they are, how long, and their npy headers."""
+        if trailer.to_bytes() != self._pack.seal or trailer.container_length or trailer.header_offset:
+            self._add("trailer", TRAILER_FILE, "says what no directory's trailer says")
+        size = os.path.getsize(os.path.join(self._pack.path, HEADER_FILE))
+        if size != trailer.header_length:
+            self._add("header", HEADER_FILE, f"is {size} bytes long; the header has {trailer.header_length}")
+        heads: list[bytes] = []
+        for name in self._header.columns:
+            file, extents = f"{name}.npy", self._header.extents[name]
+            entries = sum(e.rows for e in extents)
+            if [(e.file, e.offset, e.rows) for e in extents] != [(file, PREAMBLE, entries)]:
+                self._add(
+                    "header", HEADER_FILE, f"places the rows of {name!r} elsewhere than in {file}", name
+                )
+                continue
+            f = self._header.field(name.removesuffix(OFFSETS))
+            dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
+            try:
+                heads.append(preamble(dtype, (entries, *shape)))
+            except ValueError as error:
+                self._add("header", HEADER_FILE, f"describes {name!r} as no .npy file does ({error})", name)
+                continue
+            self._npy(file, name, extents[0].end, heads[-1])
+        if len(heads) == len(self._header.columns) and digest(heads) != trailer.rest_digest:
+            self._add("trailer", TRAILER_FILE, "its digest of the npy headers is not that of the arrays")
+
+    def _npy(self, file: str, array: str | None, end: int, head: bytes) -> None:
+        path = os.path.join(self._pack.path, file)
+        size = os.path.getsize(path)
+        if size != end:
+            self._add("metadata", file, f"is {size} bytes long; its array ends at {end}", array)
+        with open(path, "rb") as opened:
+            if opened.read(PREAMBLE) != head:
+                self._add(
+                    "metadata", file, f"npy header is damaged; it was {head[10:].decode().strip()}", array
+                )
+
+    def _container(self, trailer: Trailer) -> None:
+        """A file's sections: inside HDF5's part of it, apart from each other."""
+        if trailer.to_bytes() != self._pack.seal:
+            self._add("trailer", "", "says what no trailer says")
+        sections = [
+            (trailer.header_offset, trailer.header_length, "the header"),
+            (trailer.checksums_offset, trailer.checksums_length, "the checksum table"),
+        ]
+        for name, extents in self._header.extents.items():
+            sections += ((e.offset, e.nbytes, f"rows of {name!r}") for e in extents if e.nbytes)
+            if any(e.file for e in extents):
+                self._add("header", "", f"places rows of {name!r} in another file", name)
+        sections.sort()
+        for (offset, nbytes, what), (start, _, following) in itertools.pairwise(sections):
+            if offset + nbytes > start:
+                self._add("header", "", f"places {what} and {following} in the same bytes")
+        for offset, nbytes, what in sections:
+            if offset + nbytes > trailer.container_length:
+                self._add(
+                    "header",
+                    "",
+                    f"places {what} behind byte {trailer.container_length}, where HDF5's part ends",
+                )
+
+    def _stored_table(self) -> Table | None:
+        """The checksum table as it is stored; None, with a problem, if none of the right size is there."""
+        shape = (self._header.blocks, len(self._header.columns))
+        nbytes, file = 8 * prod(shape), CHECKSUMS_FILE if self._pack.format == "npy" else ""
+        if self._trailer is None:
+            table = _table_of_hdf5(self._pack.path)
+            if table is None or table.shape != shape:
+                self._add("checksums", file, "checksum table is missing or damaged; nothing can be checked")
+                return None
+            return table
+        found, offset = self._trailer.checksums_length, self._trailer.checksums_offset
+        if found != nbytes or (file and offset != PREAMBLE):
+            self._add(
+                "trailer",
+                TRAILER_FILE if file else "",
+                f"places a checksum table of {found} bytes at byte {offset};"
+                f" {shape[0]} blocks of {shape[1]} arrays take {nbytes}",
+            )
+            return None
+        try:
+            if file:
+                self._npy(file, None, PREAMBLE + nbytes, preamble("<u8", shape))
+            with open(os.path.join(self._pack.path, file) if file else self._pack.path, "rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                data = pread_all(opened.fileno(), nbytes, offset) if offset < size else b""
+        except OSError as error:
+            self._add("checksums", file, f"checksum table cannot be read ({error.strerror})")
+            return None
+        return np.frombuffer(data, "<u8").reshape(shape) if len(data) == nbytes else None
+
+    def _sealed_table(self, stored: Table | None, found: Rehashed) -> Table | None:
+        """The checksum table as it was sealed, stored or computed; None if neither is that, with a problem if it is sealed."""
+        if self._trailer is None:
+            return None
+        expected = self._trailer.checksums_digest
+        file = CHECKSUMS_FILE if self._pack.format == "npy" else ""
+        if stored is not None and digest([stored]) == expected:
+            return stored
+        if not found.unread and digest([found.table]) == expected:
+            if stored is not None:
+                entries = np.argwhere(stored != found.table).tolist()
+                place: dict[str, Any] = {}
+                if len(entries) == 1:
+                    block, number = entries[0]
+                    place = {"array": self._header.columns[number], "block": block}
+                self._add(
+                    "checksums",
+                    file,
+                    f"checksum table is damaged in {len(entries)} of its {stored.size} entries; the rows are whole",
+                    **place,
+                )
+            return found.table
+        if stored is not None:
+            self._add("checksums", file, "checksum table is damaged; the rows named with it may be whole")
+        else:
+            self._add("rows", file, "rows are damaged; without the checksum table nothing tells which")
+        return None
+
+    def _rest(self, trailer: Trailer, table: Table) -> None:
+        """Every byte outside the rows, the checksum table as it was sealed among them."""
+        extents = self._header.extents.values()
+        taken = [(e.offset, e.end) for es in extents for e in es]
+        first, last = trailer.checksums_offset, trailer.checksums_offset + trailer.checksums_length
+        before = outside([*taken, (first, trailer.container_length)], trailer.container_length)
+        after = outside([*taken, (0, last)], trailer.container_length)
+        fd = os.open(self._pack.path, os.O_RDONLY)
+        try:
+            found = digest(itertools.chain(file_ranges(fd, before), [table], file_ranges(fd, after)))
+        except (OSError, EOFError) as error:
+            self._add("metadata", "", f"bytes outside the rows cannot be read ({error})")
+            return
+        finally:
+            os.close(fd)
+        if found != trailer.rest_digest:
+            self._add(
+                "metadata",
+                "",
+                "bytes outside the rows are damaged (their checksum differs); packer reads the rows without them,"
+                " HDF5 may not",
+            )
+
+    def _rows(self, table: Table, found: Rehashed, watches: Mapping[str, Values]) -> None:
+        """Blocks that differ from the table, then whole blocks whose values are impossible."""
+        wrong = table != found.table
+        for place in found.unread:
+            wrong[place] = True
+        size, rows, names = self._header.block_rows, self._header.rows, self._header.columns
+        for block, c in np.argwhere(wrong).tolist():
+            name, reason = names[c], found.unread.get((block, c), "its checksum differs")
+            if name + OFFSETS in names:
+                bounds = wrong[block : block + 2, names.index(name + OFFSETS)]
+                if bounds.any() or not reason:
+                    continue  # where its bytes lie is what is wrong, and is reported
+            span = (block * size, min((block + 1) * size, rows))
+            self._add(
+                "rows",
+                self._header.extents[name][0].file,
+                f"{_span(span)} of {name!r} {'is' if span[1] - span[0] == 1 else 'are'} damaged (block {block}: {reason})",
+                name,
+                block=block,
+                rows=span,
+            )
+        for name, watch in watches.items():
+            c = names.index(name)
+            for first, stop, what in sorted(watch.wrong()):
+                if wrong[first // size : (min(stop, rows - 1) // size) + 1, c].any():
+                    continue
+                self._add(
+                    "rows",
+                    self._header.extents[name][0].file,
+                    f"{name!r} {what} at {_span((first, stop))}, although the checksums agree",
+                    name,
+                    block=first // size,
+                    rows=(first, stop),
+                )
+
+
+def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """The [start, stop) byte ranges of a file of that length that lie in none of the ranges taken, in order."""
+    ranges, at = [], 0
+    for start, stop in sorted(taken):
+        if start > at:
+            ranges.append((at, start))
+        at = max(at, stop)
+    if at < length:
+        ranges.append((at, length))
+    return ranges
+
+
+def _table_of_hdf5(path: str) -> Table | None:
+    """The checksum table of an unsealed file, asked of HDF5; None if it holds none."""
+    import h5py  # a sealed pack needs no HDF5 library
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            dataset = file.get(CHECKSUMS_DATASET)
+            found = dataset is not None and dataset.dtype.str == "<u8" and dataset.size
+            table: Table | None = dataset[:] if found else None
+            return table
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _span(rows: tuple[int, int]) -> str:
+    return f"row {rows[0]:,}" if rows[1] - rows[0] == 1 else f"rows {rows[0]:,} to {rows[1] - 1:,}"
+
+
+def _meant_as_pack(name: str) -> bool:
+    """Whether what cannot be opened bears marks of a pack."""
+    if name.endswith(PARTIAL_SUFFIX):
+        return False
+    if os.path.isdir(name):
+        files = (HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE)
+        return sum(os.path.exists(os.path.join(name, file)) for file in files) > 1
+    try:
+        with open(name, "rb") as file:
+            return file.read(8) == HDF5_MAGIC or read_seal(name)[-8:] == MAGIC
+    except OSError:
+        return False
+
+
+def _kind_of_refusal(name: str) -> str:
+    """Which part of a pack that cannot be opened is to blame."""
+    directory = os.path.isdir(name)
+    try:
+        trailer = Trailer.from_bytes(read_seal(name))
+        with open(os.path.join(name, HEADER_FILE) if directory else name, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if trailer is None or (not directory and trailer.container_length != size - SIZE):
+                return "trailer"
+            if trailer.header_offset + trailer.header_length > size:
+                return "header"
+            data = pread_all(file.fileno(), trailer.header_length, trailer.header_offset)
+        if digest([data]) != trailer.header_digest:
+            return "header"
+        return "rows" if Header.from_bytes(data, name).complete else "header"
+    except FileNotFoundError as error:
+        return "trailer" if str(error.filename).endswith(TRAILER_FILE) else "header"
+    except (OSError, FormatError):
+        return "header"

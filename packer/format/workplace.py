@@ -1,0 +1,216 @@
+"""Where a pack is made: the folder ``<out>.packing`` beside the output, locked while its maker lives.
+
+<out>.packing/pack        the pack; it gets its final name by one rename, when it is whole
+              journal     what has been done so far (journal.py)
+              blocks/     blocks of fields whose stored size is not known beforehand (blocks.py)
+              old         the pack that is being replaced, for the time of two renames
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from packer.errors import PackerError, UsageError
+from packer.format.files import fsync_path
+from packer.format.header import PARTIAL_SUFFIX
+from packer.format.journal import Journal, read_journal
+from packer.format.output import check_output, failure, remove
+
+
+_DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
+
+
+class Workplace:
+    """The folder of one pack in the making.
+
+    resumed: what an interrupted run had recorded of the same plan, [] if there is none. cleared: of an interrupted run of
+    another plan that was cleared, how it differed; "" if there was none.
+    """
+
+    def __init__(
+        self,
+        out: str,
+        *,
+        overwrite: bool = False,
+        plan: Mapping[str, Any] | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Make the folder, or take over what is left of an interrupted run, and lock it.
+
+        plan: what is to be made, as plain JSON values; None: what is there is cleared, and nothing is recorded.
+        resume: refuse an interrupted run of another plan, instead of clearing it.
+        Raises UsageError (the output exists; resume, and the plan is another), PackerError (somebody else is making
+        it, the folder cannot be made).
+        """
+        check_output(out, overwrite=overwrite)
+        self.out, self._overwrite = out, overwrite
+        self.path = out.rstrip("/") + PARTIAL_SUFFIX
+        self.pack = os.path.join(self.path, "pack")
+        self.blocks = os.path.join(self.path, "blocks")
+        self.resumed: list[Any] = []
+        self.cleared = ""
+        self._journal: Journal | None = None
+        try:
+            if os.path.lexists(self.path) and not os.path.isdir(self.path):
+                os.unlink(self.path)
+            os.makedirs(self.path, exist_ok=True)
+            self._lock = _lock(self.path, out)
+        except OSError as error:
+            raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
+        try:
+            self._bring_back()
+            self._take_over(plan, resume)
+        except OSError as error:
+            os.close(self._lock)
+            raise failure(out, error) from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def record(self, record: Any) -> None:
+        """Add to the journal, if one is kept. Raises SpaceError, PackerError."""
+        if self._journal is not None:
+            try:
+                self._journal.add(record)
+            except OSError as error:
+                raise failure(self.out, error) from error
+
+    def begin_anew(self) -> None:
+        """Forget what an interrupted run has left, but for the plan."""
+        for name in ("pack", "blocks"):
+            remove(os.path.join(self.path, name))
+        self.resumed = []
+
+    def publish(self) -> None:
+        """Give the pack its final name and remove the folder. Raises UsageError if the name was taken meanwhile; OSError."""
+        taken = os.path.lexists(self.out)
+        if taken and not self._overwrite:
+            raise UsageError(
+                f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass --overwrite, or another name."
+            )
+        old = os.path.join(self.path, "old")
+        if taken and (os.path.isdir(self.out) or os.path.isdir(self.pack)):
+            os.rename(self.out, old)
+            try:
+                os.rename(self.pack, self.out)
+            except BaseException:
+                os.rename(old, self.out)
+                raise
+        else:
+            os.replace(self.pack, self.out)
+        fsync_path(os.path.dirname(os.path.abspath(self.out)))
+        self.close(keep=False)
+
+    def close(self, *, keep: bool) -> None:
+        """Let go of the folder; without `keep` it is removed."""
+        if self._journal is not None:
+            self._journal.close()
+        if not keep:
+            remove(self.path)
+        os.close(self._lock)
+
+    def _bring_back(self) -> None:
+        """Undo a replacement that was interrupted between its two renames."""
+        old = os.path.join(self.path, "old")
+        if os.path.lexists(old) and not os.path.lexists(self.out):
+            os.rename(old, self.out)
+            check_output(self.out, overwrite=self._overwrite)
+        remove(old)
+
+    def _take_over(self, plan: Mapping[str, Any] | None, resume: bool) -> None:
+        journal = os.path.join(self.path, "journal")
+        records = read_journal(journal)
+        same = False
+        if records and plan is not None:
+            self.cleared = difference(records[0], plan)
+            same = not self.cleared
+            if self.cleared and resume:
+                raise UsageError(
+                    f"{self.out}: --resume cannot go on with what {self.path} holds: {self.cleared}."
+                    " Undo that, or start anew without --resume."
+                )
+            if same:
+                self.resumed = records[1:]
+        if not same:
+            for entry in os.scandir(self.path):
+                remove(entry.path)
+        os.makedirs(self.blocks, exist_ok=True)
+        if plan is not None:
+            self._journal = Journal(journal)
+            if not same:
+                self._journal.add(dict(plan))
+
+
+@contextmanager
+def locked(folder: str, out: str) -> Iterator[None]:
+    """Hold the lock of an existing folder. out: what is being written, for messages. Raises PackerError if somebody else does."""
+    try:
+        lock = _lock(folder, out)
+    except OSError as error:
+        raise PackerError(
+            f"{out}: cannot be written ({error.strerror}). Check the name and the permissions."
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def difference(before: Any, now: Any, what: str = "") -> str:
+    """The first difference between two JSON values, in words; "" if there is none.
+
+    before: what was recorded; now: what is asked for; what: the names that lead there, a space between them.
+    """
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*before, *now)):
+            found = difference(before.get(key), now.get(key), f"{what} {key}".strip())
+            if found:
+                return found
+        return ""
+    now = list(now) if isinstance(now, tuple) else now
+    if before == now or (isinstance(before, list) and before == _plain(now)):
+        return ""
+    return f"{what} was {_shown(before)}, now it is {_shown(now)}"
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not given"
+    text = "x".join(map(str, value)) if isinstance(value, list) and value else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _lock(path: str, out: str) -> int:
+    """Lock an existing folder for this process; the lock dies with it. Returns the lock's descriptor."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    patience = time.monotonic() + _DYING_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > patience:
+                    raise
+                time.sleep(0.02)
+        # A maker that ended between open and flock has removed the folder: it is no longer ours to take.
+        taken = os.fstat(fd).st_ino != os.stat(path).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        taken = True
+    except OSError:
+        taken = False  # a file system without locks
+    if taken:
+        os.close(fd)
+        raise PackerError(
+            f"{out}: another packer is writing it ({path} is locked). Wait for it, or pass another name."
+        )
+    return fd

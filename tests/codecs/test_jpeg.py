@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from packer.codecs import jpeg
+from tests.codecs.damage import flipped, noise, truncated
+
+Pixels = NDArray[np.uint8]
+
+
+def pillow(pixels: Pixels, **options: object) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels.squeeze()).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def scans(picture: Pixels, count: int) -> bytes:
+    """A progressive JPEG whose second scan comes that many times more."""
+    data = pillow(picture, progressive=True)
+    first = data.index(b"\xff\xda")
+    second = data.index(b"\xff\xda", first + 1)
+    third = data.index(b"\xff\xda", second + 1)
+    return data[:second] + data[second:third] * count + data[second:]
+
+
+def psnr(one: Pixels, other: Pixels) -> float:
+    return float(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_what_was_encoded_decodes_to_nearly_the_same(picture: Pixels, channels: int) -> None:
+    pixels = np.ascontiguousarray(picture[..., :channels])
+    data = jpeg.encode(pixels, 95)
+    assert data == jpeg.encode(pixels, 95)
+    assert jpeg.size(data) == pixels.shape
+    out = np.zeros_like(pixels)
+    jpeg.decode_into(data, out)
+    assert psnr(out, pixels) > 38
+    assert np.array_equal(jpeg.decode(data, pixels.size), out)
+
+
+def test_colours_are_subsampled_and_the_accurate_ways_decode(picture: Pixels) -> None:
+    data = jpeg.encode(picture, 90)
+    assert simplejpeg.decode_jpeg_header(data)[2:] == ("YCbCr", "420")
+    out = np.zeros_like(picture)
+    jpeg.decode_into(data, out)
+    assert np.array_equal(out, simplejpeg.decode_jpeg(data, "RGB"))
+    assert not np.array_equal(out, simplejpeg.decode_jpeg(data, "RGB", fastdct=True))
+    assert not np.array_equal(out, simplejpeg.decode_jpeg(data, "RGB", fastupsample=True))
+
+
+@pytest.mark.parametrize("form", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_any_buffer_is_read(picture: Pixels, form: Callable[[bytes], jpeg.Data]) -> None:
+    data = jpeg.encode(picture, 90)
+    out = np.zeros_like(picture)
+    jpeg.decode_into(form(data), out)
+    assert np.array_equal(jpeg.decode(form(data), 10_000), out)
+    assert jpeg.size(form(data)) == picture.shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "quality", "message"),
+    [
+        ((8, 8), 90, "pixels are [8, 8]; contiguous [H, W, 1] and [H, W, 3] are encoded"),
+        ((8, 8, 4), 90, "pixels are [8, 8, 4]; contiguous [H, W, 1] and [H, W, 3] are encoded"),
+        ((0, 8, 3), 90, "pixels are [0, 8, 3]; contiguous [H, W, 1] and [H, W, 3] are encoded"),
+        ((8, 8, 3), 0, "quality is 0; 1 to 100 are allowed"),
+        ((8, 8, 3), 101, "quality is 101; 1 to 100 are allowed"),
+    ],
+)
+def test_what_cannot_be_encoded(shape: tuple[int, ...], quality: int, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        jpeg.encode(np.zeros(shape, np.uint8), quality)
+    assert str(caught.value) == message
+
+
+def test_rows_with_gaps_are_not_encoded(picture: Pixels) -> None:
+    with pytest.raises(ValueError) as caught:
+        jpeg.encode(picture[:, ::2], 90)
+    assert str(caught.value) == "pixels are [40, 28, 3]; contiguous [H, W, 1] and [H, W, 3] are encoded"
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((40, 55, 3), "a JPEG of 40 x 56 pixels in 3 channels; 40 x 55 pixels in 3 channels are expected"),
+        ((56, 40, 3), "a JPEG of 40 x 56 pixels in 3 channels; 56 x 40 pixels in 3 channels are expected"),
+        ((80, 112, 3), "a JPEG of 40 x 56 pixels in 3 channels; 80 x 112 pixels in 3 channels are expected"),
+        ((40, 56, 1), "a JPEG of 40 x 56 pixels in 3 channels; 40 x 56 pixels in 1 channel are expected"),
+    ],
+)
+def test_another_size_is_refused_before_decoding(
+    picture: Pixels, shape: tuple[int, ...], message: str
+) -> None:
+    out = np.full(shape, 7, np.uint8)
+    with pytest.raises(ValueError) as caught:
+        jpeg.decode_into(jpeg.encode(picture, 90), out)
+    assert str(caught.value) == message
+    assert np.all(out == 7)
+
+
+def test_a_grey_jpeg_is_no_colour_row_but_decodes_to_one(picture: Pixels) -> None:
+    grey = np.ascontiguousarray(picture[..., :1])
+    data = jpeg.encode(grey, 90)
+    with pytest.raises(ValueError, match="in 1 channel; 40 x 56 pixels in 3 channels are expected"):
+        jpeg.decode_into(data, np.zeros_like(picture))
+    assert jpeg.decode(data, 10_000).shape == (40, 56, 1)
+    assert np.array_equal(jpeg.decode(data, 10_000, 3), np.repeat(jpeg.decode(data, 10_000), 3, axis=2))
+    assert jpeg.decode(jpeg.encode(picture, 90), 10_000, 1).shape == (40, 56, 1)
+
+
+def test_too_many_pixels_are_refused_before_memory_is_taken() -> None:
+    data = bytearray(jpeg.encode(np.zeros((8, 8, 3), np.uint8), 90))
+    size = data.index(b"\xff\xc0") + 5
+    data[size : size + 4] = (60_000).to_bytes(2, "big") * 2
+    with pytest.raises(ValueError) as caught:
+        jpeg.decode(data, 10_000)
+    assert str(caught.value) == "a JPEG of 60,000 x 60,000 pixels; at most 10,000 are allowed"
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_kept_originals_are_turned_upright(picture: Pixels, orientation: int) -> None:
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    data = pillow(picture, exif=tags)
+    pixels = jpeg.decode(data, 10_000)
+    with Image.open(io.BytesIO(data)) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    assert jpeg.size(data) == pixels.shape == expected.shape
+    assert np.abs(pixels.astype(int) - expected).max() <= 3
+    assert pixels.flags.c_contiguous
+    stored = np.zeros_like(picture)
+    jpeg.decode_into(data, stored)
+    assert stored.shape == picture.shape
+
+
+@pytest.mark.parametrize("options", [{"progressive": True}, {"optimize": True}, {"subsampling": 0}])
+def test_other_encoders_files_decode(picture: Pixels, options: dict[str, object]) -> None:
+    out = np.zeros_like(picture)
+    jpeg.decode_into(pillow(picture, quality=90, **options), out)
+    assert psnr(out, picture) > 30
+
+
+def test_cmyk_is_refused(picture: Pixels) -> None:
+    file = io.BytesIO()
+    Image.fromarray(picture).convert("CMYK").save(file, "JPEG")
+    for read in (jpeg.size, lambda data: jpeg.decode(data, 10_000)):
+        with pytest.raises(ValueError) as caught:
+            read(file.getvalue())
+        assert str(caught.value) in (
+            "a JPEG in CMYK; grey and colour ones are decoded",
+            "a JPEG in YCCK; grey and colour ones are decoded",
+        )
+
+
+def test_many_scans_are_refused(picture: Pixels) -> None:
+    with pytest.raises(ValueError) as caught:
+        jpeg.decode(scans(picture, jpeg.MAX_SCANS), 10_000)
+    assert str(caught.value) == "a JPEG of more than 100 scans; up to 100 are decoded"
+    with pytest.raises(ValueError, match="a damaged or truncated JPEG"):
+        jpeg.decode(scans(picture, jpeg.MAX_SCANS - 20), 10_000)
+
+
+def test_a_baseline_picture_ends_with_its_scan(picture: Pixels) -> None:
+    data = jpeg.encode(picture, 90)
+    scan = data[data.index(b"\xff\xda") : -2]
+    with pytest.raises(ValueError) as caught:
+        jpeg.decode(data[:-2] + scan * 1000 + data[-2:], 10_000)
+    assert str(caught.value) == "a damaged or truncated JPEG (Didn't expect more than one scan)"
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_every_truncation_is_seen(picture: Pixels, progressive: bool) -> None:
+    data = pillow(picture, quality=90, progressive=progressive)
+    out = np.zeros_like(picture)
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match=r"^(empty; a JPEG|not a JPEG that|a damaged or truncated JPEG)"):
+            jpeg.decode_into(data[:length], out)
+    jpeg.decode_into(data, out)
+
+
+def test_damage_raises_nothing_but_value_errors(picture: Pixels) -> None:
+    data = jpeg.encode(picture, 90)
+    progressive = pillow(picture, progressive=True)
+    guarded = np.full((3, *picture.shape), 7, np.uint8)
+    seen = 0
+    for damaged in (*flipped(data, 600), *flipped(progressive, 300), *noise(100), *truncated(data)):
+        try:
+            jpeg.decode_into(damaged, guarded[1])
+        except ValueError as error:
+            seen += 1
+            assert len(str(error)) < 200
+        for read in (lambda data: jpeg.decode(data, 10_000), jpeg.size):
+            try:
+                read(damaged)
+            except ValueError:
+                continue
+    assert seen > 400
+    assert np.all(guarded[[0, 2]] == 7)
+
+
+def test_what_makes_the_bytes_is_named() -> None:
+    assert jpeg.versions() == {"simplejpeg": simplejpeg.__version__}
