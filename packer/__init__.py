@@ -1,6 +1,10 @@
 """packer: turn a folder of images into one file that trains at memory speed.
 
     convert_images, Report         a folder, list or archive becomes one pack      (packer.convert)
+    append_images, merge_packs     more images into a pack, packs into one         (packer.convert)
+    split_pack, repack             one pack into several, or stored another way    (packer.convert)
+    export_images                  image files of a pack                           (packer.convert)
+    verify_pack, repair_pack       every byte against its checksums                (packer.format, packer.convert)
     PackedBatchDataset             batches of a pack for a training loop           (packer.load)
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)
     open_pack, Pack                what a pack holds: fields, header, rows         (packer.format)
@@ -16,9 +20,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from packer.convert.export import export_images
     from packer.convert.images import Report, convert_images
+    from packer.convert.repair import repair_pack
+    from packer.convert.rework import append_images, merge_packs, repack, split_pack
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
+    from packer.format.verify import verify_pack
     from packer.load.batches import PackedBatchDataset
     from packer.load.rows import PackedDataset
 
@@ -30,8 +38,15 @@ _HOMES = {
     "PackedDataset": "packer.load.rows",
     "PackerError": "packer.errors",
     "Report": "packer.convert.images",
+    "append_images": "packer.convert.rework",
     "convert_images": "packer.convert.images",
+    "export_images": "packer.convert.export",
+    "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
+    "repack": "packer.convert.rework",
+    "repair_pack": "packer.convert.repair",
+    "split_pack": "packer.convert.rework",
+    "verify_pack": "packer.format.verify",
 }
 
 __all__ = [
@@ -41,8 +56,15 @@ __all__ = [
     "PackerError",
     "Report",
     "__version__",
+    "append_images",
     "convert_images",
+    "export_images",
+    "merge_packs",
     "open_pack",
+    "repack",
+    "repair_pack",
+    "split_pack",
+    "verify_pack",
 ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
+from packer.cli.converting import parse_pairs
 from packer.cli.saying import Bar, say
 
 if TYPE_CHECKING:
@@ -44,21 +45,34 @@ def info(pack: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("pack", metavar="PACK")
+@click.option("--repair", "source", metavar="SRC", help="Make damaged blocks anew from what PACK was converted from.")
+@click.option("--labels", metavar="FILE", help="The CSV that PACK was converted with, for --repair.")
+@click.option("--pair", "pairs", multiple=True, metavar="NAME=DIR", help="The masks it was converted with, for --repair.")
+@click.option("--workers", type=int, metavar="N", help="Parallel workers of --repair; default: the cores at hand.")
 @click.option("--json", "as_json", is_flag=True, help="Every problem, as JSON.")
 @click.option("--quiet", is_flag=True, help="Print nothing but problems.")
-def verify(pack: str, *, as_json: bool, quiet: bool) -> None:
+def verify(
+    pack: str,
+    *,
+    source: str | None,
+    labels: str | None,
+    pairs: tuple[str, ...],
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Compare every byte of a pack with its checksums.
 
-    Names the damaged blocks and their rows, and exits with 1 if there are any.
+    Names the damaged blocks and their rows, and exits with 1 if there are any. With --repair SRC it makes them anew.
 
     \b
     packer verify train.h5
+    packer verify train.h5 --repair images/
     """
-    from packer.format.pack import open_pack
     from packer.format.verify import verify_pack
 
     with Bar(quiet or as_json, "B", scale=True) as bar:
-        bar.start(open_pack(pack).nbytes)
+        bar.start(None)
         verdict = verify_pack(pack, progress=bar.move)
     if as_json:
         click.echo(json.dumps([vars(problem) for problem in verdict.problems], indent=2))
@@ -67,13 +81,24 @@ def verify(pack: str, *, as_json: bool, quiet: bool) -> None:
             say(problem.text, err=True)
         if len(verdict.problems) > _PROBLEMS:
             say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
-        if verdict.ok and not quiet:
+    if verdict.ok:
+        if not (quiet or as_json):
             speed = units.size(verdict.nbytes / max(verdict.seconds, 1e-9))
-            say(
-                f"{pack}: whole; {units.size(verdict.nbytes)} checked in {units.duration(verdict.seconds)} ({speed}/s)"
-            )
-    if not verdict.ok:
+            took = units.duration(verdict.seconds)
+            say(f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
+        return
+    if source is None:
         raise click.exceptions.Exit(1)
+    from packer.convert.repair import repair_pack
+
+    with Bar(quiet, " rows") as bar:
+        bar.start(None)
+        repair = repair_pack(
+            pack, source, labels=labels, pairs=parse_pairs(pairs), workers=workers, on_progress=bar.move
+        )
+    if not quiet:
+        said = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
+        say(f"{pack}: repaired ({', '.join(said)}), and whole again")
 
 
 def _describe(pack: Pack) -> list[str]:

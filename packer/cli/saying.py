@@ -23,8 +23,8 @@ class Bar:
         self._options = {"unit": unit, "unit_scale": scale, "disable": True if quiet else None}
         self._bar: Any = None
 
-    def start(self, total: int) -> None:
-        """Show it."""
+    def start(self, total: int | None) -> None:
+        """Show it; total: None if not known."""
         self._bar = tqdm(total=total, leave=False, dynamic_ncols=True, **self._options)
 
     def move(self, done: int) -> None:

@@ -61,7 +61,7 @@ def decode_into(data: Data, out: NDArray[np.uint8]) -> None:
     data = _bytes(data)
     found = _header(data)
     if found != out.shape:
-        raise ValueError(f"a JPEG of {_words(*found)}; {_words(*out.shape)} are expected")
+        raise ValueError(f"a JPEG of {_words(*found)}; the row has {_words(*out.shape)}")
     _decode(data, out)
 
 

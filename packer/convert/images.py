@@ -92,6 +92,7 @@ def convert_images(
     compress: str = "none",
     labels: str | os.PathLike[str] | None = None,
     label: str | Sequence[str] | None = None,
+    multi_label: bool = False,
     boxes: str | Sequence[str] | None = None,
     keypoints: str | Sequence[str] | None = None,
     pairs: Mapping[str, str | os.PathLike[str]] | None = None,
@@ -119,7 +120,7 @@ def convert_images(
     store: "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading.
     compress: "none", or the codec through which blocks of raw rows are stored (HDF5 only).
     labels: a CSV file that says of each image (first column) what its label is, where folders do not. label: its column, or
-        columns (default: the second). boxes, keypoints: columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the
+        columns (default: the second); multi_label: its cells hold several class names. boxes, keypoints: columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the
         original image; they are moved as the image is resized.
     pairs: field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
     split: name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
@@ -149,6 +150,7 @@ def convert_images(
         "split": None if split is None else parse_split(split),
         "split_seed": whole("seed", seed) if split is not None else None,
         "label": _columns(label),
+        "multi_label": multi_label or None,
         "boxes": _columns(boxes),
         "keypoints": _columns(keypoints),
         "format": format or ("h5" if sharded else format_of(out)),
@@ -308,14 +310,13 @@ def _columns(names: str | Sequence[str] | None) -> list[str] | None:
 
 def _targets(source: Source, labels: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Targets:
     """What is known of each image: from the CSV, or else from the folders."""
-    columns = {name: options.get(name) for name in ("label", "boxes", "keypoints")}
+    chosen = {name: options.get(name) for name in ("label", "boxes", "keypoints")}
+    multi = bool(options.get("multi_label"))
     if labels is not None:
-        return read_targets(os.fspath(labels), source.keys, **columns)
-    for name, value in columns.items():
-        if value is not None:
-            raise UsageError(
-                f"{name} {','.join(value)}: names columns of a CSV, and there is none. Pass --labels FILE."
-            )
+        return read_targets(os.fspath(labels), source.keys, **chosen, multi_label=multi)
+    for name, value in (*chosen.items(), ("multi_label", multi)):
+        if value:
+            raise UsageError(f"{name}: is about columns of a CSV, and there is none. Pass --labels FILE.")
     return Targets.of_labels(source.labels, source.classes)
 
 

@@ -2,7 +2,7 @@
 
 They are written twice. The C form in ``_kernels.c`` is used where it was compiled when packer was installed, which asks for
 nothing but a compiler; the one below where it was not. Both give the same bytes on every processor. For a photo of
-400x533 to 256 px: resampling 0.12 ms against X, sums 0.01 ms against 0.05.
+400x533 to 256 px: resampling 0.12 ms against 0.9, sums 0.01 ms against 0.05.
 
 The rows are weighted first, then the columns, and each sum is rounded to 8 bits, halves up.
 """
@@ -56,9 +56,9 @@ def resample_numpy(source: NDArray[np.uint8], result: NDArray[np.uint8], down: A
     left, right = int(across.first.min()), int(across.first.max()) + across.weights.shape[1]
     rows = _weigh(source[:, left:right], down)
     if rows.shape[2] != result.shape[2]:
-        rows = rows[..., :3]
-    # Columns become rows, which NumPy gathers at the speed of memory; OpenCV transposes ten times as fast as NumPy.
-    columns = np.asarray(cv2.transpose(np.ascontiguousarray(rows)), np.uint8)
+        rows = np.asarray(cv2.cvtColor(rows, cv2.COLOR_RGBA2RGB), np.uint8)
+    # Columns become rows, which NumPy gathers at the speed of memory.
+    columns = np.asarray(cv2.transpose(rows), np.uint8)
     turned = _weigh(columns, across._replace(first=across.first - left))
     result[...] = np.asarray(cv2.transpose(turned)).reshape(result.shape)
 

@@ -49,6 +49,7 @@ class Source:
         folder: str | None,
         read: Callable[[int], bytes],
         close: Callable[[], None],
+        labelled: bool,
     ) -> None:
         """Put together what `open_source` found."""
         self.name = name
@@ -58,7 +59,7 @@ class Source:
         self.labels, self.classes, self.splits = layout
         """What the folders, or the list, say: int64 [N] or None; names of the classes, None where labels are plain numbers;
         split -> its images."""
-        self.notes = notes_on(keys, self.labels is not None, self.classes)
+        self.notes = notes_on(keys, labelled or self.labels is not None, self.classes)
         """What the user may not expect, a sentence each."""
         self.sizes = sizes
         """int64 [N], bytes of the image files."""
@@ -143,7 +144,7 @@ def _open_folder(name: str, labelled: bool) -> Source:
     layout = _arrange(name, keys, folders, labelled)
     newest = _newest(found, np.frombuffer(times, np.int64))
     source = Source(
-        name, keys, layout, np.frombuffer(sizes, np.int64)[order], newest, name, _reader(name, keys), _nothing
+        name, keys, layout, np.frombuffer(sizes, np.int64)[order], newest, name, _reader(name, keys), _nothing, labelled
     )
     return source if labelled else _hint(source, name)
 
@@ -296,6 +297,7 @@ def _open_archive(name: str, path: str, inside: str, labelled: bool, spool_dir: 
         None,
         lambda index: archive.read(int(order[index])),
         archive.close,
+        labelled,
     )
     return source if labelled else _hint(source, place)
 
@@ -350,6 +352,7 @@ def _open_list(name: str, labelled: bool) -> Source:
         folder,
         _reader(folder, keys),
         _nothing,
+        labelled,
     )
 
 

@@ -36,6 +36,7 @@ from packer.format.header import (
 from packer.format.npy import PREAMBLE, preamble
 from packer.format.pack import Pack, open_pack, read_seal
 from packer.format.rehash import Rehashed, rehash
+from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import MAGIC, SIZE, Trailer
 from packer.format.values import Values, watched
 from packer.machine import cores
@@ -49,7 +50,7 @@ class Problem:
 
     file: path of the file that holds it; text: the sentence.
     kind: "rows", "header", "trailer", "checksums" (the table), "metadata" (what describes the arrays to HDF5 or NumPy), or
-        "unsealed" (another program has opened the file for writing since).
+        "unsealed" (another program has opened the file for writing since), or "index" (of shards, or a shard it does not list so).
     array: the array, None if none or not known which. block, rows: the block, and its rows [first, last + 1) or those of
         them that are wrong; None where it concerns no block.
     """
@@ -94,6 +95,8 @@ def verify_pack(
     they were. Checksums find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
+    if os.path.exists(os.path.join(name, INDEX_FILE)):
+        return _verify_shards(name, threads, progress or (lambda done: None))
     try:
         pack = open_pack(name)
     except FormatError as error:
@@ -112,6 +115,35 @@ def verify_pack(
             f"{error.filename or name}: cannot be read ({error.strerror}). Check the name and the permissions."
         ) from error
     return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun)
+
+
+def _verify_shards(name: str, threads: int | None, progress: Callable[[int], None]) -> Verdict:
+    """The verdict on a directory of shards: that on its index, and those on all shards."""
+    begun = time.perf_counter()
+    try:
+        shards, _ = read_index(name)
+    except FormatError as error:
+        return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", str(error)),), 0, 0.0)
+    problems: list[Problem] = []
+    nbytes = 0
+    for shard in shards:
+        path = os.path.join(name, shard.file)
+        before = nbytes
+        try:
+            own = verify_pack(path, threads=threads, progress=lambda done, before=before: progress(before + done))  # type: ignore[misc]
+            problems += own.problems
+            nbytes += own.nbytes
+            if own.ok and seal_of(read_seal(path)) != shard.seal:
+                text = f"{path}: is not the shard that {INDEX_FILE} lists. Bring back the right one."
+                problems.append(Problem(path, "index", text))
+        except FormatError as error:
+            problems.append(Problem(path, "index", str(error)))
+    if not problems:
+        try:
+            open_pack(name)
+        except FormatError as error:
+            problems.append(Problem(name, "index", str(error)))
+    return Verdict(tuple(problems), nbytes, time.perf_counter() - begun)
 
 
 class _Check:

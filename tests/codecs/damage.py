@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 
 def truncated(data: bytes) -> Iterator[bytes]:
@@ -28,3 +31,19 @@ def noise(count: int, seed: int = 0) -> Iterator[bytes]:
     """Random bytes, 0 to 2,000 of them."""
     draws = np.random.default_rng(seed)
     yield from (draws.bytes(int(length)) for length in draws.integers(0, 2000, count))
+
+
+@contextmanager
+def refused(message: str) -> Iterator[None]:
+    """Expect a ValueError of exactly that message."""
+    with pytest.raises(ValueError, match=rf"^{re.escape(message)}\Z"):
+        yield
+
+
+def complaint(call: Callable[[], object]) -> str | None:
+    """The message of the ValueError that a call raises, None if it raises none."""
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from packer.codecs import jpeg
-from tests.codecs.damage import flipped, noise, truncated
+from tests.codecs.damage import complaint, flipped, noise, refused, truncated
 
 Pixels = NDArray[np.uint8]
 
@@ -47,9 +47,10 @@ def test_what_was_encoded_decodes_to_nearly_the_same(picture: Pixels, channels: 
 
 
 def test_colours_are_subsampled_and_the_accurate_ways_decode(picture: Pixels) -> None:
-    data = jpeg.encode(picture, 90)
+    noisy = np.random.default_rng(0).integers(0, 256, picture.shape, dtype=np.uint8)
+    data = jpeg.encode(noisy, 90)
     assert simplejpeg.decode_jpeg_header(data)[2:] == ("YCbCr", "420")
-    out = np.zeros_like(picture)
+    out = np.zeros_like(noisy)
     jpeg.decode_into(data, out)
     assert np.array_equal(out, simplejpeg.decode_jpeg(data, "RGB"))
     assert not np.array_equal(out, simplejpeg.decode_jpeg(data, "RGB", fastdct=True))
@@ -76,40 +77,37 @@ def test_any_buffer_is_read(picture: Pixels, form: Callable[[bytes], jpeg.Data])
     ],
 )
 def test_what_cannot_be_encoded(shape: tuple[int, ...], quality: int, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with refused(message):
         jpeg.encode(np.zeros(shape, np.uint8), quality)
-    assert str(caught.value) == message
 
 
 def test_rows_with_gaps_are_not_encoded(picture: Pixels) -> None:
-    with pytest.raises(ValueError) as caught:
+    with refused("pixels are [40, 28, 3]; contiguous [H, W, 1] and [H, W, 3] are encoded"):
         jpeg.encode(picture[:, ::2], 90)
-    assert str(caught.value) == "pixels are [40, 28, 3]; contiguous [H, W, 1] and [H, W, 3] are encoded"
 
 
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((40, 55, 3), "a JPEG of 40 x 56 pixels in 3 channels; 40 x 55 pixels in 3 channels are expected"),
-        ((56, 40, 3), "a JPEG of 40 x 56 pixels in 3 channels; 56 x 40 pixels in 3 channels are expected"),
-        ((80, 112, 3), "a JPEG of 40 x 56 pixels in 3 channels; 80 x 112 pixels in 3 channels are expected"),
-        ((40, 56, 1), "a JPEG of 40 x 56 pixels in 3 channels; 40 x 56 pixels in 1 channel are expected"),
+        ((40, 55, 3), "a JPEG of 56 x 40 pixels in 3 channels; the row has 55 x 40 pixels in 3 channels"),
+        ((56, 40, 3), "a JPEG of 56 x 40 pixels in 3 channels; the row has 40 x 56 pixels in 3 channels"),
+        ((80, 112, 3), "a JPEG of 56 x 40 pixels in 3 channels; the row has 112 x 80 pixels in 3 channels"),
+        ((40, 56, 1), "a JPEG of 56 x 40 pixels in 3 channels; the row has 56 x 40 pixels in 1 channel"),
     ],
 )
 def test_another_size_is_refused_before_decoding(
     picture: Pixels, shape: tuple[int, ...], message: str
 ) -> None:
     out = np.full(shape, 7, np.uint8)
-    with pytest.raises(ValueError) as caught:
+    with refused(message):
         jpeg.decode_into(jpeg.encode(picture, 90), out)
-    assert str(caught.value) == message
     assert np.all(out == 7)
 
 
 def test_a_grey_jpeg_is_no_colour_row_but_decodes_to_one(picture: Pixels) -> None:
     grey = np.ascontiguousarray(picture[..., :1])
     data = jpeg.encode(grey, 90)
-    with pytest.raises(ValueError, match="in 1 channel; 40 x 56 pixels in 3 channels are expected"):
+    with pytest.raises(ValueError, match="in 1 channel; the row has 56 x 40 pixels in 3 channels"):
         jpeg.decode_into(data, np.zeros_like(picture))
     assert jpeg.decode(data, 10_000).shape == (40, 56, 1)
     assert np.array_equal(jpeg.decode(data, 10_000, 3), np.repeat(jpeg.decode(data, 10_000), 3, axis=2))
@@ -120,9 +118,8 @@ def test_too_many_pixels_are_refused_before_memory_is_taken() -> None:
     data = bytearray(jpeg.encode(np.zeros((8, 8, 3), np.uint8), 90))
     size = data.index(b"\xff\xc0") + 5
     data[size : size + 4] = (60_000).to_bytes(2, "big") * 2
-    with pytest.raises(ValueError) as caught:
+    with refused("a JPEG of 60,000 x 60,000 pixels; at most 10,000 are allowed"):
         jpeg.decode(data, 10_000)
-    assert str(caught.value) == "a JPEG of 60,000 x 60,000 pixels; at most 10,000 are allowed"
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -161,9 +158,8 @@ def test_cmyk_is_refused(picture: Pixels) -> None:
 
 
 def test_many_scans_are_refused(picture: Pixels) -> None:
-    with pytest.raises(ValueError) as caught:
+    with refused("a JPEG of more than 100 scans; up to 100 are decoded"):
         jpeg.decode(scans(picture, jpeg.MAX_SCANS), 10_000)
-    assert str(caught.value) == "a JPEG of more than 100 scans; up to 100 are decoded"
     with pytest.raises(ValueError, match="a damaged or truncated JPEG"):
         jpeg.decode(scans(picture, jpeg.MAX_SCANS - 20), 10_000)
 
@@ -171,9 +167,8 @@ def test_many_scans_are_refused(picture: Pixels) -> None:
 def test_a_baseline_picture_ends_with_its_scan(picture: Pixels) -> None:
     data = jpeg.encode(picture, 90)
     scan = data[data.index(b"\xff\xda") : -2]
-    with pytest.raises(ValueError) as caught:
+    with refused("a damaged or truncated JPEG (Didn't expect more than one scan)"):
         jpeg.decode(data[:-2] + scan * 1000 + data[-2:], 10_000)
-    assert str(caught.value) == "a damaged or truncated JPEG (Didn't expect more than one scan)"
 
 
 @pytest.mark.parametrize("progressive", [False, True])

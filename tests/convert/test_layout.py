@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.convert.layout import IMAGE_EXTENSIONS, class_folders, image_order, is_hidden, is_image, notes_on
-from packer.errors import PackerError, SourceError, UsageError
+from packer.errors import PackerError, SourceError
 
 
 @pytest.mark.parametrize("extension", sorted(IMAGE_EXTENSIONS))
@@ -40,7 +40,8 @@ def test_folders_that_only_share_a_beginning_are_not_mixed() -> None:
 
 
 def test_classes_are_sorted_and_numbered() -> None:
-    labels, classes = class_folders("pets", ["cat/1.jpg", "dog/a/2.jpg", "dog/b/3.jpg"], ["dog", "cat"])
+    labels, classes, splits = class_folders("pets", ["cat/1.jpg", "dog/a/2.jpg", "dog/b/3.jpg"], ["dog", "cat"])
+    assert splits == {}
     assert labels is not None
     assert labels.dtype == "int64"
     assert labels.tolist() == [0, 1, 1]
@@ -49,7 +50,22 @@ def test_classes_are_sorted_and_numbered() -> None:
 
 @pytest.mark.parametrize("folders", [[], ["notes"]])
 def test_a_flat_folder_has_no_classes(folders: list[str]) -> None:
-    assert class_folders("pets", ["1.jpg", "2.jpg"], folders) == (None, None)
+    assert class_folders("pets", ["1.jpg", "2.jpg"], folders) == (None, None, {})
+
+
+def test_splits_are_laid_out_one_by_one() -> None:
+    keys = ["test/cat/1.jpg", "train/cat/2.jpg", "train/dog/3.jpg"]
+    folders = ["test", "train", "train/cat", "train/dog", "test/cat", "train/dog/deeper"]
+    labels, classes, splits = class_folders("pets", keys, folders)
+    assert labels is not None
+    assert labels.tolist() == [0, 0, 1]
+    assert classes == ["cat", "dog"]
+    assert [(name, members.tolist()) for name, members in splits.items()] == [("train", [1, 2]), ("test", [0])]
+
+
+def test_splits_may_be_flat() -> None:
+    labels, classes, splits = class_folders("pets", ["train/1.jpg", "val/2.jpg"], ["train", "val"])
+    assert (labels, classes, list(splits)) == (None, None, ["train", "val"])
 
 
 @pytest.mark.parametrize(
@@ -77,17 +93,21 @@ def test_a_flat_folder_has_no_classes(folders: list[str]) -> None:
         ),
         (
             ["test/cat/1.jpg", "train/cat/1.jpg"],
-            ["train", "test", "validation"],
-            UsageError,
-            "pets: its folders are splits (test, train, validation), not classes; one is packed at a time. "
-            "Pass for example pets/train.",
+            ["train", "test", "validation", "train/cat", "test/cat"],
+            SourceError,
+            "pets/validation: a split without images; each needs some. Add some, or remove the folder.",
         ),
         (
-            ["val/1.jpg"],
-            ["val", "test"],
-            UsageError,
-            "pets: its folders are splits (test, val), not classes; one is packed at a time. "
-            "Pass for example pets/test.",
+            ["train/cat/1.jpg", "val/1.jpg"],
+            ["train", "val", "train/cat"],
+            SourceError,
+            "pets/val: holds no class folders, as other splits do; all or none may. Sort its images into classes.",
+        ),
+        (
+            ["train/cat/1.jpg"],
+            ["train", "train/cat", "train/dog"],
+            SourceError,
+            "pets/train/dog: a class folder without images; each needs at least one. Add some, or remove the folder.",
         ),
     ],
 )
@@ -100,8 +120,8 @@ def test_what_cannot_be_packed(
 
 
 def test_a_class_that_is_called_like_a_split_is_a_class() -> None:
-    _, classes = class_folders("pets", ["cat/1.jpg", "train/1.jpg"], ["cat", "train"])
-    assert classes == ["cat", "train"]
+    _, classes, splits = class_folders("pets", ["cat/1.jpg", "train/1.jpg"], ["cat", "train"])
+    assert (classes, splits) == (["cat", "train"], {})
 
 
 @pytest.mark.parametrize(
