@@ -3,16 +3,7 @@
     python benchmarks/decode_resize.py photos/                  a folder, list or archive of images
     PACKER_DATA=data python benchmarks/decode_resize.py         data/clothing.tar/train
 
-Seen (2 cores of a Xeon with AVX-512, shared with other work; OpenCV 5.0.0, simplejpeg 1.9.0; 400 of 3,068 photos of
-about 400x533 to 256 px, 6 rounds; PSNR against a float64 triangle filter, 100 photos):
-
-                                1 thread         2 threads     PSNR mean     5 %   worst
-    bare decode               1,355/s x1.00      2,466/s x1.00
-    PixelMaker                  937/s x0.69      1,568/s x0.63         47.5 dB    40.8    38.4
-    decode + INTER_AREA         589/s x0.43      1,049/s x0.43         45.9 dB    37.5    34.7
-    decode + INTER_LINEAR     1,104/s x0.82      1,999/s x0.82         40.4 dB    30.4    27.9
-
-The best of 12 passes over 80 of the photos, which leaves the other work out, gave 0.72 on one thread.
+@@SEEN@@
 """
 
 from __future__ import annotations
@@ -30,10 +21,12 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
+from packer.convert import kernels
 from packer.convert.pixels import PixelMaker, PixelSpec, decoder_versions
 from packer.convert.resize import place
 from packer.convert.scratch import Scratch
 from packer.convert.sources import open_source
+from packer.convert.statistics import PixelSums
 from packer.errors import PackerError
 
 Pixels = NDArray[np.uint8]
@@ -70,7 +63,21 @@ def crop_and_resize(interpolation: int) -> Way:
 def ours(size: int) -> Way:
     """The subject: PixelMaker, all in."""
     maker = PixelMaker(PixelSpec((size, size)))
-    return lambda data, scratch, out: maker(data, out)
+
+    def run(data: bytes, scratch: Scratch, out: Pixels) -> None:
+        maker(data, out)
+
+    return run
+
+
+def with_sums(way: Way) -> Way:
+    """The subject and the statistics of what it made."""
+
+    def run(data: bytes, scratch: Scratch, out: Pixels) -> None:
+        way(data, scratch, out)
+        PixelSums(3).add(out[None], 1)
+
+    return run
 
 
 def triangle(source: int, result: int) -> NDArray[np.float64]:
@@ -148,6 +155,7 @@ def main(argv: list[str] | None = None) -> int:
     ways = {
         "bare decode": bare,
         "PixelMaker": ours(options.size),
+        "PixelMaker + sums": with_sums(ours(options.size)),
         "decode + INTER_AREA": crop_and_resize(cv2.INTER_AREA),
         "decode + INTER_LINEAR": crop_and_resize(cv2.INTER_LINEAR),
     }
@@ -155,7 +163,8 @@ def main(argv: list[str] | None = None) -> int:
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
-    print(f"{versions} numpy {np.__version__}")
+    loops = "compiled" if kernels.COMPILED else "in NumPy: packer was installed without a compiler"
+    print(f"{versions} numpy {np.__version__}; loops {loops}")
     print(f"{len(files)} photos from {source} to {options.size} px; {options.rounds} rounds, 1 warm-up")
 
     previous = cv2.getNumThreads()

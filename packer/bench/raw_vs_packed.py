@@ -32,7 +32,9 @@ from packer.bench.report import BenchReport, Way
 from packer.bench.same import check_same, source_indices
 from packer.convert.pixels import PixelSpec, decoder_versions
 from packer.convert.sources import Source, open_source
+from packer.convert.targets import read_targets
 from packer.errors import UsageError
+from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
 
@@ -69,7 +71,7 @@ class _Setting:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row in a batch: of all fields that loading hands out."""
-        return sum(f.row_bytes for f in self.pack.fields if not f.ragged)
+        return sum(f.row_bytes for f in _loaded(self.pack))
 
 
 def bench(
@@ -103,11 +105,18 @@ def bench(
         )
     say = progress or (lambda _: None)
     opened = open_pack(pack)
-    if "image" not in {f.name for f in opened.fields if not f.ragged}:
+    if "image" not in {f.name for f in opened.fields if not f.ragged and f.codec is None}:
         raise UsageError(
             f"{opened.path}: has no field 'image' of raw pixels; bench compares those. Pass another pack."
         )
-    with open_source(images, labels=labels) as source, _one_opencv_thread():
+    with open_source(images, labelled=labels is not None) as source, _one_opencv_thread():
+        if labels is not None:
+            options = opened.header.provenance.get("options", {})
+            chosen = {name: options.get(name) for name in ("label", "boxes", "keypoints")}
+            targets = read_targets(
+                os.fspath(labels), source.keys, **chosen, multi_label=bool(options.get("multi_label"))
+            )
+            source.labels = targets.fixed.get("label")
         say("comparing pixels and labels")
         cores = _cores()
         indices = source_indices(source, opened)
@@ -162,7 +171,7 @@ def _measure(
     raw_rate = partial(loader_rate, batch_size=size, workers=raw_workers, seconds=seconds)
 
     loading = [_Lane(raw_name, partial(raw_rate, raw))]
-    if setting.pack.format == "h5":
+    if setting.pack.format == "h5" and not setting.pack.shards:
         say(f"h5py item by item, DataLoader with {', '.join(map(str, workers))} workers")
         items = Hdf5Items(setting.pack.path, setting.pack.rows, labels=_has_labels(setting.pack))
         count = best_workers(items, batch_size=size, counts=workers, seconds=seconds)
@@ -311,9 +320,9 @@ def _files(source: Source, indices: NDArray[np.int64]) -> tuple[str, ...]:
 def _pack_files(pack: Pack) -> tuple[str, ...]:
     """The files that hold the rows that loading hands out, largest first."""
     sizes: dict[str, int] = {}
-    for f in pack.fields:
-        for extent in () if f.ragged else pack.header.extents[f.name]:
-            sizes[pack.file(extent)] = sizes.get(pack.file(extent), 0) + extent.rows * extent.row_bytes
+    for f in _loaded(pack):
+        for extent in pack.header.extents[f.name]:
+            sizes[pack.file(extent)] = sizes.get(pack.file(extent), 0) + extent.nbytes
     return tuple(sorted(sizes, key=lambda path: -sizes[path]))
 
 
@@ -327,8 +336,13 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def _loaded(pack: Pack) -> list[Field]:
+    """The fields of one length, which loading hands out."""
+    return [f for f in pack.fields if not f.ragged]
+
+
 def _has_labels(pack: Pack) -> bool:
-    return any(f.name == "label" for f in pack.fields)
+    return any(f.name == "label" and f.shape == () for f in pack.fields)
 
 
 def _conditions(setting: _Setting, checked: int) -> dict[str, object]:
@@ -344,7 +358,7 @@ def _conditions(setting: _Setting, checked: int) -> dict[str, object]:
         "system": f"{platform.system()} {platform.release()}",
         "versions": versions | {"numpy": np.__version__} | decoder_versions(),
         "threads": setting.threads,
-        "encoded_bytes": setting.source.encoded_bytes,
+        "encoded_bytes": int(setting.source.sizes.sum()),
         "packed_bytes": setting.pack.nbytes,
         "images_sampled": len(setting.indices),
         "rows_compared": checked,

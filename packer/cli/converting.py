@@ -43,7 +43,9 @@ _LISTED = 20  # skipped inputs printed; all are in the pack's header
               help="CSV of files (first column) and labels, for folders that do not say the class.")  # fmt: skip
 @click.option("--label", metavar="COLUMN,...", help="Columns of --labels to take; default: the second.")
 @click.option(
-    "--multi-label", is_flag=True, help="Cells of the label column hold several class names, parted by | or ;."
+    "--multi-label",
+    is_flag=True,
+    help="Cells of the label column hold several class names, parted by | or ;.",
 )
 @click.option(
     "--boxes", metavar="X1,Y1,X2,Y2", help="Columns of --labels that hold boxes, in pixels of the image."

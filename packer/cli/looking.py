@@ -45,10 +45,20 @@ def info(pack: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("pack", metavar="PACK")
-@click.option("--repair", "source", metavar="SRC", help="Make damaged blocks anew from what PACK was converted from.")
+@click.option(
+    "--repair", "source", metavar="SRC", help="Make damaged blocks anew from what PACK was converted from."
+)
 @click.option("--labels", metavar="FILE", help="The CSV that PACK was converted with, for --repair.")
-@click.option("--pair", "pairs", multiple=True, metavar="NAME=DIR", help="The masks it was converted with, for --repair.")
-@click.option("--workers", type=int, metavar="N", help="Parallel workers of --repair; default: the cores at hand.")
+@click.option(
+    "--pair",
+    "pairs",
+    multiple=True,
+    metavar="NAME=DIR",
+    help="The masks it was converted with, for --repair.",
+)
+@click.option(
+    "--workers", type=int, metavar="N", help="Parallel workers of --repair; default: the cores at hand."
+)
 @click.option("--json", "as_json", is_flag=True, help="Every problem, as JSON.")
 @click.option("--quiet", is_flag=True, help="Print nothing but problems.")
 def verify(

@@ -40,7 +40,11 @@ def encode(pixels: NDArray[np.uint8], quality: int) -> bytes:
     pixels: uint8 [H, W, C], C 1 or 3, C-contiguous, sides at most 65,500; not modified. quality: 1 to 100.
     Raises: ValueError.
     """
-    if pixels.ndim != 3 or pixels.shape[2] not in _COLORSPACES or not (pixels.size and pixels.flags.c_contiguous):
+    if (
+        pixels.ndim != 3
+        or pixels.shape[2] not in _COLORSPACES
+        or not (pixels.size and pixels.flags.c_contiguous)
+    ):
         raise ValueError(f"pixels are {list(pixels.shape)}; contiguous [H, W, 1] and [H, W, 3] are encoded")
     if not 1 <= quality <= 100:
         raise ValueError(f"quality is {quality}; 1 to 100 are allowed")

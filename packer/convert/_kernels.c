@@ -16,6 +16,8 @@ Where the compiler can (x86-64 with glibc), the loops are compiled for AVX2 too 
 #if defined(__x86_64__) && defined(__GLIBC__) && \
     (defined(__clang__) ? __clang_major__ >= 14 : defined(__GNUC__) && __GNUC__ >= 9)
 #define CLONES __attribute__((target_clones("avx2", "default")))
+#elif defined(__GNUC__)
+#define CLONES __attribute__((noinline)) /* inlined, GCC forgets `restrict` and uses no vectors: 0.5 ms for 0.2 */
 #else
 #define CLONES
 #endif

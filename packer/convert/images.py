@@ -201,11 +201,13 @@ def prepare(
     pairs: Mapping[str, str | os.PathLike[str]],
     shard_size: int | str | None = None,
     classes: Sequence[str] | None = None,
+    compare: bool = False,
 ) -> Prepared:
     """Find out what there is to convert, and how: from arguments, or from what a pack recorded of them.
 
     stack: closes what is opened. options: as a pack's provenance holds them; those that are None, or missing, are not used.
-    out: where the pack will be. classes: number the labels by these instead of by their own. The others: as in convert_images.
+    out: where the pack will be. classes: number the labels by these instead of by their own. compare: find out how large the pack
+    would be if it were stored otherwise. The others: as in convert_images.
     Raises UsageError, SourceError.
     """
     keep = options["size"] == KEEP
@@ -226,7 +228,7 @@ def prepare(
     storing = Storing.of(options)
     maker = ImageRows(opened, spec, targets, partners, keep=keep, quality=storing.quality)
     order = _order(opened, targets, options)
-    trades = estimate(maker, storing, order)
+    trades = estimate(maker, storing, order, compare=compare)
     storing = storing.sharded(trades[0].row_bytes, shard_size)
     said = {**options, "pairs": sorted(pairs) or None, "shard_rows": storing.shard_rows}
     provenance = {

@@ -112,6 +112,7 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
                 )
                 done.bytes_read += part.bytes_read
                 done.resumed += part.resumed
+                place.record([name])
             kept = True
             pack = open_pack(path)
             headers.append(pack.header)
@@ -190,6 +191,7 @@ def _write_part(task: Task, out: str, running: Running) -> Written:
             task.maker, writer, samples, workers=running.workers, skip=running.skip, progress=running.progress
         )
         if len(outcome.reasons) == len(samples):
+            writer.forget()
             raise SourceError(
                 f"{task.subject}: none of its {len(samples)} images could be packed; the first: {outcome.reasons[min(outcome.reasons)]}"
             )

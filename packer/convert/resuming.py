@@ -12,7 +12,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.output import remove
 from packer.format.pack import open_pack
-from packer.format.workplace import difference
+from packer.format.workplace import clear_idle, difference
 
 
 def already(out: str, provenance: Mapping[str, Any]) -> Header | None:
@@ -41,7 +41,7 @@ def interrupted(out: str) -> Iterator[None]:
         yield
     except (PackerError, KeyboardInterrupt) as error:
         left = out.rstrip("/") + PARTIAL_SUFFIX
-        if isinstance(error, UsageError) or not os.path.isdir(left):
+        if isinstance(error, UsageError) or clear_idle(out):
             raise
         done = units.size(_nbytes(left))
         sentence = f"What has been done is kept ({left}, {done}): run the same command again, with --resume, to go on."

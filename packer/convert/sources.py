@@ -144,7 +144,15 @@ def _open_folder(name: str, labelled: bool) -> Source:
     layout = _arrange(name, keys, folders, labelled)
     newest = _newest(found, np.frombuffer(times, np.int64))
     source = Source(
-        name, keys, layout, np.frombuffer(sizes, np.int64)[order], newest, name, _reader(name, keys), _nothing, labelled
+        name,
+        keys,
+        layout,
+        np.frombuffer(sizes, np.int64)[order],
+        newest,
+        name,
+        _reader(name, keys),
+        _nothing,
+        labelled,
     )
     return source if labelled else _hint(source, name)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from copy import copy
 from hashlib import blake2b
 from typing import Any
 
@@ -52,6 +53,7 @@ class Boxes:
         self._subject = os.path.basename(subject)  # reasons go into packs, and paths of the machine do not
         self._xyxy, self._lines = xyxy[order], lines[order]
         self.labels = None if labels is None else labels[order].astype("<i8", copy=False)
+        """int64 [R], sorted by image, or None."""
         self._starts = np.searchsorted(owners[order], np.arange(images + 1))
 
     def place(self, index: int, geometry: Geometry) -> dict[str, bytes]:
@@ -72,6 +74,12 @@ class Boxes:
             placed["box_label"] = self.labels[own][keep].tobytes()
         return placed
 
+    def relabelled(self, labels: NDArray[np.int64]) -> Boxes:
+        """The same boxes with other labels, int64 [R] in the order of ``labels``."""
+        boxes = copy(self)
+        boxes.labels = labels
+        return boxes
+
     def arrays(self) -> list[NDArray[Any]]:
         """Everything that decides the rows."""
         return [self._xyxy, self._starts, *([] if self.labels is None else [self.labels])]
@@ -88,15 +96,13 @@ class Targets:
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
-        options: dict[str, Any] | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels; options: what was chosen."""
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
         self.classes = classes
         """Names that labels, box labels or columns of a multi-hot label number; None where there are none."""
         self.fixed: dict[str, NDArray[Any]] = {}
         """Fields that do not depend on where the picture lies: name -> [N, *shape], little-endian."""
         self._boxes, self._keypoints = boxes, keypoints
-        self._options = options or {}
         fields = []
         if label is not None:
             self.fixed["label"] = label.astype(label.dtype.newbyteorder("<"), copy=False)
@@ -139,9 +145,37 @@ class Targets:
             placed["keypoints"] = geometry.keypoints(self._keypoints[index])
         return placed
 
-    def options(self) -> dict[str, Any]:
-        """What was chosen, as plain JSON values; {} for the plain two columns."""
-        return dict(self._options)
+    def renumbered(self, classes: Sequence[str], subject: str) -> Targets:
+        """Number the labels by other classes, such as those of a pack that is to grow.
+
+        classes: that hold all of these; whole numbers stand for classes called so. subject: what to call the images in messages.
+        Raises: UsageError for a class that is not among them, and for labels that are no classes.
+        """
+        label, boxes = self.fixed.get("label"), self._boxes
+        numbers = label if boxes is None else boxes.labels
+        if numbers is None:
+            return self
+        own, values = self.classes, numbers
+        if own is None and numbers.dtype == np.int64:
+            found, values = np.unique(numbers, return_inverse=True)
+            own = [str(number) for number in found]
+        other = None if own is None else next((name for name in own if name not in classes), None)
+        if own is None or other is not None:
+            found_ones = f"the class {other}" if own is not None else "labels that are no classes"
+            raise UsageError(
+                f"{subject}: holds {found_ones}; {len(classes):,} classes, {_shown(classes)}, are allowed. Leave it out."
+            )
+        place = {name: number for number, name in enumerate(classes)}
+        places = np.array([place[name] for name in own], np.int64)
+        if boxes is not None:
+            return Targets(
+                None, list(classes), boxes=boxes.relabelled(places[values]), keypoints=self._keypoints
+            )
+        if values.ndim == 1:
+            return Targets(places[values], list(classes), keypoints=self._keypoints)
+        hot = np.zeros((len(values), len(classes)), values.dtype)
+        hot[:, places] = values
+        return Targets(hot, list(classes), about={"columns": list(classes)}, keypoints=self._keypoints)
 
     def fingerprint(self) -> bytes:
         """Sixteen bytes that differ if anything that is stored does."""
@@ -175,8 +209,6 @@ def read_targets(
     labels, corners, points = _split("label", label), _split("boxes", boxes), _split("keypoints", keypoints)
     _check_choice(labels, corners, points, multi_label)
     table = LabelTable(path, keys, (*labels, *corners, *points))
-    options = {"label": labels, "boxes": corners, "keypoints": points, "multi_label": multi_label}
-    options = {name: chosen for name, chosen in options.items() if chosen}
     found = None if not corners else _boxes(table, labels, corners, len(keys))
     moved = None if not points else _keypoints(table, points)
     values: NDArray[Any] | None = None
@@ -184,10 +216,14 @@ def read_targets(
     about: dict[str, Any] = {}
     if found is not None:
         boxes_of, classes = found
-        return Targets(None, classes, boxes=boxes_of, keypoints=moved, options=options)
+        return Targets(None, classes, boxes=boxes_of, keypoints=moved)
     if labels or not points:
         values, classes, about = _labels(table, labels, multi_label)
-    return Targets(values, classes, about=about, keypoints=moved, options=options)
+    return Targets(values, classes, about=about, keypoints=moved)
+
+
+def _shown(classes: Sequence[str]) -> str:
+    return ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
 
 
 def _split(name: str, columns: Columns | None) -> list[str]:
@@ -257,11 +293,11 @@ def _boxes(
     texts = [table.columns[name] for name in corners]
     there = np.flatnonzero(np.any([text.filled() for text in texts], axis=0))
     if not len(there):
-        raise SourceError(
-            f"{table.path}: holds no boxes; some are needed. Check its columns."
-        )
+        raise SourceError(f"{table.path}: holds no boxes; some are needed. Check its columns.")
     if not len(there):
-        raise SourceError(f"{table.path}: holds no boxes, just {len(table.lines):,} rows without; some are needed. Check it.")
+        raise SourceError(
+            f"{table.path}: holds no boxes, just {len(table.lines):,} rows without; some are needed. Check it."
+        )
     lines = table.lines[there]
     sides = [finite_numbers(table.path, t.only(there), lines, n) for t, n in zip(texts, corners, strict=True)]
     xyxy = np.stack(sides, axis=1)

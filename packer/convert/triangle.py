@@ -49,10 +49,10 @@ def triangle(pixels: int, start: int, length: int, shrunk: int, results: int) ->
 
     The part may begin and end within a decoded pixel: rounding it to whole ones cost 4 to 10 dB at 1/4 and 1/8.
     """
-    # All positions and distances below are in units of 1 / (2 * results) of a whole-size pixel.
-    pixel = 2 * results * shrunk
-    centres = 2 * results * start + (2 * np.arange(results, dtype=np.int64) + 1) * length
-    reach = max(2 * length, pixel if shrunk == 1 else pixel * 8 // 7)
+    # All positions and distances below are in units of 1 / (14 * results) of a whole-size pixel, so all are whole.
+    pixel = 14 * results * shrunk
+    centres = 14 * results * start + 7 * (2 * np.arange(results, dtype=np.int64) + 1) * length
+    reach = max(14 * length, pixel if shrunk == 1 else pixel // 7 * 8)
     least, most = start // shrunk, min(-(-(start + length) // shrunk), pixels)
     first = np.maximum((centres - reach - pixel // 2) // pixel + 1, least)
     last = np.minimum(-((pixel // 2 - centres - reach) // pixel) - 1, most - 1)

@@ -248,7 +248,9 @@ class _Reader:
     def _read(self, file: str, offset: int, nbytes: int) -> memoryview:
         """So many bytes, in this thread's buffer until its next read. Raises OSError; EOFError."""
         if not hasattr(self._local, "buffer"):
-            self._local.buffer = memoryview(mmap.mmap(-1, _PIECE))  # page by page: a tenth faster than a bytearray
+            self._local.buffer = memoryview(
+                mmap.mmap(-1, _PIECE)
+            )  # page by page: a tenth faster than a bytearray
         view: memoryview = self._local.buffer[:nbytes]
         rest = view
         while rest:

@@ -146,6 +146,28 @@ class Workplace:
                 self._journal.add(dict(plan))
 
 
+def clear_idle(out: str) -> bool:
+    """Remove the folder of a maker that was stopped before it had recorded anything; returns whether it is gone.
+
+    That of a maker at work is left alone, as is one that holds something to go on with.
+    """
+    path = out.rstrip("/") + PARTIAL_SUFFIX
+    if not os.path.isdir(path):
+        return True
+    try:
+        lock = _lock(path, out)
+    except (PackerError, OSError):
+        return False
+    try:
+        journals = (os.path.join(where, "journal") for where, _, files in os.walk(path) if "journal" in files)
+        if any(len(read_journal(journal)) > 1 for journal in journals):
+            return False
+        remove(path)
+        return True
+    finally:
+        os.close(lock)
+
+
 @contextmanager
 def locked(folder: str, out: str) -> Iterator[None]:
     """Hold the lock of an existing folder. out: what is being written, for messages. Raises PackerError if somebody else does."""

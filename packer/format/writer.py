@@ -144,6 +144,10 @@ class PackWriter:
         """Whether closing keeps what has been done so far: some of it is recorded."""
         return self._recorded > 0
 
+    def forget(self) -> None:
+        """Keep nothing when closing without having finished: there is nothing to go on with."""
+        self._recorded = 0
+
     def write_block(
         self,
         block: int,

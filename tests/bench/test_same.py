@@ -11,6 +11,7 @@ from packer import convert_images
 from packer.bench.same import check_same, source_indices
 from packer.convert.pixels import PixelSpec
 from packer.convert.sources import open_source
+from packer.convert.targets import read_targets
 from packer.errors import PackerError
 from packer.format.pack import open_pack
 
@@ -19,7 +20,9 @@ SPEC = PixelSpec((32, 32))
 
 def check(images: Path, pack: Path, labels: Path | None = None) -> int:
     opened = open_pack(pack)
-    with open_source(images, labels=labels) as source:
+    with open_source(images, labelled=labels is not None) as source:
+        if labels is not None:
+            source.labels = read_targets(str(labels), source.keys).fixed["label"]
         return check_same(source, opened, source_indices(source, opened), SPEC)
 
 

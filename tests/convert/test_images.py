@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,9 @@ SPEC = PixelSpec((32, 32))
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows: several blocks and a short last one from a few images."""
-    monkeypatch.setattr(root, "block_rows", lambda rows, row_bytes: min(rows, 3))
+    monkeypatch.setattr(
+        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
+    )
 
 
 def content(pack: Pack) -> dict[str, tuple[int, bytes]]:
@@ -196,23 +200,32 @@ def test_plan_comes_before_the_first_byte_and_progress_ends_at_all(photo_folder:
 
 
 def test_a_stop_leaves_nothing_and_ends_the_threads(photo_folder: Path, tmp_path: Path, small_blocks: None):
-    (photo_folder / "green/3.jpg").write_bytes(b"")
+    for path in photo_folder.rglob("*.jpg"):
+        path.write_bytes(b"")
     with pytest.raises(SourceError) as error:
         convert_images(photo_folder, tmp_path / "p.h5", size=32, workers=2)
-    assert str(error.value).startswith(f"{photo_folder}/green/3.jpg: ")
+    assert str(error.value).startswith(f"{photo_folder}/")
     assert str(error.value).endswith(" Remove it, or pass --on-error skip.")
     assert os.listdir(tmp_path) == ["photos"]
     assert not [t for t in threading.enumerate() if t.name.startswith("packer-convert")]
     assert not multiprocessing.active_children()
 
 
-def test_an_interrupt_leaves_nothing(photo_folder: Path, tmp_path: Path):
+def test_an_interrupt_keeps_what_is_done_and_says_so(photo_folder: Path, tmp_path: Path, small_blocks: None):
     def interrupt(done: int) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as error:
         convert_images(photo_folder, tmp_path / "p", size=32, on_progress=interrupt)
-    assert os.listdir(tmp_path) == ["photos"]
+    assert re.fullmatch(
+        rf"What has been done is kept \({tmp_path}/p\.packing, .* kB\): run the same command again, with --resume, to go on\.",
+        str(error.value),
+    )
+    assert sorted(os.listdir(tmp_path)) == ["p.packing", "photos"]
+    report = convert_images(photo_folder, tmp_path / "p", size=32)
+    assert 0 < report.resumed <= 24
+    assert content(open_pack(tmp_path / "p")) == expected(photo_folder)
+    assert sorted(os.listdir(tmp_path)) == ["p", "photos"]
 
 
 def test_a_broken_decoder_is_not_a_bad_input(
@@ -236,13 +249,37 @@ def test_a_worker_that_dies_is_a_sentence_not_a_hang(
     def die(self: PixelMaker, data: bytes, out: np.ndarray) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(PixelMaker, "__call__", die)
-    with pytest.raises(PackerError) as error:
-        convert_images(photo_folder, tmp_path / "p", size=32, workers=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(PixelMaker, "__call__", die)
+        with pytest.raises(PackerError) as error:
+            convert_images(photo_folder, tmp_path / "p", size=32, workers=2)
     assert str(error.value) == (
-        f"{tmp_path / 'p'}: a worker process died, perhaps for lack of memory; nothing was left behind. Pass fewer --workers."
+        f"{tmp_path / 'p'}: a worker process died, perhaps for lack of memory. Pass fewer --workers."
     )
     assert os.listdir(tmp_path) == ["photos"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+def test_what_was_done_before_a_worker_died_is_kept(
+    photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+):
+    make, calls = PixelMaker.__call__, []
+
+    def die_later(self: PixelMaker, data: bytes, out: np.ndarray) -> tuple[int, int]:
+        calls.append(1)
+        if len(calls) > 7:  # in each worker
+            time.sleep(0.3)  # so that the parent has journalled the blocks before
+            os.kill(os.getpid(), signal.SIGKILL)
+        return make(self, data, out)
+
+    convert_images(photo_folder, tmp_path / "whole.h5", size=32)
+    with monkeypatch.context() as patched:
+        patched.setattr(PixelMaker, "__call__", die_later)
+        with pytest.raises(PackerError, match=r"Pass fewer --workers\. What has been done is kept"):
+            convert_images(photo_folder, tmp_path / "p.h5", size=32, workers=2)
+    report = convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True)
+    assert report.resumed >= 6
+    assert (tmp_path / "p.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
 
 def test_inside_a_daemonic_process_workers_are_threads(

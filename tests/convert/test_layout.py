@@ -40,7 +40,9 @@ def test_folders_that_only_share_a_beginning_are_not_mixed() -> None:
 
 
 def test_classes_are_sorted_and_numbered() -> None:
-    labels, classes, splits = class_folders("pets", ["cat/1.jpg", "dog/a/2.jpg", "dog/b/3.jpg"], ["dog", "cat"])
+    labels, classes, splits = class_folders(
+        "pets", ["cat/1.jpg", "dog/a/2.jpg", "dog/b/3.jpg"], ["dog", "cat"]
+    )
     assert splits == {}
     assert labels is not None
     assert labels.dtype == "int64"
@@ -60,7 +62,10 @@ def test_splits_are_laid_out_one_by_one() -> None:
     assert labels is not None
     assert labels.tolist() == [0, 0, 1]
     assert classes == ["cat", "dog"]
-    assert [(name, members.tolist()) for name, members in splits.items()] == [("train", [1, 2]), ("test", [0])]
+    assert [(name, members.tolist()) for name, members in splits.items()] == [
+        ("train", [1, 2]),
+        ("test", [0]),
+    ]
 
 
 def test_splits_may_be_flat() -> None:

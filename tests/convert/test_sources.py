@@ -89,7 +89,10 @@ def test_splits_are_recognised_and_their_classes_put_together(tree: Tree, jpeg: 
     assert source.classes == ["cat", "dog", "eel"]
     assert source.labels is not None
     assert source.labels.tolist() == [0, 2, 0, 1]
-    assert {name: members.tolist() for name, members in source.splits.items()} == {"train": [2, 3], "test": [0, 1]}
+    assert {name: members.tolist() for name, members in source.splits.items()} == {
+        "train": [2, 3],
+        "test": [0, 1],
+    }
     assert list(source.splits) == ["train", "test"]
     check(source, jpeg, ["test/cat/3.jpg", "test/eel/4.jpg", "train/cat/1.jpg", "train/dog/2.jpg"])
 

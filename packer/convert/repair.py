@@ -1,0 +1,249 @@
+"""repair_pack: damaged blocks made anew from the images they came from; nothing that is whole is touched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.codecs.blocks import codec_from_record
+from packer.convert.engine import pack_rows
+from packer.convert.images import check_workers, prepare
+from packer.convert.order import fill
+from packer.convert.packing import Task
+from packer.errors import FormatError, PackerError, SourceError, UsageError
+from packer.format.checksums import BlockChecksum
+from packer.format.files import pwrite_all
+from packer.format.header import OFFSETS, Field
+from packer.format.mend import mend_ends, mend_structures, mend_table
+from packer.format.pack import Pack, open_pack
+from packer.format.shards import read_index
+from packer.format.verify import Problem, verify_pack
+from packer.format.workplace import difference
+from packer.format.writer import Rows
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What was repaired: blocks made anew, and other parts of the files, in words."""
+
+    blocks: int
+    mended: tuple[str, ...]
+
+
+def repair_pack(
+    path: str | os.PathLike[str],
+    source: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    pairs: Mapping[str, str | os.PathLike[str]] | None = None,
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Repair:
+    """Bring a damaged pack back to the bytes it had, in place.
+
+    source, labels, pairs: what it was converted from; the options are in the pack. workers: as in convert_images; on_progress: called
+    with the rows done so far.
+    Raises UsageError (other inputs, or other versions of what makes the pixels), FormatError (damaged beyond that), PackerError.
+    Nothing is written that differs from what was sealed; a repair that is interrupted is simply run again.
+    """
+    name = os.fspath(path).rstrip("/")
+    found = _Found()
+    for part in _parts(name):
+        found.mended += mend_ends(part)
+    pack = open_pack(name)
+    for number, part in enumerate(pack.parts):
+        problems = verify_pack(part.path).problems
+        if not problems:
+            continue
+        blocks = sorted({p.block for p in problems if p.kind == "rows" and p.block is not None})
+        with ExitStack() as stack:
+            task = _task(stack, pack, number, os.fspath(source), labels, pairs or {})
+            planned = len(task.order.samples)
+            if blocks:
+                trusted = not any(p.kind == "checksums" for p in problems)
+                _make(part, task, blocks, trusted, check_workers(workers), on_progress or (lambda done: None))
+                found.blocks += len(blocks)
+            if any(p.kind == "checksums" for p in problems):
+                mend_table(part)
+                found.mended.append("the checksum table")
+            if any(p.kind in ("metadata", "header", "checksums") for p in problems):
+                mend_structures(part, planned, task.storing.block_rows(task.maker, planned))
+                found.mended.append("what describes the arrays")
+        left: Sequence[Problem] = verify_pack(part.path).problems
+        if left:
+            raise FormatError(f"{name}: cannot be repaired whole; what is left: {left[0].text}")
+    return Repair(found.blocks, tuple(dict.fromkeys(found.mended)))
+
+
+class _Found:
+    def __init__(self) -> None:
+        self.blocks = 0
+        self.mended: list[str] = []
+
+
+def _parts(name: str) -> list[str]:
+    """The paths of a pack's shards, or its own."""
+    try:
+        return [os.path.join(name, shard.file) for shard in read_index(name)[0]]
+    except OSError:
+        return [name]
+
+
+def _task(
+    stack: ExitStack,
+    pack: Pack,
+    number: int,
+    source: str,
+    labels: str | os.PathLike[str] | None,
+    pairs: Mapping[str, str | os.PathLike[str]],
+) -> Task:
+    """What made a part of the pack. Raises UsageError unless inputs and versions are those it was made of."""
+    part = pack.parts[number]
+    provenance = part.header.provenance
+    options = provenance.get("options", {})
+    if "source" not in provenance or {"repack", "merge", "shares"} & set(options):
+        raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
+    made = prepare(
+        stack, source, options, out=pack.path, labels=labels, pairs=pairs, classes=part.header.classes
+    )
+    differs = difference(dict(provenance), made.task.members["provenance"])
+    if differs:
+        raise UsageError(f"{source}: is not what {part.path} was made of: {differs}. Pass the same inputs.")
+    if not pack.shards:
+        return made.task
+    first = next(i for i, p in enumerate(pack.parts) if p.header.provenance == provenance)
+    return made.task.shard(number - first, int(options.get("shard_rows") or len(made.task.order.samples)))
+
+
+def _make(
+    part: Pack,
+    task: Task,
+    blocks: Sequence[int],
+    trusted: bool,
+    workers: int,
+    progress: Callable[[int], None],
+) -> None:
+    """Make some blocks anew, and write what differs."""
+    samples, skipped = task.order.samples, {s["key"] for s in part.header.skipped}
+    holes = [
+        row for row, sample in enumerate(samples.tolist()) if skipped and task.maker.key(sample) in skipped
+    ]
+    moves, _, kept = fill(holes, task.order.splits, len(samples))
+    if kept != part.rows:
+        raise UsageError(
+            f"{task.subject}: would give {kept} rows, {part.path} has {part.rows}. Pass the same inputs."
+        )
+    final = samples[:kept].copy()
+    for row, origin in moves.items():
+        if row < kept:
+            final[row] = samples[origin]
+    mender = _Mender(part, task, final, blocks, trusted)
+    try:
+        pack_rows(task.maker, mender, final, workers=workers, skip=False, progress=progress)
+    finally:
+        mender.close()
+
+
+class _Mender:
+    """Stands where a PackWriter does, and writes blocks into a pack that is there. Works in forked processes."""
+
+    def __init__(
+        self, part: Pack, task: Task, samples: NDArray[np.int64], blocks: Sequence[int], trusted: bool
+    ) -> None:
+        """trusted: whether the checksum table tells if a block is what it was."""
+        self.out, self.fields = part.path, part.header.fields
+        self.rows, self.block_rows, self.blocks = part.rows, part.header.block_rows, part.header.blocks
+        self.done: dict[int, Any] = {b: [None, [], 0] for b in range(self.blocks) if b not in set(blocks)}
+        self._part, self._task, self._samples = part, task, samples
+        self._table = part.checksums() if trusted else None
+        self._fds: dict[str, int] = {}
+        for extents in part.header.extents.values():
+            for e in extents:
+                if e.file not in self._fds:
+                    self._fds[e.file] = os.open(part.file(e), os.O_RDWR)
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        for fd in self._fds.values():
+            os.fsync(fd)
+            os.close(fd)
+
+    def record(self, block: int, note: Any) -> None:
+        """Nothing to note: verifying tells what is left to do."""
+
+    def write_block(
+        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Write what a block of each field should be. Raises SourceError if that is not what was sealed."""
+        parts: dict[str, list[Any]] = {f.name: [] for f in self.fields}
+        for name, values in whole.items():
+            parts[name].append(values)
+        for piece in pieces:
+            for name, rows in piece.items():
+                parts[name].append(list(rows) if isinstance(rows, list) else np.array(rows))
+        start = block * self.block_rows
+        chosen = self._samples[start : start + self.block_rows].tolist()
+        parts["key"] = [[self._task.maker.key(s).encode("utf-8", "surrogateescape") for s in chosen]]
+        for f in self.fields:
+            if f.ragged:
+                self._ragged(f, block, [row for part in parts[f.name] for row in part])
+            else:
+                self._fixed(f, block, np.concatenate(parts[f.name]))
+
+    def _fixed(self, f: Field, block: int, rows: NDArray[Any]) -> None:
+        extents = self._part.header.extents[f.name]
+        if f.compressed:
+            full = np.zeros((self.block_rows, *rows.shape[1:]), rows.dtype)
+            full[: len(rows)] = rows
+            data = codec_from_record(dict(f.codec or {})).compress(full)
+            extent = extents[block]
+            self._write(f.name, block, extent.file, extent.offset, data, extent.nbytes)
+            return
+        (extent,) = extents
+        data = rows.tobytes()
+        self._write(
+            f.name, block, extent.file, extent.offset + block * self.block_rows * f.row_bytes, data, len(data)
+        )
+
+    def _ragged(self, f: Field, block: int, rows: list[bytes]) -> None:
+        (blob,), (entries,) = self._part.header.extents[f.name], self._part.header.extents[f.name + OFFSETS]
+        start, last = block * self.block_rows, block == self.blocks - 1
+        lengths = np.fromiter(map(len, rows), "<i8", len(rows))
+        # Where the block ends, the next one begins; if that was damaged too, it has been told by the one behind it.
+        end = (
+            blob.rows
+            if last
+            else int(self._part.read(f.name + OFFSETS, start + len(rows), start + len(rows) + 1)[0])
+        )
+        first = end - int(lengths.sum())
+        offsets = np.concatenate(([first], first + np.cumsum(lengths))).astype("<i8")
+        own = offsets if last else offsets[:-1]
+        data = b"".join(rows)
+        if first < 0 or first + len(data) > blob.rows:
+            raise self._other(f.name, block)
+        self._write(
+            f.name + OFFSETS, block, entries.file, entries.offset + 8 * start, own.tobytes(), own.nbytes
+        )
+        self._write(f.name, block, blob.file, blob.offset + first, data, len(data))
+
+    def _write(self, array: str, block: int, file: str, offset: int, data: bytes, nbytes: int) -> None:
+        column = self._part.header.columns.index(array)
+        checksum = BlockChecksum()
+        checksum.add(np.frombuffer(data, np.uint8))
+        if len(data) != nbytes or (
+            self._table is not None and checksum.value() != self._table[block, column]
+        ):
+            raise self._other(array, block)
+        pwrite_all(self._fds[file], data, offset)
+
+    def _other(self, array: str, block: int) -> PackerError:
+        return SourceError(
+            f"{self._task.subject}: gives other rows than {self.out} had in block {block} of {array!r}; its files have changed since."
+            " Bring back the old ones, or convert the images again."
+        )

@@ -1,0 +1,14 @@
+"""The one thing that setup.cfg cannot say: the loops in C, without which packer works all the same."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "packer.convert._kernels",
+            ["packer/convert/_kernels.c"],
+            extra_compile_args=["-O3"],
+            optional=True,
+        )
+    ]
+)

@@ -1,0 +1,636 @@
+"""Partners of images: which file belongs to which, what its values become, and that they lie where the image's pixels do."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import tarfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from packer.convert.geometry import Geometry
+from packer.convert.orientation import EXIF_TAG
+from packer.convert.pairs import Pair, open_pair
+from packer.convert.pixels import PixelMaker, PixelSpec
+from packer.convert.resize import FITS
+from packer.errors import ImageError, SourceError, UsageError
+from packer.format.header import Field
+
+Encode = Callable[..., bytes]
+SPEC = PixelSpec((8, 8), "stretch")
+
+
+def grey(height: int = 6, width: int = 9, dtype: str = "u1", seed: int = 0) -> NDArray[Any]:
+    draws = np.random.default_rng(seed)
+    if dtype == "f4":
+        return draws.normal(size=(height, width)).astype(np.float32)
+    return draws.integers(0, np.iinfo(dtype).max, (height, width), endpoint=True).astype(dtype)
+
+
+def npy(values: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+def tiff(values: NDArray[Any], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, "TIFF", **options)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """folder({"cat/1.png": data}) -> "masks", holding those files, below the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(files: dict[str, bytes], name: str = "masks") -> str:
+        for path, data in files.items():
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        return name
+
+    return run
+
+
+Folder = Callable[..., str]
+
+
+def row_of(pair: Pair, index: int, geometry: Geometry) -> NDArray[Any]:
+    out = np.full(pair.field.shape or (), 77, pair.field.dtype)
+    assert pair.read(index, geometry, out) == pair.sizes[index]
+    return out
+
+
+def whole(pair: Pair, values: NDArray[Any], index: int = 0) -> NDArray[Any]:
+    """The row of a partner that is as large as the row."""
+    return row_of(pair, index, Geometry.of("stretch", values.shape[:2], values.shape[:2]))
+
+
+def opened(files: dict[str, bytes], folder: Folder, size: tuple[int, int], **options: Any) -> Pair:
+    """A pair of images called as those files, with .jpg."""
+    keys = [os.path.splitext(path)[0] + ".jpg" for path in files]
+    return open_pair("mask", folder(files), keys, spec=PixelSpec(size, "stretch", **options))
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("format", "dtype", "options"),
+    [
+        ("PNG", "u1", {}),
+        ("PNG", "u2", {}),
+        ("TIFF", "u1", {}),
+        ("TIFF", "u2", {"compression": "tiff_lzw"}),
+        ("TIFF", "f4", {}),
+        ("TIFF", "f4", {"compression": "tiff_adobe_deflate"}),
+        ("BMP", "u1", {}),
+    ],
+)
+def test_grey_is_as_it_is(
+    encode: Encode, folder: Folder, format: str, dtype: str, options: dict[str, Any]
+) -> None:
+    values = grey(dtype=dtype)
+    with opened({f"1.{format.lower()}": encode(values, format, **options)}, folder, (6, 9)) as pair:
+        expected = Field(
+            "mask", values.dtype.str, (6, 9), {"layout": "HW", "fit": "stretch", "sampling": "nearest"}
+        )
+        assert pair.field == expected
+        assert np.array_equal(whole(pair, values), values)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", "<f4", ">f4"])
+@pytest.mark.parametrize("channels", [None, 1, 5])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_is_as_it_is(folder: Folder, dtype: str, channels: int | None, order: Any) -> None:
+    shape = (6, 9) if channels is None else (6, 9, channels)
+    values = np.asarray(np.random.default_rng(0).integers(0, 250, shape), dtype, order=order)
+    with opened({"1.npy": npy(values)}, folder, (6, 9)) as pair:
+        assert pair.field.dtype == np.dtype(dtype).newbyteorder("<").str
+        assert pair.field.shape == ((6, 9, 5) if channels == 5 else (6, 9))
+        assert pair.field.about["layout"] == ("HWC" if channels == 5 else "HW")
+        assert np.array_equal(whole(pair, values).reshape(shape), values)
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP"])
+def test_palettes_give_their_indices(encode: Encode, folder: Folder, format: str) -> None:
+    indices = grey(dtype="u1") % 21
+    image = Image.fromarray(indices, "P")
+    image.putpalette(list(np.random.default_rng(3).integers(0, 256, 63)))
+    with opened({f"1.{format.lower()}": encode(image, format)}, folder, (6, 9)) as pair:
+        assert pair.field.shape == (6, 9)
+        assert np.array_equal(whole(pair, indices), indices)
+
+
+def test_palettes_of_few_bits_give_their_indices(encode: Encode, folder: Folder) -> None:
+    indices = grey(dtype="u1") % 3
+    image = Image.fromarray(indices, "P")
+    image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
+    with opened({"1.png": encode(image, "PNG", bits=2)}, folder, (6, 9)) as pair:
+        assert np.array_equal(whole(pair, indices), indices)
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP"])
+def test_one_bit_is_0_and_255(encode: Encode, folder: Folder, format: str) -> None:
+    bits = grey() > 127
+    with opened({f"1.{format.lower()}": encode(Image.fromarray(bits), format)}, folder, (6, 9)) as pair:
+        assert np.array_equal(whole(pair, bits), bits * np.uint8(255))
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP", "WebP"])
+def test_rgb_keeps_its_channels(encode: Encode, folder: Folder, format: str) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+    options = {"lossless": True} if format == "WebP" else {}
+    with opened({f"1.{format.lower()}": encode(values, format, **options)}, folder, (6, 9)) as pair:
+        assert (pair.field.dtype, pair.field.shape, pair.field.about["layout"]) == ("|u1", (6, 9, 3), "HWC")
+        assert np.array_equal(whole(pair, values), values)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("RGBA", 4), ("LA", 2)])
+def test_alpha_is_a_channel(encode: Encode, folder: Folder, mode: str, channels: int) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (6, 9, channels), dtype=np.uint8)
+    with opened({"1.png": encode(Image.fromarray(values, mode), "PNG")}, folder, (6, 9)) as pair:
+        assert np.array_equal(whole(pair, values), values)
+
+
+def test_webp_without_colour_is_grey(encode: Encode, folder: Folder) -> None:
+    values = grey()
+    three = np.repeat(values[..., None], 3, axis=2)
+    files = {"1.webp": encode(three, "WebP", lossless=True)}
+    with opened(files, folder, (6, 9)) as pair:
+        assert pair.field.shape == (6, 9)
+        assert np.array_equal(whole(pair, values), values)
+    colour = Field("mask", "|u1", (6, 9, 3))
+    with open_pair("mask", "masks", ["1.jpg"], spec=PixelSpec((6, 9), "stretch"), like=colour) as pair:
+        assert np.array_equal(whole(pair, three), three)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "WebP"])
+def test_orientation_is_applied(encode: Encode, folder: Folder, format: str, orientation: int) -> None:
+    values = grey()
+    stored = np.repeat(values[..., None], 3, axis=2) if format == "WebP" else values
+    exif = Image.Exif()
+    exif[EXIF_TAG] = orientation
+    options = {"lossless": True} if format == "WebP" else {}
+    sides = (6, 9) if orientation < 5 else (9, 6)
+    with opened({f"1.{format.lower()}": encode(stored, format, exif=exif, **options)}, folder, sides) as pair:
+        turned = {
+            1: values,
+            2: values[:, ::-1],
+            3: values[::-1, ::-1],
+            4: values[::-1],
+            5: values.T,
+            6: values.T[:, ::-1],
+            7: values.T[::-1, ::-1],
+            8: values.T[::-1],
+        }[orientation]
+        assert np.array_equal(whole(pair, turned), turned)
+
+
+# Sampling
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("scale", [1, 2, 3])
+def test_masks_lie_where_the_image_does(encode: Encode, folder: Folder, fit: str, scale: int) -> None:
+    coarse = (
+        np.kron(np.random.default_rng(4).integers(0, 2, (9, 13)), np.ones((16, 16))).astype(np.uint8) * 255
+    )
+    mask = coarse[::scale, ::scale]
+    spec = PixelSpec((64, 48), fit, "gray")
+    image = np.empty(spec.shape, np.uint8)
+    geometry = Geometry.of(fit, PixelMaker(spec)(encode(coarse, "PNG"), image), spec.size)
+    with open_pair("mask", folder({"1.png": encode(mask, "PNG")}), ["1.png"], spec=spec) as pair:
+        row = row_of(pair, 0, geometry)
+    assert set(np.unique(row)) <= {0, 255}
+    clear = (image[..., 0] < 20) | (image[..., 0] > 235)
+    assert clear.mean() > 0.5
+    assert (np.abs(row.astype(int) - image[..., 0])[clear] > 20).mean() < (0.001 if scale == 1 else 0.08)
+
+
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    st.sampled_from(FITS),
+)
+@settings(max_examples=60)
+def test_each_value_is_the_one_under_the_pixels_centre(
+    tmp_path_factory: pytest.TempPathFactory,
+    source: tuple[int, int],
+    mask: tuple[int, int],
+    size: tuple[int, int],
+    fit: str,
+) -> None:
+    if mask == source[::-1]:
+        mask = source
+    values = np.arange(1, mask[0] * mask[1] + 1, dtype=np.uint16).reshape(mask)
+    place = tmp_path_factory.mktemp("masks")
+    (place / "1.npy").write_bytes(npy(values))
+    geometry = Geometry.of(fit, source, size)
+    with open_pair("mask", place, ["1.jpg"], spec=PixelSpec(size, fit)) as pair:
+        row = row_of(pair, 0, geometry)
+    target, box = geometry.target, geometry.box
+    bars = np.ones(size, bool)
+    for i in range(target.height):
+        for j in range(target.width):
+            y = (2 * i + 1) * box.height + 2 * box.top * target.height
+            x = (2 * j + 1) * box.width + 2 * box.left * target.width
+            expected = values[
+                y * mask[0] // (2 * target.height * source[0]), x * mask[1] // (2 * target.width * source[1])
+            ]
+            assert row[target.top + i, target.left + j] == expected
+            bars[target.top + i, target.left + j] = False
+    assert (row[bars] == 0).all()
+
+
+def test_rows_may_lie_apart_and_threads_agree(encode: Encode, folder: Folder) -> None:
+    files = {f"{number}.png": encode(grey(seed=number), "PNG") for number in range(8)}
+    rows = np.full((8, 2, 6, 9), 77, np.uint8)[:, 1]
+    with opened(files, folder, (6, 9)) as pair:
+        geometry = Geometry.of("stretch", (6, 9), (6, 9))
+        threads = [
+            threading.Thread(target=pair.read, args=(number, geometry, rows[number])) for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert np.array_equal(rows, np.stack([grey(seed=number) for number in range(8)]))
+
+
+# Which file belongs to which image
+
+
+def test_partners_have_the_path_but_not_the_extension(encode: Encode, folder: Folder) -> None:
+    values = {"cat/1": grey(seed=1), "cat/1.b": grey(seed=2), "dog/1": grey(seed=3)}
+    files = {
+        "cat/1.PNG": encode(values["cat/1"], "PNG"),
+        "cat/1.b.npy": npy(values["cat/1.b"]),
+        "dog/1.tif": encode(values["dog/1"], "TIFF"),
+        "dog/.2.png": b"hidden",
+        "dog/notes.txt": b"",
+        "dog/1.json": b"",
+    }
+    keys = ["dog/1.JPEG", "cat/1.b.png", "cat/1.jpg"]
+    with open_pair("mask", folder(files) + "/", keys, spec=PixelSpec((6, 9), "stretch")) as pair:
+        for index, key in enumerate(["dog/1", "cat/1.b", "cat/1"]):
+            assert np.array_equal(whole(pair, values[key], index), values[key])
+        assert pair.sizes.tolist() == [len(files[name]) for name in ("dog/1.tif", "cat/1.b.npy", "cat/1.PNG")]
+        assert pair.notes == []
+
+
+def test_images_that_differ_in_their_extension_share_a_partner(encode: Encode, folder: Folder) -> None:
+    values = grey()
+    place = folder({"1.png": encode(values, "PNG")})
+    with open_pair("mask", place, ["1.jpg", "1.webp"], spec=PixelSpec((6, 9), "stretch")) as pair:
+        assert np.array_equal(whole(pair, values, 0), values)
+        assert np.array_equal(whole(pair, values, 1), values)
+        assert pair.sizes[0] == pair.sizes[1] > 0
+
+
+def refused(folder: str, keys: list[str], name: str = "mask") -> str:
+    with pytest.raises((SourceError, UsageError)) as error:
+        open_pair(name, folder, keys, spec=SPEC)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(1, "a/0.jpg"), (3, "a/0.jpg, a/1.jpg, a/2.jpg"), (5, "a/0.jpg, a/1.jpg, a/2.jpg and 2 more")],
+)
+def test_missing_partners_are_named(folder: Folder, count: int, shown: str) -> None:
+    keys = [f"a/{number}.jpg" for number in range(count)]
+    assert refused(folder({"b/0.png": b"", "0.png": b""}), [*keys, "b/0.jpg"]) == (
+        f"masks: no mask for {shown}; each image needs a file of its own path and name, ending in .bmp, .npy, .png, .tif, "
+        ".tiff, .webp. Add them, or remove the images."
+    )
+
+
+def test_double_partners_are_named(folder: Folder) -> None:
+    files = {f"{number}.{end}": b"" for number in range(5) for end in ("png", "npy")}
+    assert refused(folder(files), [f"{number}.jpg" for number in range(5)]) == (
+        "masks: several files for one image: 0.npy and 0.png, 1.npy and 1.png, 2.npy and 2.png and 2 more; "
+        "each needs one mask. Remove the others."
+    )
+
+
+def test_partners_without_image_are_a_note(encode: Encode, folder: Folder) -> None:
+    data = encode(grey(), "PNG")
+    place = folder({"1.png": data, "3.png": data, "2.png": data})
+    with open_pair("mask", place, ["1.jpg"], spec=SPEC) as pair:
+        assert pair.notes == ["masks: 2 files belong to no image, first 2.png; left out."]
+    with open_pair("mask", place, ["1.jpg", "2.jpg"], spec=SPEC) as pair:
+        assert pair.notes == ["masks: 1 file belongs to no image, first 3.png; left out."]
+
+
+def test_a_folder_that_is_not_there(folder: Folder) -> None:
+    assert (
+        refused("nowhere", ["1.jpg"]) == "nowhere: no such folder or archive; pair mask needs one. Check it."
+    )
+
+
+@pytest.mark.parametrize("name", ["image", "key", "boxes", "a b", "1a", "", "größe", "a.b"])
+def test_names_that_fields_cannot_have(name: str) -> None:
+    assert refused("masks", ["1.jpg"], name) == (
+        f"pair {name}: not a name for a field; letters, digits and _ are allowed, and box_label, boxes, image, key, keypoints, "
+        "label are taken. Pass another one, for example mask."
+    )
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar", "tar.gz"])
+@pytest.mark.parametrize("inside", ["", "data/masks"])
+def test_archives(encode: Encode, folder: Folder, tmp_path: Path, ending: str, inside: str) -> None:
+    values = [grey(seed=seed) for seed in range(3)]
+    names = ["b/0.png", "a/1.tif", "a/2.bmp"]
+    files = {
+        name: encode(value, kind)
+        for name, value, kind in zip(names, values, ("PNG", "TIFF", "BMP"), strict=True)
+    }
+    files["a/2.jpg"] = b"no mask"
+    folder(files, "tree")
+    path = tmp_path / f"masks.{ending}"
+    top = inside or "masks"
+    if ending == "zip":
+        with zipfile.ZipFile(path, "w") as zipped:
+            for name in files:
+                zipped.write(tmp_path / "tree" / name, f"{top}/{name}")
+    else:
+        with tarfile.open(path, "w:gz" if ending == "tar.gz" else "w") as tar:
+            tar.add(tmp_path / "tree", top)
+    place = f"{path.name}/{inside}" if inside else path.name
+    keys = ["a/1.jpg", "a/2.jpg", "b/0.jpg"]
+    with open_pair("mask", place, keys, spec=PixelSpec((6, 9), "stretch"), spool_dir=str(tmp_path)) as pair:
+        for index, value in enumerate((values[1], values[2], values[0])):
+            assert np.array_equal(whole(pair, value, index), value)
+        assert pair.sizes.tolist() == [len(files[name]) for name in (names[1], names[2], names[0])]
+        assert pair.newest.startswith(f"masks.{ending} of ")
+
+
+# Kinds
+
+
+def test_the_first_file_that_can_be_read_says_what_is_needed(encode: Encode, folder: Folder) -> None:
+    files = {
+        "0.png": b"no",
+        "1.png": encode(grey(dtype="u2"), "PNG"),
+        "2.png": encode(grey(), "PNG"),
+        "3.png": encode(np.zeros((6, 9, 3), np.uint8), "PNG"),
+    }
+    with opened(files, folder, (6, 9)) as pair:
+        assert pair.field.dtype == "<u2"
+        messages = []
+        for index in (0, 2, 3):
+            with pytest.raises(ImageError) as error:
+                whole(pair, grey(), index)
+            messages.append(str(error.value))
+    assert messages == [
+        "its mask 0.png: not a PNG, TIFF, BMP, WebP or npy file; those are read.",
+        "its mask 2.png: holds uint8; uint16 is needed, as in the others.",
+        "its mask 3.png: holds uint8 in 3 channels; uint16 is needed, as in the others.",
+    ]
+
+
+def test_what_is_needed_can_be_given(encode: Encode, folder: Folder) -> None:
+    place = folder({"1.png": encode(grey(), "PNG")})
+    with open_pair("mask", place, ["1.jpg"], spec=SPEC, like=Field("mask", "<f4", (4, 4, 2))) as pair:
+        assert (pair.field.dtype, pair.field.shape) == ("<f4", (8, 8, 2))
+        with pytest.raises(ImageError) as error:
+            row_of(pair, 0, Geometry.of("stretch", (6, 9), (8, 8)))
+    assert (
+        str(error.value) == "its mask 1.png: holds uint8; float32 in 2 channels is needed, as in the others."
+    )
+
+
+def test_no_file_that_can_be_read(folder: Folder) -> None:
+    assert refused(folder({"a/1.png": b"", "a/2.png": b"x"}), ["a/1.jpg", "a/2.jpg"]) == (
+        "masks/a/1.png: empty (0 bytes). No mask can be read, of 2 tried."
+    )
+
+
+def test_a_mask_of_the_unturned_image_is_refused(encode: Encode, folder: Folder) -> None:
+    with opened({"1.png": encode(grey(6, 9), "PNG")}, folder, (6, 9)) as pair:
+        with pytest.raises(ImageError) as error:
+            pair.read(0, Geometry.of("stretch", (9, 6), (6, 9)), np.empty((6, 9), np.uint8))
+        assert str(error.value) == (
+            "its mask 1.png: 9 x 6 pixels, and its image 6 x 9 when upright; they must lie alike. "
+            "Turn it as the image's EXIF orientation says."
+        )
+        pair.read(0, Geometry.of("stretch", (18, 12), (6, 9)), np.empty((6, 9), np.uint8))
+
+
+# Hostile and damaged files
+
+
+def only_refusal(folder: Folder, files: dict[str, bytes], **options: Any) -> str:
+    """What is said of the second file, the first being fine."""
+    files = {"0" + os.path.splitext(next(iter(files)))[1]: npy(grey()), **files}
+    with opened(files, folder, (6, 9), **options) as pair, pytest.raises(ImageError) as error:
+        whole(pair, grey(), 1)
+    return str(error.value)
+
+
+def header(text: str) -> bytes:
+    body = text.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\1\0" + len(body).to_bytes(2, "little") + body
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (npy(grey())[:-1], "a damaged or truncated npy file."),
+        (npy(grey())[:60], "a damaged or truncated npy file."),
+        (npy(grey()) + b"x", "a damaged or truncated npy file."),
+        (b"\x93NUMPY\7\0", "a damaged or truncated npy file."),
+        (header("{'descr': '|u1', 'fortran_order': False, 'shape': ("), "a damaged or truncated npy file."),
+        (header("__import__('os').abort()"), "a damaged or truncated npy file."),
+        (header("(" * 110), "a damaged or truncated npy file."),
+        (
+            header("{'descr': '|u1', 'fortran_order': False, 'shape': (100000, 100000)}"),
+            "100,000 x 100,000 pixels; at most 178,956,970 are allowed. Raise --max-pixels if the image is meant.",
+        ),
+        (
+            header("{'descr': '<f4', 'fortran_order': False, 'shape': (9000, 9000)}"),
+            "a damaged or truncated npy file.",
+        ),
+        (
+            header("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1, 1 << 60)}"),
+            "a damaged or truncated npy file.",
+        ),
+        (
+            header("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1, 1000000000000000000000)}"),
+            "a damaged or truncated npy file.",
+        ),
+        (
+            header("{'descr': '|u1', 'fortran_order': False, 'shape': (-1, -1)}"),
+            "its shape is [-1, -1]; [height, width] and [height, width, channels] are read.",
+        ),
+        (
+            npy(np.zeros(5, np.uint8)),
+            "its shape is [5]; [height, width] and [height, width, channels] are read.",
+        ),
+        (
+            npy(np.zeros((0, 5), np.uint8)),
+            "its shape is [0, 5]; [height, width] and [height, width, channels] are read.",
+        ),
+        (npy(np.zeros((6, 9))), "its values are float64; uint8, uint16 and float32 are read."),
+        (npy(np.zeros((6, 9), bool)), "its values are bool; uint8, uint16 and float32 are read."),
+        (npy(np.zeros((6, 9), np.int64)), "its values are int64; uint8, uint16 and float32 are read."),
+        (
+            header("{'descr': '|O', 'fortran_order': False, 'shape': (6, 9)}"),
+            "its values are object; uint8, uint16 and float32 are read.",
+        ),
+        (b"\x80\x04]\x94.", "not a PNG, TIFF, BMP, WebP or npy file; those are read."),
+        (b"", "empty (0 bytes)."),
+    ],
+)
+def test_npy_files_that_are_refused(folder: Folder, data: bytes, reason: str) -> None:
+    assert only_refusal(folder, {"1.npy": data}) == f"its mask 1.npy: {reason}"
+
+
+def test_pictures_that_are_refused(encode: Encode, folder: Folder) -> None:
+    whole_png, floats = encode(grey(60, 90), "PNG"), encode(grey(dtype="f4"), "TIFF")
+    jpeg = encode(grey(), "JPEG")
+    inexact = (
+        "its pixels cannot be read exactly; grey of 8 and 16 bits, palettes, 8-bit RGB and 32-bit floats can. "
+        "Store it as .npy."
+    )
+    cases = [
+        (whole_png[: len(whole_png) // 2], "a damaged or truncated PNG file."),
+        (floats[:20], "a damaged or truncated TIFF file."),
+        (jpeg, "not a PNG, TIFF, BMP, WebP or npy file; those are read."),
+        (tiff(np.zeros((6, 9), np.int32)), inexact),
+        (encode(Image.new("CMYK", (9, 6)), "TIFF"), inexact),
+        (rgb16_png(), inexact),
+        (raw_tiff([64], 3, 1, bytes(8 * 54)), inexact),
+        (raw_tiff([8], 2, 1, bytes(54)), inexact),
+        (raw_tiff([16, 16, 16], 1, 2, bytes(6 * 54)), inexact),
+    ]
+    for number, (data, reason) in enumerate(cases):
+        assert only_refusal(folder, {"1.png": data}) == f"its mask 1.png: {reason}", number
+
+
+def rgb16_png() -> bytes:
+    """A PNG of 9 x 6 pixels with 16 bits in each of three channels, which Pillow cannot write."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = b"".join(b"\0" + bytes(range(54)) for _ in range(6))
+    head = struct.pack(">IIBBBBB", 9, 6, 16, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def raw_tiff(bits: list[int], sample_format: int, photometric: int, body: bytes) -> bytes:
+    """An uncompressed TIFF of 9 x 6 pixels of any kind."""
+    tags = [
+        (256, 4, [9]),
+        (257, 4, [6]),
+        (258, 3, bits),
+        (259, 3, [1]),
+        (262, 3, [photometric]),
+        (273, 4, [300]),
+        (277, 3, [len(bits)]),
+        (278, 4, [6]),
+        (279, 4, [len(body)]),
+        (339, 3, [sample_format] * len(bits)),
+    ]
+    entries, extra, place = b"", b"", 8 + 2 + 12 * len(tags) + 4
+    for tag, kind, values in tags:
+        packed = struct.pack("<" + ("H" if kind == 3 else "I") * len(values), *values)
+        if len(packed) > 4:
+            packed, extra = struct.pack("<I", place + len(extra)), extra + packed
+        entries += struct.pack("<HHI", tag, kind, len(values)) + packed.ljust(4, b"\0")
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + struct.pack("<I", 0) + extra
+    return head.ljust(300, b"\0") + body
+
+
+def test_the_made_tiff_is_one(folder: Folder) -> None:
+    values = grey()
+    with opened({"1.tif": raw_tiff([8], 1, 1, values.tobytes())}, folder, (6, 9)) as pair:
+        assert np.array_equal(whole(pair, values), values)
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP", "WebP", "npy"])
+def test_files_of_too_many_pixels_are_refused(encode: Encode, folder: Folder, format: str) -> None:
+    values = np.zeros((20, 30), np.uint8)
+    data = npy(values) if format == "npy" else encode(values, format)
+    assert only_refusal(folder, {"1.png": data}, max_pixels=599).endswith(
+        "1.png: 30 x 20 pixels; at most 599 are allowed. Raise --max-pixels if the image is meant."
+    )
+
+
+def test_endless_files_are_not_read(folder: Folder, tmp_path: Path) -> None:
+    place = folder({"0.npy": npy(grey()), "1.npy": b""})
+    os.truncate(tmp_path / "masks" / "1.npy", 1 << 40)
+    with open_pair("mask", place, ["0.jpg", "1.jpg"], spec=SPEC) as pair, pytest.raises(ImageError) as error:
+        row_of(pair, 1, Geometry.of("stretch", (6, 9), (8, 8)))
+    assert str(error.value) == (
+        "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise --max-pixels if it is meant."
+    )
+
+
+def test_what_is_no_file(folder: Folder, tmp_path: Path) -> None:
+    place = folder({"0.npy": npy(grey())})
+    os.mkfifo(tmp_path / "masks" / "1.npy")
+    (tmp_path / "masks" / "2.npy").symlink_to("nothing")
+    (tmp_path / "masks" / "3.npy").mkdir()
+    keys = ["0.jpg", "1.jpg", "2.jpg"]
+    messages = []
+    with open_pair("mask", place, keys, spec=SPEC) as pair:
+        for index in (1, 2):
+            with pytest.raises(ImageError) as error:
+                row_of(pair, index, Geometry.of("stretch", (6, 9), (8, 8)))
+            messages.append(str(error.value))
+    assert messages == [
+        "its mask 1.npy: not a regular file.",
+        "its mask 2.npy: cannot be read (No such file or directory).",
+    ]
+    assert refused(place, [*keys, "3.jpg"]).startswith("masks: no mask for 3.jpg; ")
+
+
+# What tells whether the files are still the same
+
+
+def test_fingerprints_and_the_newest_file(encode: Encode, folder: Folder, tmp_path: Path) -> None:
+    place = folder({"a/1.png": encode(grey(), "PNG"), "a/2.png": encode(grey(), "PNG")})
+    for number, name in enumerate(("2.png", "1.png")):
+        os.utime(tmp_path / "masks" / "a" / name, ns=(0, number * 10**9 + 5))
+    found = []
+
+    def look(keys: list[str], spec: PixelSpec = SPEC) -> Pair:
+        with open_pair("mask", place, keys, spec=spec) as pair:
+            found.append(pair.fingerprint())
+            return pair
+
+    both = look(["a/1.jpg", "a/2.jpg"])
+    assert both.newest == "a/1.png of 1970-01-01 00:00:01.000000005"
+    look(["a/2.jpg", "a/1.jpg"])
+    look(["a/1.jpg"])
+    folder({"a/2.png": encode(grey(7, 9), "PNG")})
+    look(["a/1.jpg", "a/2.jpg"])
+    (tmp_path / "masks" / "a" / "2.png").rename(tmp_path / "masks" / "a" / "2.tif")
+    look(["a/1.jpg", "a/2.jpg"])
+    assert len(set(found)) == 5
+    look(["a/1.jpg", "a/2.jpg"])
+    assert len(set(found)) == 5

@@ -1,0 +1,397 @@
+"""What a CSV says of each image, and where boxes and keypoints end up in the row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.convert.geometry import Geometry
+from packer.convert.targets import Targets, read_targets
+from packer.errors import ImageError, SourceError, UsageError
+from packer.format.header import Field
+
+KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
+CROP = Geometry.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str) -> str:
+        (tmp_path / "l.csv").write_text(text)
+        return "l.csv"
+
+    return run
+
+
+def refused(path: str, **chosen: Any) -> str:
+    with pytest.raises((SourceError, UsageError)) as error:
+        read_targets(path, KEYS, **chosen)
+    return str(error.value)
+
+
+def boxes_of(targets: Targets, index: int, geometry: Geometry = CROP) -> list[list[float]]:
+    data = targets.place(index, geometry)["boxes"]
+    assert isinstance(data, bytes)
+    return np.frombuffer(data, "<f4").reshape(-1, 4).tolist()  # type: ignore[no-any-return]
+
+
+def labels_of(targets: Targets, index: int, geometry: Geometry = CROP) -> list[int]:
+    data = targets.place(index, geometry)["box_label"]
+    assert isinstance(data, bytes)
+    return np.frombuffer(data, "<i8").tolist()  # type: ignore[no-any-return]
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "values", "classes"),
+    [
+        ("1,5\n2,0\n3,7\n", "<i8", [5, 0, 7], None),
+        ("file,label\n3,ant\n1,wolf\n2,ant\n", "<i8", [1, 0, 0], ["ant", "wolf"]),
+        ("1,0.5\n2,1\n3,2\n", "<f4", [0.5, 1, 2], None),
+        ("1,1\n2,-1\n3,2\n", "<f4", [1, -1, 2], None),
+    ],
+)
+def test_two_columns(
+    write: Write, text: str, dtype: str, values: list[float], classes: list[str] | None
+) -> None:
+    targets = read_targets(write(text), KEYS)
+    assert targets.fields == (Field("label", dtype, ()),)
+    assert targets.fixed["label"].tolist() == values
+    assert targets.fixed["label"].dtype.str == dtype
+    assert targets.classes == classes
+    assert not targets.needs_geometry
+    assert targets.place(0, CROP) == {}
+
+
+def test_one_column_of_many(write: Write) -> None:
+    targets = read_targets(write("file,age,species\n3,5,ant\n1,4,wolf\n2,9,ant\n"), KEYS, label="species")
+    assert targets.fixed["label"].tolist() == [1, 0, 0]
+    assert targets.classes == ["ant", "wolf"]
+
+
+@pytest.mark.parametrize("chosen", ["height, age", ["height", "age"]])
+def test_several_columns(write: Write, chosen: str | list[str]) -> None:
+    targets = read_targets(write("file,age,height\n3,5,1.5\n1,4,-2\n2,9,3\n"), KEYS, label=chosen)
+    assert targets.fields == (Field("label", "<f4", (2,), {"columns": ["height", "age"]}),)
+    assert targets.fixed["label"].tolist() == [[-2, 4], [3, 9], [1.5, 5]]
+    assert targets.classes is None
+    assert targets.strata is None
+
+
+def test_several_columns_of_zeros_and_ones(write: Write) -> None:
+    targets = read_targets(write("file,old,tall\n3,0,1\n1,1,1\n2,0,0\n"), KEYS, label="old,tall")
+    assert targets.fields == (Field("label", "|u1", (2,), {"columns": ["old", "tall"]}),)
+    assert targets.fixed["label"].tolist() == [[1, 1], [0, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("header", ["", "file,label\n"])
+def test_cells_of_several_names_where_asked_for(write: Write, header: str) -> None:
+    path = write(f"{header}3,fog|sun\n1,\n2,sun\n")
+    targets = read_targets(path, KEYS, multi_label=True)
+    assert targets.fields == (Field("label", "|u1", (2,), {"columns": ["fog", "sun"]}),)
+    assert targets.fixed["label"].tolist() == [[0, 0], [0, 1], [1, 1]]
+    assert targets.classes == ["fog", "sun"]
+    write("1,rain\n2,sun\n3,fog|sun\n")
+    assert read_targets(path, KEYS).classes == ["fog|sun", "rain", "sun"]
+
+
+def test_a_wrong_label_is_named_with_its_column(write: Write) -> None:
+    assert refused(write("file,a,b\n1,2,3\n2,2,inf\n3,4,5"), label="b") == (
+        "l.csv line 3: b is inf; whole numbers from 0 to 2**63 - 1, other finite numbers, or class names, are accepted. Correct it."
+    )
+    assert refused(write("file,a,b\n1,2,3\n2,2,x\n3,4,5"), label="a,b") == (
+        "l.csv line 3: b is x; finite numbers are accepted. Correct it."
+    )
+
+
+def test_rows_that_disagree_in_any_chosen_column_are_refused(write: Write) -> None:
+    path = write("file,a,b,c\n1,2,3,4\n2,2,3,4\n3,4,5,6\n1,2,3,9\n")
+    assert read_targets(path, KEYS, label="a,b").fixed["label"].shape == (3, 2)
+    assert refused(path, label="a,c") == (
+        "l.csv line 5: cat/1.jpg has the label 2,9, and 2,4 in line 2; each image has one. Remove one of the rows."
+    )
+
+
+def test_labels_of_folders() -> None:
+    targets = Targets.of_labels(np.array([1, 0, 1]), ["a", "b"])
+    assert targets.fields == (Field("label", "<i8", ()),)
+    assert targets.classes == ["a", "b"]
+    assert targets.strata is targets.fixed["label"]
+    assert Targets.of_labels(None, None).fields == ()
+
+
+def test_big_endian_labels_are_stored_little_endian() -> None:
+    targets = Targets.of_labels(np.array([1, 2], ">i8"), None)
+    assert targets.fixed["label"].dtype.str == "<i8"
+    assert targets.fixed["label"].tolist() == [1, 2]
+
+
+# Boxes
+
+BOXES = """file,kind,xmin,ymin,xmax,ymax
+1,wolf,150,50,250,150
+3,ant,0,0,90,200
+1,ant,200,0,400,100
+3,,,,,
+2,,,,,
+"""
+CORNERS = "xmin,ymin,xmax,ymax"
+
+
+def test_boxes_move_with_the_picture_and_take_their_labels_along(write: Write) -> None:
+    targets = read_targets(write(BOXES), KEYS, boxes=CORNERS, label="kind")
+    assert targets.fields == (
+        Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format": "xyxy"}),
+        Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []}),
+    )
+    assert targets.needs_geometry
+    assert targets.fixed == {}
+    assert targets.strata is None
+    assert targets.classes == ["ant", "wolf"]
+    assert boxes_of(targets, 0) == [[25, 25, 75, 75], [50, 0, 100, 50]]
+    assert labels_of(targets, 0) == [1, 0]
+    assert boxes_of(targets, 1) == []
+    assert labels_of(targets, 1) == []
+    assert boxes_of(targets, 2) == []  # cropped away
+    assert labels_of(targets, 2) == []
+    stretched = Geometry.of("stretch", (200, 400), (100, 100))
+    assert boxes_of(targets, 2, stretched) == [[0, 0, 22.5, 100]]
+    assert labels_of(targets, 2, stretched) == [0]
+
+
+def test_boxes_without_labels_and_images_without_rows(write: Write) -> None:
+    targets = read_targets(write("file,xmin,ymin,xmax,ymax\n2,110,10,120,20\n"), KEYS, boxes=CORNERS)
+    assert [field.name for field in targets.fields] == ["boxes"]
+    assert [len(boxes_of(targets, index)) for index in range(3)] == [0, 1, 0]
+    assert targets.place(0, CROP) == {"boxes": b""}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("2,a,nan,1,2,3", "xmin is nan; finite numbers are accepted. Correct it."),
+        ("2,a,1,inf,2,3", "ymin is inf; finite numbers are accepted. Correct it."),
+        ("2,a,1,2,,3", "xmax is empty; finite numbers are accepted. Correct it."),
+        ("2,a,1,2,x,3", "xmax is x; finite numbers are accepted. Correct it."),
+        ("2,a,5,2,5,3", "xmax is 5, and xmin 5; boxes have a width and a height. Correct or remove the row."),
+        (
+            "2,a,1,2.5,5,-3",
+            "ymax is -3, and ymin 2.5; boxes have a width and a height. Correct or remove the row.",
+        ),
+        (
+            "2,,1,2,5,3",
+            "kind is empty; whole numbers from 0 to 2**63 - 1, or class names, are accepted. Correct it.",
+        ),
+        (
+            "2,0.5,1,2,5,3",
+            "kind is 0.5; whole numbers from 0 to 2**63 - 1, or class names, are accepted. Correct it.",
+        ),
+    ],
+)
+def test_boxes_that_are_refused(write: Write, row: str, message: str) -> None:
+    path = write(f"file,kind,xmin,ymin,xmax,ymax\n1,,,,,\n{row}\n")
+    assert refused(path, boxes=CORNERS, label="kind") == f"l.csv line 3: {message}"
+
+
+@pytest.mark.parametrize("corners", ["-5,0,0,10", "400,0,410,10", "0,-9,10,-1", "0,200,10,210"])
+def test_boxes_outside_the_picture_are_refused_when_its_size_is_known(write: Write, corners: str) -> None:
+    path = write(f"file,xmin,ymin,xmax,ymax\n1,1,1,5,5\n1,{corners}\n")
+    targets = read_targets(str(Path(path).absolute()), KEYS, boxes=CORNERS)
+    with pytest.raises(ImageError) as error:
+        targets.place(0, CROP)
+    assert str(error.value) == f"its box {corners} (l.csv line 3) lies outside its 400 x 200 pixels."
+
+
+def test_boxes_partly_outside_the_picture_are_clipped(write: Write) -> None:
+    path = write("file,xmin,ymin,xmax,ymax\n1,-5,-5,410,210\n")
+    stretched = Geometry.of("stretch", (200, 400), (100, 100))
+    assert boxes_of(read_targets(path, KEYS, boxes=CORNERS), 0, stretched) == [[0, 0, 100, 100]]
+
+
+def test_a_csv_without_any_box_is_refused(write: Write) -> None:
+    assert refused(write("file,xmin,ymin,xmax,ymax\n1,,,,\n"), boxes=CORNERS) == (
+        "l.csv: holds no boxes; some are needed. Check its columns."
+    )
+
+
+# Keypoints
+
+
+def test_keypoints_are_fixed_fields_with_nan_for_what_is_not_seen(write: Write) -> None:
+    text = "file,kind,x1,y1,x2,y2\n3,a,100,0,300,200\n1,b,200,100,,\n2,a,99,0,200,201\n"
+    targets = read_targets(write(text), KEYS, keypoints="x1,y1,x2,y2", label="kind")
+    assert targets.fields == (
+        Field("label", "<i8", ()),
+        Field("keypoints", "<f4", (2, 2), {"format": "xy", "unseen": "nan"}),
+    )
+    assert targets.fixed["label"].tolist() == [1, 0, 0]
+    points = [targets.place(index, CROP)["keypoints"] for index in range(3)]
+    assert all(isinstance(p, np.ndarray) and p.dtype == np.float32 for p in points)
+    expected = [[[50, 50], [np.nan, np.nan]], [[np.nan, np.nan]] * 2, [[0, 0], [100, 100]]]
+    assert np.array_equal(np.array(points), np.array(expected), equal_nan=True)
+
+
+def test_half_a_point_is_refused(write: Write) -> None:
+    path = write("file,x1,y1,x2,y2\n1,1,2,3,4\n2,1,2,,4\n3,1,2,3,4\n")
+    assert refused(path, keypoints="x1,y1,x2,y2") == (
+        "l.csv line 3: x2 is empty, and y2 is not; a point has both or neither. Correct it."
+    )
+    path = write("file,x1,y1,x2,y2\n1,1,2,3,4\n2,1,2,3,4\n3,1,,3,4\n")
+    assert refused(path, keypoints="x1,y1,x2,y2") == (
+        "l.csv line 4: y1 is empty, and x1 is not; a point has both or neither. Correct it."
+    )
+
+
+def test_every_image_needs_keypoints_of_its_own(write: Write) -> None:
+    assert refused(write("file,x,y\n1,1,2\n"), keypoints="x,y") == (
+        "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows."
+    )
+    assert refused(write("file,x,y\n1,1,2\n1,1,3\n2,1,2\n3,1,2\n"), keypoints="x,y") == (
+        "l.csv line 3: cat/1.jpg has the keypoints 1,3, and 1,2 in line 2; each image has one. Remove one of the rows."
+    )
+
+
+def test_boxes_and_keypoints_together(write: Write) -> None:
+    path = write("file,xmin,ymin,xmax,ymax,x,y\n1,110,10,120,20,200,100\n2,,,,,,\n3,1,1,300,20,1,1\n")
+    targets = read_targets(path, KEYS, boxes=CORNERS, keypoints="x,y")
+    assert [field.name for field in targets.fields] == ["boxes", "keypoints"]
+    placed = targets.place(0, CROP)
+    assert sorted(placed) == ["boxes", "keypoints"]
+    assert np.asarray(placed["keypoints"]).tolist() == [[50, 50]]
+
+
+# Choices
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (
+            {"boxes": "a,b,c"},
+            "boxes a,b,c: 3 columns; four are needed: left, top, right, bottom. Pass for example xmin,ymin,xmax,ymax.",
+        ),
+        (
+            {"boxes": "x,y,w,h"},
+            "boxes x,y,w,h: ends in a width and a height; corners are needed: left, top, right, bottom. "
+            "Add columns that hold right and bottom.",
+        ),
+        (
+            {"keypoints": "x,y,z"},
+            "keypoints x,y,z: 3 columns; an x and a y for each point are needed. Pass both.",
+        ),
+        (
+            {"label": "a,,b"},
+            "label 'a,,b': holds an empty name; names of columns are needed. Pass for example label=a,b.",
+        ),
+        (
+            {"label": []},
+            "label []: holds an empty name; names of columns are needed. Pass for example label=a,b.",
+        ),
+        ({"label": "a,b", "boxes": CORNERS}, "label a,b: 2 columns; boxes have one label each. Pass one."),
+        (
+            {"label": "a", "keypoints": "a,b"},
+            "column a: chosen twice; each column is one thing. Pass it once.",
+        ),
+        (
+            {"label": "a,b", "multi_label": True},
+            "multi_label: goes with one label column and no boxes, as its cells hold several names. Drop one.",
+        ),
+    ],
+)
+def test_choices_that_make_no_sense(chosen: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read_targets("none.csv", KEYS, **chosen)
+    assert str(error.value) == message
+
+
+# Other classes
+
+
+def test_labels_are_renumbered(write: Write) -> None:
+    targets = read_targets(write("1,wolf\n2,ant\n3,wolf\n"), KEYS).renumbered(
+        ("ant", "bee", "wolf"), "photos"
+    )
+    assert targets.fixed["label"].tolist() == [2, 0, 2]
+    assert targets.classes == ["ant", "bee", "wolf"]
+
+
+def test_whole_numbers_are_renumbered_as_names(write: Write) -> None:
+    targets = read_targets(write("1,7\n2,10\n3,7\n"), KEYS).renumbered(["10", "7", "ant"], "photos")
+    assert targets.fixed["label"].tolist() == [1, 0, 1]
+
+
+def test_multi_hot_labels_are_renumbered(write: Write) -> None:
+    targets = read_targets(write("1,c|a\n2,\n3,c\n"), KEYS, multi_label=True).renumbered(
+        ["a", "b", "c"], "photos"
+    )
+    assert targets.fields == (Field("label", "|u1", (3,), {"columns": ["a", "b", "c"]}),)
+    assert targets.fixed["label"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 1]]
+
+
+def test_box_labels_are_renumbered(write: Write) -> None:
+    before = read_targets(write(BOXES), KEYS, boxes=CORNERS, label="kind")
+    targets = before.renumbered(["ant", "bee", "wolf"], "photos")
+    assert labels_of(targets, 0) == [2, 0]
+    assert labels_of(before, 0) == [1, 0]
+    assert boxes_of(targets, 0) == boxes_of(before, 0)
+    assert targets.fields == before.fields
+    assert targets.classes == ["ant", "bee", "wolf"]
+
+
+def test_what_has_no_labels_stays(write: Write) -> None:
+    targets = read_targets(write(BOXES), KEYS, boxes=CORNERS)
+    assert targets.renumbered(["a"], "photos") is targets
+    assert Targets().renumbered(["a"], "photos").fields == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1,b\n2,cow\n3,c\n", "the class cow"),
+        ("1,0\n2,1\n3,2\n", "the class 0"),
+        ("1,0.5\n2,1\n3,2\n", "labels that are no classes"),
+    ],
+)
+def test_other_classes_are_refused(write: Write, text: str, found: str) -> None:
+    targets = read_targets(write(text), KEYS)
+    with pytest.raises(UsageError) as error:
+        targets.renumbered(["a", "b", "c", "d"], "photos")
+    assert str(error.value) == f"photos: holds {found}; 4 classes, a, b, c ..., are allowed. Leave it out."
+
+
+@pytest.mark.parametrize("name", ["../cat/1.jpg", "/cat/1.jpg", "/etc/passwd", "cat/../../cat/1.jpg"])
+@pytest.mark.parametrize("chosen", [{}, {"label": "a"}])
+def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
+    assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
+        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, or unique names "
+        "without extension. Correct or remove the row."
+    )
+
+
+def test_fingerprints_tell_what_differs(write: Write) -> None:
+    def print_of(text: str, **chosen: Any) -> bytes:
+        return read_targets(write(text), KEYS, **chosen).fingerprint()
+
+    chosen = {"boxes": CORNERS, "label": "kind"}
+    other = BOXES.replace("wolf", "bear")
+    found = {
+        print_of(BOXES, **chosen),
+        print_of(BOXES.replace("250", "251"), **chosen),
+        print_of(other, **chosen),
+        print_of(BOXES, boxes=CORNERS),
+        print_of("file,x,y\n1,1,2\n2,1,2\n3,1,2\n", keypoints="x,y"),
+        print_of("1,1\n2,2\n3,3\n"),
+        print_of("1,1\n2,2\n3,4\n"),
+        Targets().fingerprint(),
+    }
+    assert len(found) == 8
+    assert print_of(BOXES, **chosen) in found
