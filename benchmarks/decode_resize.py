@@ -3,7 +3,18 @@
     python benchmarks/decode_resize.py photos/                  a folder, list or archive of images
     PACKER_DATA=data python benchmarks/decode_resize.py         data/clothing.tar/train
 
-@@SEEN@@
+Seen (2 cores of a Xeon, shared with other work; OpenCV 5.0.0, simplejpeg 1.9.0; 400 of 3,068 photos of about 400x533 to
+256 px, 4 rounds; PSNR against a float64 triangle filter, 100 photos):
+
+                                1 thread     PSNR mean     5 %   worst
+    bare decode               1,304/s x1.00
+    PixelMaker                1,274/s x0.97         53.3 dB    47.8    42.3
+    decode + INTER_AREA         558/s x0.43         45.9 dB    37.5    34.7
+    decode + INTER_LINEAR     1,037/s x0.80         40.4 dB    30.4    27.9
+
+Processor time instead of wall time (80 of the photos, the best of 14 passes), which leaves the other work out, in us a
+photo: bare decode 729, PixelMaker 754 (x0.97), with sums 771 (x0.95), without a compiler 1,831 (x0.40); two processes at
+once 748, 777 (x0.96), 815 (x0.92) and 2,029 (x0.37).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
@@ -29,7 +29,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -39,7 +39,8 @@ from packer.codecs import jpeg
 from packer.convert.rows import RowMaker
 from packer.convert.statistics import PixelSums
 from packer.errors import ImageError, PackerError, SourceError
-from packer.format.writer import PackWriter, Rows
+from packer.format.header import Field
+from packer.format.writer import Rows
 
 _TICK_SECONDS = 0.1
 _AHEAD = (
@@ -81,9 +82,31 @@ class Outcome:
         return cls(made, {int(row): str(reason) for row, reason in reasons}, bytes_read)
 
 
+class BlockWriter(Protocol):
+    """What takes in blocks: a PackWriter, or what mends a pack."""
+
+    out: str
+    fields: tuple[Field, ...]
+    rows: int
+    block_rows: int
+    done: dict[int, Any]
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+
+    def write_block(
+        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, NDArray[np.generic]]
+    ) -> None:
+        """See PackWriter."""
+
+    def record(self, block: int, note: Any) -> None:
+        """See PackWriter."""
+
+
 def pack_rows(
     maker: RowMaker,
-    writer: PackWriter,
+    writer: BlockWriter,
     samples: NDArray[np.int64],
     *,
     workers: int,
@@ -133,7 +156,7 @@ def pack_rows(
     return outcome
 
 
-def _take(future: Future[tuple[int, Outcome]], writer: PackWriter, outcome: Outcome) -> None:
+def _take(future: Future[tuple[int, Outcome]], writer: BlockWriter, outcome: Outcome) -> None:
     """Journal a finished block, and add what it gave. Raises what the worker raised."""
     block, made = future.result()
     writer.record(block, made.to_note())
@@ -192,7 +215,7 @@ class _StoppedError(Exception):
 class _Run:
     """What the workers of one run share; the counters lie in memory that forked processes share, too."""
 
-    def __init__(self, maker: RowMaker, writer: PackWriter, samples: NDArray[np.int64], skip: bool) -> None:
+    def __init__(self, maker: RowMaker, writer: BlockWriter, samples: NDArray[np.int64], skip: bool) -> None:
         self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
         known = maker.columns(samples[:0])
         self._made = [f for f in maker.fields if not f.ragged and f.name not in known]

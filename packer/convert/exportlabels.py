@@ -19,6 +19,7 @@ from packer.convert.targets import read_targets
 from packer.errors import FormatError, SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.load.fields import decode_ragged
 from packer.load.order import Runs
 from packer.load.reader import Reader
 
@@ -43,9 +44,8 @@ class Known(NamedTuple):
         boxes = _ragged(fields.get("boxes"), "<f4", [4])
         if boxes is not None or label is None or label.ragged or len(label.shape or ()) > 1:
             label = None
-        if points is not None and (
-            points.dtype[1] != "f" or len(points.shape or ()) != 2 or points.shape[1:] != (2,)
-        ):  # type: ignore[index]
+        shape = () if points is None else points.shape or ()
+        if points is not None and (points.dtype[1] != "f" or len(shape) != 2 or shape[1] != 2):
             points = None
         return cls(
             label, boxes, None if boxes is None else _ragged(fields.get("box_label"), "<i8", []), points
@@ -149,15 +149,15 @@ class Table:
         """For each image, the cells of its rows without the name."""
         for start in range(0, len(self._rows), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            boxes = self._ragged(self._known.boxes, part, "<f4")
-            numbers = self._ragged(self._known.box_label, part, "<i8")
+            boxes = self._ragged(self._known.boxes, part)
+            numbers = self._ragged(self._known.box_label, part)
             for i in range(len(self._rows[part])):
                 points = [] if self._points is None else _texts(self._points[start + i])
                 if boxes is None:
                     label = [] if self.label is None else self._label_cells(self.label[start + i])
                     yield [[*label, *points]]
                     continue
-                corners = boxes[i].reshape(-1, 4)
+                corners = boxes[i]
                 labels: list[list[str]] = [[]] * len(corners)
                 if numbers is not None:
                     labels = [self._label_cells(number) for number in numbers[i][: len(corners)]]
@@ -179,26 +179,24 @@ class Table:
                 return [self._classes[number]]
         return _texts(values)
 
-    def _ragged(self, f: Field | None, part: slice, dtype: str) -> list[NDArray[Any]] | None:
+    def _ragged(self, f: Field | None, part: slice) -> list[NDArray[Any]] | None:
         if f is None:
             return None
         rows = self._rows[part]
-        try:
-            return [
-                np.frombuffer(row, dtype)
-                for row in self._reader.read_ragged(f.name, Runs(rows, np.ones_like(rows)))
-            ]
-        except ValueError as error:
-            raise FormatError(
-                f"{self._pack.path}: a row of {f.name!r} is damaged ({error}). Run packer verify, or convert the images again."
-            ) from None
+        return decode_ragged(self._pack, f, self._reader.read_ragged(f.name, runs_of(rows)), rows.tolist())
+
+
+def runs_of(rows: NDArray[np.int64]) -> Runs:
+    """Rising rows as runs."""
+    firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    return Runs(rows[firsts], np.diff(firsts, append=len(rows)))
 
 
 def read_fixed(reader: Reader, f: Field, rows: NDArray[np.int64]) -> NDArray[Any]:
     """Rows of a fixed field, [len(rows), *shape]."""
     out = np.empty((len(rows), f.row_bytes), np.uint8)
     if len(rows):
-        reader.read(f.name, Runs(rows, np.ones_like(rows)), out)
+        reader.read(f.name, runs_of(rows), out)
     return out.view(f.dtype).reshape(-1, *(f.shape or ()))
 
 

@@ -46,11 +46,14 @@ def check_keys(subject: str, keys: Sequence[str], rows: NDArray[np.int64]) -> No
 
 
 def check_lengths(
-    subject: str, root: str, names: Sequence[str], keys: Sequence[str], rows: NDArray[np.int64]
+    subject: str, root: str, names: Sequence[str], keys: Sequence[str], rows: NDArray[np.int64], *, spare: int
 ) -> None:
-    """See that the disk takes names of such a length. root: the existing folder below which they will lie. Raises: FormatError."""
+    """See that the disk takes names of such a length.
+
+    root: an existing folder below which they will lie; spare: bytes of the folders between. Raises: FormatError.
+    """
     longest, path = os.pathconf(root, "PC_NAME_MAX"), os.pathconf(root, "PC_PATH_MAX")
-    room = path - len(os.fsencode(os.path.abspath(root))) - 2  # a slash, and the zero at the end
+    room = path - len(os.fsencode(os.path.abspath(root))) - spare
     for name, key, row in zip(names, keys, rows.tolist(), strict=True):
         found = os.fsencode(name)
         if len(found) > room or max(map(len, found.split(b"/"))) > longest:
@@ -85,13 +88,13 @@ def in_split_folders(
 
 def file_stems(keys: Sequence[str], ending: str) -> list[str]:
     """The names of files without their endings, of checked keys, all different, none that of a folder once it has its ending."""
-    shared = Counter(map(_stem, keys))
+    shared = Counter(map(stem_of, keys))
     folders = {key[:at] for key in keys for at, letter in enumerate(key) if letter == "/"}
     used: set[str] = set()
     numbers: Counter[str] = Counter()
     stems = []
     for key in keys:
-        own = _stem(key)
+        own = stem_of(key)
         stem = own if shared[own] == 1 else key
         while stem in used or stem + ending in folders:
             numbers[own] += 1
@@ -151,6 +154,6 @@ def hidden(names: Sequence[str]) -> list[str]:
     return [name for name in names if any(map(is_hidden, name.split("/")))]
 
 
-def _stem(key: str) -> str:
+def stem_of(key: str) -> str:
     """A key without the ending of an image."""
     return os.path.splitext(key)[0] if is_image(key.rpartition("/")[2]) else key

@@ -120,8 +120,8 @@ def convert_images(
     store: "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading.
     compress: "none", or the codec through which blocks of raw rows are stored (HDF5 only).
     labels: a CSV file that says of each image (first column) what its label is, where folders do not. label: its column, or
-        columns (default: the second); multi_label: its cells hold several class names. boxes, keypoints: columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the
-        original image; they are moved as the image is resized.
+        columns (default: the second); multi_label: its cells hold several class names. boxes, keypoints: columns with xmin, ymin,
+        xmax, ymax, or x, y, x, y ..., in pixels of the original image; they are moved as the image is resized.
     pairs: field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
     split: name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
     shuffle: store the rows (of each split) in a random order, drawn from seed. Without it a class folder's pack is sorted by class.

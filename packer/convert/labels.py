@@ -15,7 +15,8 @@ import csv
 import os
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -208,9 +209,17 @@ class LabelTable:
         self.path = path
         self._keys = keys
         self.columns = {name: Column() for name in chosen or ("",)}
-        names = _Names(path, keys)
+        with closing(_rows(path)) as rows:
+            images, lines = self._read(rows, chosen)
+        self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
+        """int64 [rows]: index of the image, line in the file."""
+
+    def _read(
+        self, rows: Iterator[tuple[int, list[str]]], chosen: tuple[str, ...]
+    ) -> tuple[array[int], array[int]]:
+        """Fill the columns. Returns: the rows' images and lines."""
+        names = _Names(self.path, self._keys)
         images, lines = array("q"), array("q")
-        rows = _rows(path)
         file, places, width = 0, [1], 2
         if chosen:
             line, header = next(rows, (1, [""]))
@@ -219,12 +228,12 @@ class LabelTable:
             width = len(header)
         for number, (line, row) in enumerate(rows):
             if len(row) != width:
-                raise SourceError(
-                    f"{path} line {line}: {len(row)} columns; the header has {width}. Correct it."
+                allowed = (
+                    f"the header has {width}. Correct it."
                     if chosen
-                    else f"{path} line {line}: {len(row)} columns; two are read, file and label. Remove the others, or name "
-                    "the label's with --label."
+                    else "two are read, file and label. Remove the others, or name the label's with --label."
                 )
+                raise SourceError(f"{self.path} line {line}: {len(row)} columns; {allowed}")
             name = row[file].strip()
             if not chosen and number == 0 and not names.known(name):
                 continue
@@ -232,8 +241,7 @@ class LabelTable:
             lines.append(line)
             for column, place in zip(self.columns.values(), places, strict=True):
                 column.append(row[place].strip())
-        self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
-        """int64 [rows]: index of the image, line in the file."""
+        return images, lines
 
     def _find(self, header: list[str], line: int, chosen: tuple[str, ...]) -> tuple[int, list[int]]:
         """Which column names the file, and which are the chosen ones."""
@@ -277,7 +285,7 @@ class LabelTable:
         return first
 
 
-def _rows(path: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: str) -> Generator[tuple[int, list[str]], None, None]:
     """Yield (line number, cells) of the rows that are not blank."""
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:

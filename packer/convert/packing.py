@@ -124,7 +124,7 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
             raise failure(out, error) from error
         done.header = joined(headers, [s.file for s in shards])
         return done
-    except BaseException as error:
+    except BaseException:
         kept = kept or any(name.endswith(".packing") for name in os.listdir(place.pack))
         place.close(keep=kept)
         raise

@@ -16,7 +16,6 @@ from packer.convert.geometry import Geometry
 from packer.convert.pixels import PixelMaker, PixelSpec
 from packer.convert.resize import place, resize
 from packer.convert.rows import Made
-from packer.convert.scratch import Scratch
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.joined import joined
@@ -154,14 +153,14 @@ class PackRows:
         if encoded is not None:
             return self._pixels(encoded, out)
         local = self._local
-        if not hasattr(local, "scratch"):
-            local.scratch, local.stored = Scratch(), np.empty(self._image.shape or (), np.uint8)
+        if not hasattr(local, "stored"):
+            local.stored = np.empty(self._image.shape or (), np.uint8)
         stored: NDArray[np.uint8] = local.stored
         self._reader.read("image", run, stored.reshape(1, -1))
         box, target = place(self._spec.fit, stored.shape[:2], self._spec.size)
         if (target.height, target.width) != self._spec.size:
             out[...] = 0
-        resize(box.of(stored), target.of(out), 1, local.scratch)
+        resize(stored, box, target.of(out))
         return stored.shape[0], stored.shape[1]
 
     def _moved(self, f: Field) -> bool:

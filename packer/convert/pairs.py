@@ -427,10 +427,10 @@ def _is_exact(image: ImageFile.ImageFile) -> bool:
         return False
     if isinstance(image, TiffImagePlugin.TiffImageFile) and _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):
         return False
-    # The raw mode says how Pillow unpacks: "RGB;16B" to 8 bits a channel, "F;64F" to 32.
+    # The raw mode says what Pillow unpacks: of "RGB;16B" it keeps 8 bits a channel.
     arguments = image.tile[0].args if image.tile else ""
     raw = arguments if isinstance(arguments, str) else str((arguments or ("",))[0])
-    return "64" not in raw and ("16" not in raw or image.mode.startswith("I;16"))
+    return "16" not in raw or image.mode.startswith("I;16")
 
 
 def _inexact() -> ImageError:

@@ -20,9 +20,9 @@ from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import BlockChecksum
 from packer.format.files import pwrite_all
 from packer.format.header import OFFSETS, Field
-from packer.format.mend import mend_ends, mend_structures, mend_table
+from packer.format.mend import mend_ends, mend_index, mend_structures, mend_table
 from packer.format.pack import Pack, open_pack
-from packer.format.shards import read_index
+from packer.format.shards import INDEX_FILE, read_index
 from packer.format.verify import Problem, verify_pack
 from packer.format.workplace import difference
 from packer.format.writer import Rows
@@ -54,8 +54,10 @@ def repair_pack(
     """
     name = os.fspath(path).rstrip("/")
     found = _Found()
-    for part in _parts(name):
-        found.mended += mend_ends(part)
+    if os.path.exists(os.path.join(name, INDEX_FILE)):
+        found.mended += mend_index(name)
+    for path_of_part in _parts(name):
+        found.mended += mend_ends(path_of_part)
     pack = open_pack(name)
     for number, part in enumerate(pack.parts):
         problems = verify_pack(part.path).problems
@@ -65,10 +67,12 @@ def repair_pack(
         with ExitStack() as stack:
             task = _task(stack, pack, number, os.fspath(source), labels, pairs or {})
             planned = len(task.order.samples)
-            if blocks:
-                trusted = not any(p.kind == "checksums" for p in problems)
-                _make(part, task, blocks, trusted, check_workers(workers), on_progress or (lambda done: None))
-                found.blocks += len(blocks)
+            trusted = not any(p.kind == "checksums" for p in problems)
+            misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
+            # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
+            for group in ([[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []):
+                _make(part, task, group, trusted, check_workers(workers), on_progress or (lambda done: None))
+            found.blocks += len(blocks)
             if any(p.kind == "checksums" for p in problems):
                 mend_table(part)
                 found.mended.append("the checksum table")

@@ -28,8 +28,13 @@ class RowMaker(Protocol):
     row's ragged fields have together.
     """
 
-    fields: Sequence[Field]
-    ragged_bytes: int
+    @property
+    def fields(self) -> Sequence[Field]:
+        """In order, without the key."""
+
+    @property
+    def ragged_bytes(self) -> int:
+        """About, a row."""
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """The fields that need no row made: name -> [len(samples), *shape], C-contiguous."""

@@ -24,9 +24,10 @@ Codecs
 HDF5
     Each array is a dataset at the root, under its own name, dense, unfiltered unless its field has a codec. Those of fixed
     fields are chunked along rows only, ``block_rows`` rows a chunk (fewer only if the pack has fewer), and unfiltered chunks
-    lie back to back in row order; those of ragged fields are contiguous. The header is the uint8 dataset ``/packer/header``, the checksum table the
-    uint64 dataset ``/packer/checksums``. No times are recorded. After the end of the HDF5 container comes the trailer, which
-    HDF5 ignores. A program that opens the file for writing drops the trailer: the file is then no longer sealed.
+    lie back to back in row order; those of ragged fields are contiguous. The header is the uint8 dataset ``/packer/header``,
+    the checksum table the uint64 dataset ``/packer/checksums``. No times are recorded. After the end of the HDF5 container
+    comes the trailer, which HDF5 ignores. A program that opens the file for writing drops the trailer: the file is then no
+    longer sealed.
 
 npy
     Each array is ``<array>.npy`` (npy version 1.0, header of 128 bytes), the header is ``header.json``, the checksum table
@@ -93,6 +94,9 @@ CODED_BLOCK_BYTES = 1 << 20
 MAX_BLOCKS = 16_000  # HDF5 lists chunks at 7 us each
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_FILE = re.compile(
+    r"(?!\.)[A-Za-z0-9_.]*\Z"
+)  # in the pack's directory, under a name that any system can open
 
 
 def block_rows(rows: int, row_bytes: int, least_bytes: int = BLOCK_BYTES) -> int:
@@ -170,9 +174,10 @@ class Extent:
 class Header:
     """What a pack says of itself; see the module's text for the meaning of blocks, columns and extents.
 
-    classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle at
-    conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and pixels, on the scale where
-    255 is 1.0; provenance: {"options": ..., "versions": ...}; skipped: ({"key": ..., "reason": ...}, ...) inputs left out.
+    classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle
+    at conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and
+    pixels, on the scale where 255 is 1.0; provenance: {"options": ..., "source": ..., "versions": ...}; skipped:
+    ({"key": ..., "reason": ...}, ...) inputs left out.
     """
 
     rows: int
@@ -316,7 +321,7 @@ class Header:
                     for b, e in enumerate(extents)
                 ):
                     raise ValueError(f"extents of {array!r} are not one a block")
-                if any("/" in e.file or "\\" in e.file or e.file == ".." for e in extents):
+                if not all(_FILE.match(e.file) for e in extents):
                     raise ValueError(f"extents of {array!r} lie outside the pack")
                 expected = self.rows + (f.ragged and array != f.name)
                 if not (f.ragged and array == f.name) and sum(e.rows for e in extents) != expected:

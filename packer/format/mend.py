@@ -20,14 +20,16 @@ from packer.errors import FormatError, PackerError
 from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest, file_ranges
 from packer.format.files import pread_all, pwrite_all
-from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, TRAILER_FILE, Header
+from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, TRAILER_FILE, Extent
 from packer.format.npy import PREAMBLE, preamble
 from packer.format.output import remove
 from packer.format.pack import Pack, read_seal
 from packer.format.rehash import rehash
+from packer.format.shards import INDEX_FILE, parsed
 from packer.format.trailer import SIZE, Trailer
 from packer.machine import cores
 
+Extents = dict[str, tuple[Extent, ...]]
 _TRIED_BYTES = 64 << 10  # a longer header would take minutes
 
 
@@ -36,7 +38,7 @@ def mend_ends(path: str) -> list[str]:
 
     What is damaged further is left as it is; a pack of one part.
     """
-    mended = []
+    mended: list[str] = []
     directory = os.path.isdir(path)
     seal = read_seal(path)
     if Trailer.from_bytes(seal) is None:
@@ -57,6 +59,19 @@ def mend_ends(path: str) -> list[str]:
                 _write(file, trailer.header_offset, right)
                 mended.append("the header")
     return mended
+
+
+def mend_index(folder: str) -> list[str]:
+    """The same for the index of a pack of shards. Returns what was mended, in words."""
+    path = os.path.join(folder, INDEX_FILE)
+    data = _read(path, 0, min(os.path.getsize(path), _TRIED_BYTES))
+    if parsed(data) is not None:
+        return []
+    right = _flipped_back(data, lambda index: parsed(index) is not None)
+    if right is None:
+        return []
+    _write(path, 0, right)
+    return ["the index"]
 
 
 def mend_table(pack: Pack) -> None:
@@ -105,7 +120,7 @@ def _mend_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
         container = Hdf5Container(made, header.fields, planned, block_rows)
         try:
             table = pack.checksums()
-            found: list[dict[str, object]] = []
+            found: list[Extents] = []
             container.seal(header.rows, _hollow(pack), table, lambda extents: _same(found, extents, pack))
         finally:
             container.close()
@@ -126,7 +141,7 @@ def _mend_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
         remove(made)
 
 
-def _same(found: list[dict[str, object]], extents: dict[str, object], pack: Pack) -> bytes:
+def _same(found: list[Extents], extents: Extents, pack: Pack) -> bytes:
     """The pack's own header, if a file just made has its rows in the same places."""
     if extents == dict(pack.header.extents):
         found.append(extents)

@@ -31,6 +31,7 @@ class NpyContainer:
         """
         self.path = path
         self._fixed = [f for f in fields if not f.ragged]
+        self._columns = [name for f in fields for name in f.arrays]
         self._fds: dict[str, int] = {}
         self.extents: Extents = {}
         for name in set(os.listdir(path)) - {f"{f.name}.npy" for f in self._fixed}:
@@ -62,25 +63,25 @@ class NpyContainer:
     ) -> None:
         """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
         extents: Extents = {}
-        preambles = []
+        preambles: dict[str, bytes] = {}
         for f in self._fixed:
             assert f.shape is not None
             fd = self._fds[f.name]
             extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
-            preambles.append(preamble(f.dtype, (rows, *f.shape)))
-            pwrite_all(fd, preambles[-1], 0)
+            preambles[f.name] = preamble(f.dtype, (rows, *f.shape))
+            pwrite_all(fd, preambles[f.name], 0)
             os.ftruncate(fd, extent.end)
             os.fsync(fd)
             extents[f.name] = (extent,)
         for name, array in added.items():
             assert not isinstance(array, Coded)
             if isinstance(array, Stream):
-                preambles.append(preamble("|u1", (array.nbytes,)))
-                self._new(f"{name}.npy", itertools.chain(preambles[-1:], array.pieces))
+                preambles[name] = preamble("|u1", (array.nbytes,))
+                self._new(f"{name}.npy", itertools.chain((preambles[name],), array.pieces))
                 extents[name] = (Extent(f"{name}.npy", PREAMBLE, array.nbytes, 1),)
             else:
-                preambles.append(preamble(array.dtype.str, array.shape))
-                self._new(f"{name}.npy", (preambles[-1], array.tobytes()))
+                preambles[name] = preamble(array.dtype.str, array.shape)
+                self._new(f"{name}.npy", (preambles[name], array.tobytes()))
                 extents[name] = (Extent(f"{name}.npy", PREAMBLE, len(array), array.dtype.itemsize),)
         self._new(CHECKSUMS_FILE, (preamble(checksums.dtype.str, checksums.shape), checksums.tobytes()))
         header_bytes = header(extents)
@@ -93,7 +94,7 @@ class NpyContainer:
             PREAMBLE,
             checksums.nbytes,
             digest([checksums]),
-            digest(preambles),
+            digest(preambles[name] for name in self._columns),
         )
         self._new(TRAILER_FILE, (trailer.to_bytes(),))
         fsync_path(self.path)

@@ -9,7 +9,8 @@ import shutil
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, TRAILER_FILE
-from packer.format.pack import open_pack
+from packer.format.pack import Pack, open_pack
+from packer.format.shards import INDEX_FILE
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -74,7 +75,14 @@ def _is_pack(path: str) -> bool:
         pack = open_pack(path)
     except FormatError:
         return False
-    if not os.path.isdir(path):
-        return not os.path.islink(path)
-    ours = {HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, *(f"{column}.npy" for column in pack.header.columns)}
-    return set(os.listdir(path)) <= ours
+    return _holds_nothing_else(pack)
+
+
+def _holds_nothing_else(pack: Pack) -> bool:
+    if not os.path.isdir(pack.path):
+        return not os.path.islink(pack.path)
+    if pack.shards:
+        ours = {INDEX_FILE, *(os.path.basename(shard.path) for shard in pack.shards)}
+    else:
+        ours = {HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, *(f"{c}.npy" for c in pack.header.columns)}
+    return set(os.listdir(pack.path)) <= ours and all(map(_holds_nothing_else, pack.shards))

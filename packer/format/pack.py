@@ -29,6 +29,8 @@ from packer.format.joined import joined
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
 
+_MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
+
 
 @dataclass(frozen=True)
 class Pack:
@@ -81,9 +83,7 @@ class Pack:
         try:
             seal = read_seal(self.path) if self.seal else b""
         except OSError as error:
-            raise FormatError(
-                f"{self.path}: cannot be read ({error.strerror}). Check the name and the permissions."
-            ) from error
+            raise _unreadable(self.path, error) from error
         if seal != self.seal:
             raise FormatError(f"{self.path}: was replaced or changed after it was opened. Open it again.")
         for shard in self.shards:
@@ -127,14 +127,15 @@ class Pack:
         """The bytes of rows [start, stop) of a ragged field. Raises FormatError if its offsets are damaged."""
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.shards:
-            rows, first = [], 0
+            rows: list[bytes] = []
+            first = 0
             for shard in self.shards:
                 low, high = max(start, first) - first, min(stop, first + shard.rows) - first
                 if low < high:
                     rows += shard.read_ragged(name, low, high)
                 first += shard.rows
             return rows
-        offsets = self.read(name + OFFSETS, start, stop + 1)
+        offsets = self.read(name + OFFSETS, start, stop + 1).view("<i8")
         total = sum(e.rows for e in self.header.extents[name])
         if int(offsets[0]) < 0 or int(offsets[-1]) > total or (offsets[1:] < offsets[:-1]).any():
             raise FormatError(f"{self.path}: offsets of {name!r} are damaged. Convert the images again.")
@@ -153,7 +154,8 @@ class Pack:
         path = os.path.join(self.path, CHECKSUMS_FILE) if self.format == "npy" else self.path
         fd = os.open(path, os.O_RDONLY)
         try:
-            data = pread_all(fd, 8 * shape[0] * shape[1], trailer.checksums_offset)
+            length = min(8 * shape[0] * shape[1], os.fstat(fd).st_size)
+            data = pread_all(fd, length, min(trailer.checksums_offset, _MAX_OFFSET))
         finally:
             os.close(fd)
         if trailer.checksums_length != 8 * shape[0] * shape[1] or digest([data]) != trailer.checksums_digest:
@@ -210,9 +212,7 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     try:
         return _open_shards(name) if os.path.exists(os.path.join(name, INDEX_FILE)) else _open_one(name)
     except OSError as error:
-        raise FormatError(
-            f"{name}: cannot be read ({error.strerror}). Check the name and the permissions."
-        ) from error
+        raise _unreadable(name, error) from error
 
 
 def read_seal(path: str) -> bytes:
@@ -227,6 +227,10 @@ def read_seal(path: str) -> bytes:
         return pread_all(fd, SIZE, max(0, os.fstat(fd).st_size - SIZE))
     finally:
         os.close(fd)
+
+
+def _unreadable(name: str, error: OSError) -> FormatError:
+    return FormatError(f"{name}: cannot be read ({error.strerror}). Check the name and the permissions.")
 
 
 def _open_one(name: str) -> Pack:
@@ -277,9 +281,13 @@ def _open_directory(name: str) -> Pack:
 def _open_shards(name: str) -> Pack:
     """A directory of shards: the index, then each shard's trailer and header."""
     listed, digest = read_index(name)
-    shards = []
+    shards: list[Pack] = []
     for line in listed:
-        shard = _open_one(os.path.join(name, line.file))
+        path = os.path.join(name, line.file)
+        try:
+            shard = _open_one(path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
         if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
             raise FormatError(
                 f"{shard.path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
@@ -320,7 +328,7 @@ def _read_header(fd: int, trailer: Trailer, name: str) -> Header:
         raise FormatError(
             f"{name}: header is {trailer.header_length} bytes; at most {MAX_HEADER_BYTES} are read."
         )
-    data = pread_all(fd, trailer.header_length, trailer.header_offset)
+    data = pread_all(fd, trailer.header_length, min(trailer.header_offset, _MAX_OFFSET))
     if digest([data]) != trailer.header_digest:
         raise FormatError(f"{name}: header is damaged (its checksum differs). Convert the images again.")
     return Header.from_bytes(data, name)

@@ -61,9 +61,8 @@ def read_index(folder: str) -> tuple[tuple[Shard, ...], bytes]:
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
     try:
-        record = json.loads(data.decode("ascii"))
-        checksum = record.pop("checksum")
-        if len(data) > MAX_INDEX_BYTES or xxhash.xxh3_128_hexdigest(_text(record)) != checksum:
+        record = parsed(data)
+        if record is None or len(data) > MAX_INDEX_BYTES:
             raise ValueError("its checksum differs")
         if record["format"] != FORMAT or record["version"] != VERSION:
             raise FormatError(
@@ -78,11 +77,23 @@ def read_index(folder: str) -> tuple[tuple[Shard, ...], bytes]:
     return shards, xxhash.xxh3_128_digest(data)
 
 
+def parsed(data: bytes) -> dict[str, Any] | None:
+    """What an index says, without its checksum; None unless it is an index just as it was written."""
+    try:
+        record: dict[str, Any] = json.loads(data.decode("ascii"))
+        checksum = record.pop("checksum")
+        same = xxhash.xxh3_128_hexdigest(_text(record)) == checksum
+        return record if same and _text({**record, "checksum": checksum}) == data else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
 def _shard(file: Any, rows: Any, seal: Any) -> Shard:
     if type(file) is not str or type(rows) is not int or type(seal) is not str or not 0 < rows < 1 << 62:
         raise ValueError("a shard is not a file, rows and a seal")
     if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
         raise ValueError(f"{file!r} is no name of a shard")
+    os.fsencode(file)  # raises ValueError for what no file system can be asked for
     return Shard(file, rows, seal)
 
 

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -146,6 +147,10 @@ def _verify_shards(name: str, threads: int | None, progress: Callable[[int], Non
         except FormatError as error:
             problems.append(Problem(name, "index", str(error)))
     return Verdict(tuple(problems), nbytes, time.perf_counter() - begun)
+
+
+def _behind(progress: Callable[[int], None], before: int, done: int) -> None:
+    progress(before + done)
 
 
 class _Check:

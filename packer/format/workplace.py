@@ -21,7 +21,6 @@ from packer.format.header import PARTIAL_SUFFIX
 from packer.format.journal import Journal, read_journal
 from packer.format.output import check_output, failure, remove
 
-
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
 
@@ -126,7 +125,9 @@ class Workplace:
         journal = os.path.join(self.path, "journal")
         records = read_journal(journal)
         same = False
-        if records and plan is not None:
+        if (
+            records and isinstance(records[0], Mapping) and plan is not None
+        ):  # else the plan's line is damaged
             self.cleared = difference(records[0], plan)
             same = not self.cleared
             if self.cleared and resume:

@@ -108,7 +108,6 @@ class PackWriter:
         self._files = {
             f.name: BlockFiles(self._place.blocks, f.name) for f in fields if f.name not in self._plain
         }
-        self._recorded = len(self._place.resumed)
         container: Container | None = None
         try:
             if not os.path.exists(self._place.pack):
@@ -116,6 +115,7 @@ class PackWriter:
                 os.makedirs(self._place.blocks, exist_ok=True)
                 if format == "npy":
                     os.mkdir(self._place.pack)
+            self._recorded = len(self._place.resumed)
             container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
             self._container = container
             self._reserve()
@@ -166,7 +166,7 @@ class PackWriter:
         for given in itertools.chain((whole,), pieces):
             for name, part in given.items():
                 self._intake(intakes, name, start, rows, block).add(part)
-        for name in self._plain:
+        for name in (*self._plain, *self._codecs):
             self._intake(intakes, name, start, rows, block)
         for name, intake in intakes.items():
             try:
@@ -413,7 +413,7 @@ class _RaggedIntake:
         self._all: list[bytes] = []
 
     def add(self, part: Rows) -> None:
-        self._all += part  # type: ignore[arg-type]
+        self._all += part
 
     def close(self) -> int:
         _complete(self._field, self._block, len(self._all), self._rows)

@@ -213,8 +213,11 @@ class PackedBatchDataset:
         runs = self._runs(epoch, start, stop)
         for name, array in out.items():
             self._reader.read(name, runs, array)
+        ragged = [f for f in self.fields if f.ragged]
+        numbers = runs.rows().tolist() if ragged else []
         return {
-            f.name: decode_ragged(f, self._reader.read_ragged(f.name, runs)) for f in self.fields if f.ragged
+            f.name: decode_ragged(self.pack, f, self._reader.read_ragged(f.name, runs), numbers)
+            for f in ragged
         }
 
     def _draw(self, epoch: int, start: int, stop: int) -> list[dict[str, NDArray[Any]]]:

@@ -12,7 +12,6 @@ from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 
-
 MAX_PIXELS = 1 << 30
 """Of a JPEG row that kept its own size: more is damage, not a picture."""
 
@@ -55,24 +54,30 @@ def as_tensor(row: Any, field: Field) -> Any:
     return tensor.permute(2, 0, 1) if field.about.get("layout") == "HWC" else tensor
 
 
-def decode_ragged(field: Field, rows: list[bytes]) -> list[Any]:
+def decode_ragged(pack: Pack, field: Field, rows: list[bytes], numbers: Sequence[int]) -> list[Any]:
     """Rows of a ragged field as a user gets them, by what the field says of itself.
 
     Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. JPEG files of any
-    size: uint8 [h, w, C]. Else the bytes. Raises FormatError for damaged rows.
+    size: uint8 [h, w, C]. Else the bytes. numbers: of the rows, for messages. Raises FormatError for damaged rows.
     """
+    decoded: list[Any] = []
+    for row, number in zip(rows, numbers, strict=True):
+        try:
+            decoded.append(_decoded(field, row))
+        except (ValueError, TypeError, LookupError) as error:
+            raise FormatError(
+                f"{pack.path}: row {number} of {field.name!r} is damaged ({error})."
+                " Run packer verify, or convert the images again."
+            ) from None
+    return decoded
+
+
+def _decoded(field: Field, row: bytes) -> Any:
     about = field.about
     if "encoding" in about:
-        return [row.decode(about["encoding"], "surrogateescape") for row in rows]
-    try:
-        if "row_shape" in about:
-            return [
-                np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy() for row in rows
-            ]
-        if field.codec is not None and field.codec["name"] == "jpeg":
-            return [jpeg.decode(row, MAX_PIXELS, 3 if about.get("color") == "rgb" else 1) for row in rows]
-    except (ValueError, TypeError) as error:
-        raise FormatError(
-            f"a row of {field.name!r} is damaged ({error}). Run packer verify, or convert the images again."
-        ) from None
-    return list(rows)
+        return row.decode(about["encoding"], "surrogateescape")
+    if "row_shape" in about:
+        return np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy()
+    if field.codec is not None and field.codec["name"] == "jpeg":
+        return jpeg.decode(row, MAX_PIXELS, 3 if about.get("color") == "rgb" else 1)
+    return row

@@ -92,7 +92,9 @@ class PackedDataset:
         }
         for f in self.fields:
             if f.ragged:
-                decoded = decode_ragged(f, self._reader.read_ragged(f.name, runs))
+                decoded = decode_ragged(
+                    self.pack, f, self._reader.read_ragged(f.name, runs), runs.rows().tolist()
+                )
                 values[f.name] = [as_tensor(row, f) for row in decoded]
             elif f.about.get("layout") == "HWC":
                 values[f.name] = values[f.name].permute(0, 3, 1, 2)

@@ -14,7 +14,7 @@ class Spans:
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self._starts = np.array([start for start, _ in spans], np.int64)
-        self._ends = np.cumsum([stop - start for start, stop in spans])  # as positions
+        self._ends = np.cumsum([stop - start for start, stop in spans], dtype=np.int64)  # as positions
         self._shifts = self._starts - np.concatenate(([0], self._ends[:-1]))
         self.rows = int(self._ends[-1]) if len(spans) else 0
 

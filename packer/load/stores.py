@@ -41,12 +41,15 @@ class Plain:
         self._array = Array(pack, pack.header.extents[field.name])
 
     def read(self, runs: Runs, out: Bytes) -> None:
+        """See Rows."""
         self._array.read(runs, out)
 
     def encoded(self, runs: Runs) -> list[bytes]:
+        """There is none."""
         raise TypeError("rows of one length have no encoded form")
 
     def close(self) -> None:
+        """Close the files."""
         self._array.close()
 
 
@@ -63,6 +66,7 @@ class Ragged:
         ]
 
     def read(self, runs: Runs, out: Bytes) -> None:
+        """See Rows; the rows are JPEG files of one shape."""
         assert self._shape is not None
         pixels = out.reshape(-1, *self._shape)
         numbers = runs.rows()
@@ -76,6 +80,7 @@ class Ragged:
                 ) from None
 
     def encoded(self, runs: Runs) -> list[bytes]:
+        """See Rows."""
         rows: list[bytes] = []
         for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
             stop = start + count
@@ -102,6 +107,7 @@ class Ragged:
         return [whole[a:b] for a, b in itertools.pairwise(at)]
 
     def close(self) -> None:
+        """Close the files."""
         for blob, offsets in self._parts:
             blob.close()
             offsets.close()
@@ -133,6 +139,7 @@ class Coded:
         self._local = threading.local()
 
     def read(self, runs: Runs, out: Bytes) -> None:
+        """See Rows."""
         at = 0
         for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
             row, stop = start, start + count
@@ -149,6 +156,7 @@ class Coded:
                 row = upto
 
     def encoded(self, runs: Runs) -> list[bytes]:
+        """There is none."""
         raise TypeError("rows of one length have no encoded form")
 
     def _decoded(self, block: int) -> Bytes:
@@ -178,6 +186,7 @@ class Coded:
             ) from None
 
     def close(self) -> None:
+        """Close the files."""
         for array in self._files:
             array.close()
 
@@ -191,10 +200,12 @@ class Verified:
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
     def read(self, runs: Runs, out: Bytes) -> None:
+        """See Rows."""
         self._check(runs)
         self._rows.read(runs, out)
 
     def encoded(self, runs: Runs) -> list[bytes]:
+        """See Rows."""
         self._check(runs)
         return self._rows.encoded(runs)
 
@@ -208,6 +219,7 @@ class Verified:
                 self._parts[k].check(max(start, first) - first, min(stop, int(self._firsts[k + 1])) - first)
 
     def close(self) -> None:
+        """Close the files."""
         self._rows.close()
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +18,22 @@ def picture() -> NDArray[np.uint8]:
     rows, columns, channels = np.ogrid[:40, :56, :3]
     noise = np.random.default_rng(0).integers(0, 5, (40, 56, 3))
     return (2 * rows + 2 * columns + 10 * channels + noise).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def encode() -> Callable[..., bytes]:
+    """encode(array or Pillow image, format, **options) -> the bytes of an image file."""
+
+    def run(picture: Any, format: str, **options: Any) -> bytes:
+        image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture.squeeze())
+        buffer = io.BytesIO()
+        image.save(buffer, format, **options)
+        return buffer.getvalue()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def jpeg(encode: Callable[..., bytes]) -> bytes:
+    """A whole JPEG of 12x16."""
+    return encode(np.random.default_rng(1).integers(0, 256, (12, 16, 3), dtype=np.uint8), "JPEG")

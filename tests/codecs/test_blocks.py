@@ -24,7 +24,7 @@ from packer.codecs.blocks import NAMES, BlockCodec, Gzip, block_codec, codec_fro
 from packer.codecs.blosc2 import PART_BYTES, Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import MissingDependencyError, UsageError
-from tests.codecs.damage import flipped, noise, truncated
+from tests.codecs.damage import complaint, flipped, noise, refused, truncated
 
 Block = NDArray[np.generic]
 
@@ -132,8 +132,7 @@ def test_we_read_what_hdf5_packed(name: str, block: NDArray[np.uint8], tmp_path:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         chunks = (16, *block.shape[1:])  # the last one is half empty
         data = file.create_dataset("x", data=block, chunks=chunks, **filters[name])
-        number, values = data.id.get_create_plist().get_filter(0)[0::2][:2]
-        assert number == codec.hdf5_filter(chunks, block.dtype)[0]
+        assert data.id.get_create_plist().get_filter(0)[0] == codec.hdf5_filter(chunks, block.dtype)[0]
         found = np.empty((48, *block.shape[1:]), np.uint8)
         for first in (0, 16, 32):
             _, packed = data.id.read_direct_chunk((first, 0, 0, 0))
@@ -173,17 +172,13 @@ def test_frames_are_those_of_the_blosc2_library(item: int, block: NDArray[np.uin
 def test_damage_raises_nothing_but_value_errors(codec: BlockCodec, block: NDArray[np.uint8]) -> None:
     data = codec.compress(block)
     for damaged in (*truncated(data), *noise(100)):
-        with pytest.raises(ValueError) as caught:
-            unpack(codec, damaged, block.nbytes)
-        assert len(str(caught.value)) < 200
-    seen = 0
-    for damaged in flipped(data, 400):
-        try:
-            unpack(codec, damaged, block.nbytes)
-        except ValueError as error:
-            seen += 1
-            assert len(str(error)) < 200
-    assert seen > 130
+        assert 0 < len(complaint(lambda: unpack(codec, damaged, block.nbytes)) or "") < 200  # noqa: B023
+    messages = [
+        complaint(lambda: unpack(codec, damaged, block.nbytes))  # noqa: B023
+        for damaged in flipped(data, 400)
+    ]
+    assert all(len(message) < 200 for message in messages if message)
+    assert sum(message is not None for message in messages) > 130
     assert np.array_equal(unpack(codec, data, block.nbytes), as_bytes(block))
 
 
@@ -195,11 +190,9 @@ def test_a_block_of_another_length_is_refused(
         unpack(codec, codec.compress(block), block.nbytes + change)
 
 
+@pytest.mark.parametrize("codec", [Gzip(), Blosc2(3)], indirect=False)
 def test_bytes_after_the_block_are_refused(codec: BlockCodec, block: NDArray[np.uint8]) -> None:
-    if codec.name == "zstd":
-        pytest.skip("HDF5's own filter accepts them too")
-    with pytest.raises(ValueError):
-        unpack(codec, codec.compress(block) + b"more", block.nbytes)
+    assert complaint(lambda: unpack(codec, codec.compress(block) + b"more", block.nbytes))
 
 
 def bombs() -> list[tuple[BlockCodec, bytes]]:
@@ -230,8 +223,7 @@ def test_bombs_take_no_memory() -> None:
         out = np.zeros(3000, np.uint8)
         tracemalloc.start()
         try:
-            with pytest.raises(ValueError):
-                codec.decompress_into(data, out)
+            assert complaint(lambda: codec.decompress_into(data, out))  # noqa: B023
             assert tracemalloc.get_traced_memory()[1] < 1_000_000
         finally:
             tracemalloc.stop()
@@ -244,10 +236,10 @@ def test_bombs_take_no_memory() -> None:
         (97 + 2, 0x97, "a Blosc2 chunk other than packer writes, or a damaged one"),
         (97 + 4, 0xFF, "a Blosc2 chunk other than packer writes, or a damaged one"),
         (97 + 32, 0xFF, "a damaged Blosc2 chunk (its parts do not follow each other)"),
-        (97 + 36 + 3, 0x80, "a damaged Blosc2 chunk (a part of -2,147,483,626 bytes)"),
+        (97 + 36 + 3, 0x80, "a damaged Blosc2 chunk (a part of -2,147,483,629 bytes)"),
         (97 + 36, 0, "a damaged Blosc2 chunk (a part of 0 bytes)"),
-        (97 + 36 + 1, 1, "a damaged Blosc2 chunk (a part of 278 bytes)"),
-        (97 + 36, 21, "a damaged Zstandard frame (decompression error: did not decompress full frame)"),
+        (97 + 36 + 1, 1, "a damaged Blosc2 chunk (a part of 275 bytes)"),
+        (97 + 36, 18, "a damaged Zstandard frame (decompression error: did not decompress full frame)"),
         (97 + 36 + 4, 0, "a damaged Zstandard frame (error when determining content size)"),
         (97 + 36 + 4 + 5, 0, "a Zstandard frame of another size than 3,000 bytes"),
     ],
@@ -255,9 +247,8 @@ def test_bombs_take_no_memory() -> None:
 def test_each_lie_of_a_frame_is_named(offset: int, value: int, message: str) -> None:
     frame = bytearray(Blosc2(3).compress(np.zeros(3000, np.uint8)))
     frame[offset] = value
-    with pytest.raises(ValueError) as caught:
+    with refused(message):
         unpack(Blosc2(3), bytes(frame), 3000)
-    assert str(caught.value) == message
 
 
 def test_incompressible_parts_are_kept_as_they_are() -> None:
@@ -269,9 +260,8 @@ def test_incompressible_parts_are_kept_as_they_are() -> None:
 
 @pytest.mark.parametrize("nbytes", [0, 4])
 def test_blocks_of_part_items_are_refused(nbytes: int) -> None:
-    with pytest.raises(ValueError) as caught:
+    with refused(f"a block of {nbytes} bytes; whole items of 3, up to 2 GiB, are packed"):
         Blosc2(3).compress(np.zeros(nbytes, np.uint8))
-    assert str(caught.value) == f"a block of {nbytes} bytes; whole items of 3, up to 2 GiB, are packed"
 
 
 @pytest.mark.parametrize(
@@ -315,9 +305,8 @@ def test_a_codec_is_a_value(codec: BlockCodec, block: NDArray[np.uint8]) -> None
     ],
 )
 def test_unknown_records_are_refused(record: dict[str, object]) -> None:
-    with pytest.raises(ValueError) as caught:
+    with refused(f"compression {record!r} is unknown; gzip, zstd, blosc2 are known"):
         codec_from_record(record)
-    assert str(caught.value) == f"compression {record!r} is unknown; gzip, zstd, blosc2 are known"
 
 
 def test_unknown_names_are_refused() -> None:

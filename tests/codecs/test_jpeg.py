@@ -148,13 +148,11 @@ def test_other_encoders_files_decode(picture: Pixels, options: dict[str, object]
 def test_cmyk_is_refused(picture: Pixels) -> None:
     file = io.BytesIO()
     Image.fromarray(picture).convert("CMYK").save(file, "JPEG")
-    for read in (jpeg.size, lambda data: jpeg.decode(data, 10_000)):
-        with pytest.raises(ValueError) as caught:
-            read(file.getvalue())
-        assert str(caught.value) in (
-            "a JPEG in CMYK; grey and colour ones are decoded",
-            "a JPEG in YCCK; grey and colour ones are decoded",
-        )
+    message = r"^a JPEG in (CMYK|YCCK); grey and colour ones are decoded\Z"
+    with pytest.raises(ValueError, match=message):
+        jpeg.size(file.getvalue())
+    with pytest.raises(ValueError, match=message):
+        jpeg.decode(file.getvalue(), 10_000)
 
 
 def test_many_scans_are_refused(picture: Pixels) -> None:
@@ -185,19 +183,13 @@ def test_damage_raises_nothing_but_value_errors(picture: Pixels) -> None:
     data = jpeg.encode(picture, 90)
     progressive = pillow(picture, progressive=True)
     guarded = np.full((3, *picture.shape), 7, np.uint8)
-    seen = 0
+    messages = []
     for damaged in (*flipped(data, 600), *flipped(progressive, 300), *noise(100), *truncated(data)):
-        try:
-            jpeg.decode_into(damaged, guarded[1])
-        except ValueError as error:
-            seen += 1
-            assert len(str(error)) < 200
-        for read in (lambda data: jpeg.decode(data, 10_000), jpeg.size):
-            try:
-                read(damaged)
-            except ValueError:
-                continue
-    assert seen > 400
+        messages.append(complaint(lambda: jpeg.decode_into(damaged, guarded[1])))  # noqa: B023
+        complaint(lambda: jpeg.decode(damaged, 10_000))  # noqa: B023
+        complaint(lambda: jpeg.size(damaged))  # noqa: B023
+    assert all(len(message) < 200 for message in messages if message)
+    assert sum(message is not None for message in messages) > 400
     assert np.all(guarded[[0, 2]] == 7)
 
 

@@ -129,7 +129,7 @@ def test_npy_is_as_it_is(folder: Folder, dtype: str, channels: int | None, order
 @pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP"])
 def test_palettes_give_their_indices(encode: Encode, folder: Folder, format: str) -> None:
     indices = grey(dtype="u1") % 21
-    image = Image.fromarray(indices, "P")
+    image = Image.frombytes("P", (9, 6), indices.tobytes())
     image.putpalette(list(np.random.default_rng(3).integers(0, 256, 63)))
     with opened({f"1.{format.lower()}": encode(image, format)}, folder, (6, 9)) as pair:
         assert pair.field.shape == (6, 9)
@@ -138,7 +138,7 @@ def test_palettes_give_their_indices(encode: Encode, folder: Folder, format: str
 
 def test_palettes_of_few_bits_give_their_indices(encode: Encode, folder: Folder) -> None:
     indices = grey(dtype="u1") % 3
-    image = Image.fromarray(indices, "P")
+    image = Image.frombytes("P", (9, 6), indices.tobytes())
     image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
     with opened({"1.png": encode(image, "PNG", bits=2)}, folder, (6, 9)) as pair:
         assert np.array_equal(whole(pair, indices), indices)
@@ -163,7 +163,9 @@ def test_rgb_keeps_its_channels(encode: Encode, folder: Folder, format: str) -> 
 @pytest.mark.parametrize(("mode", "channels"), [("RGBA", 4), ("LA", 2)])
 def test_alpha_is_a_channel(encode: Encode, folder: Folder, mode: str, channels: int) -> None:
     values = np.random.default_rng(0).integers(0, 256, (6, 9, channels), dtype=np.uint8)
-    with opened({"1.png": encode(Image.fromarray(values, mode), "PNG")}, folder, (6, 9)) as pair:
+    with opened(
+        {"1.png": encode(Image.frombytes(mode, (9, 6), values.tobytes()), "PNG")}, folder, (6, 9)
+    ) as pair:
         assert np.array_equal(whole(pair, values), values)
 
 

@@ -25,7 +25,7 @@ HEADER = Header(
         "key.offsets": (Extent("", 500, 8, 8),),
     },
     classes=("cat", "caf\u00e9 \udcff"),
-    splits={"train": (0, 5), "val": (5, 7)},
+    splits={"train": ((0, 2), (3, 5)), "val": ((5, 7),)},
     seed=3,
     statistics={"image": {"mean": [0.1, 0.2, 0.3], "std": [1 / 3, 0.5, 0.25]}},
     provenance={"options": {"size": [2, 2]}, "versions": {"opencv": "5"}},
@@ -48,6 +48,52 @@ def test_bytes_of_format_1_do_not_change():
         b'"fields":[{"about":{},"dtype":"<f4","name":"x","shape":[]}],"format":"packer","provenance":{},"rows":1,'
         b'"seed":null,"skipped":[],"splits":{},"statistics":{},"version":1}'
     )
+
+
+COMPRESSED = Header(
+    rows=7,
+    block_rows=3,
+    fields=(
+        Field("image", "|u1", (2, 2, 3), {}, {"name": "gzip", "level": 1}),
+        Field("photo", "|u1", None, {"layout": "HWC"}, {"name": "jpeg", "shape": [8, 9, 3], "quality": 90}),
+        Field("any", "|u1", None, {}, {"name": "jpeg", "shape": None}),
+    ),
+    extents={
+        "image": (Extent("", 10, 3, 12, 21), Extent("", 31, 3, 12, 2), Extent("", 40, 1, 12, 7)),
+        "photo": (Extent("", 50, 100, 1),),
+        "photo.offsets": (Extent("", 150, 8, 8),),
+        "any": (),
+        "any.offsets": (Extent("", 214, 8, 8),),
+    },
+)
+
+
+def test_fields_with_codecs():
+    data = COMPRESSED.to_bytes()
+    assert Header.from_bytes(data, "x") == COMPRESSED
+    assert Header.from_bytes(data, "x").to_bytes() == data
+    image, photo, other = COMPRESSED.fields
+    assert (image.compressed, photo.compressed, image.ragged, photo.ragged) == (True, False, False, True)
+    assert photo.loaded == Field("photo", "|u1", (8, 9, 3), {"layout": "HWC"})
+    assert (image.loaded, other.loaded) == (image, other)
+    assert [(e.nbytes, e.end) for e in COMPRESSED.extents["image"]] == [(21, 31), (2, 33), (7, 47)]
+
+
+@pytest.mark.parametrize(
+    "extents",
+    [
+        [["", 10, 3, 12, 21], ["", 31, 4, 12, 2]],  # not one a block
+        [["", 10, 7, 12, 21]],
+        [["", 10, 3, 12, 21], ["", 31, 3, 12, 2]],
+        [["", 10, 3, 12, 21], ["", 31, 3, 12], ["", 40, 1, 12, 7]],  # one that does not say how long it is
+        [["", 10, 3, 12, 21], ["", 31, 3, 12, 2], ["", 40, 1, 12, 7], ["", 50, 0, 12, 7]],
+    ],
+)
+def test_a_compressed_field_has_one_extent_a_block(extents: list[list[object]]):
+    record = json.loads(COMPRESSED.to_bytes())
+    record["extents"]["image"] = extents
+    with pytest.raises(FormatError, match=r"^p: header is malformed \(.*\)\. Convert the images again\.$"):
+        Header.from_bytes(json.dumps(record).encode(), "p")
 
 
 def test_columns_blocks_and_row_bytes():
@@ -107,10 +153,27 @@ def test_each_malformed_header_is_one_sentence(change: dict[str, object], senten
         (("fields", 0, "shape"), [1 << 30, 1 << 30]),
         (("fields", 2, "dtype"), "<i8"),
         (("extents", "image", 0, 0), "../other.npy"),
+        (("extents", "image", 0, 0), ".."),
+        (("extents", "image", 0, 0), "."),
+        (("extents", "image", 0, 0), "a\0b"),
+        (("extents", "image", 0, 0), "\ud800"),
         (("extents", "image", 0, 2), 6),
         (("extents", "image", 0, 3), 13),
         (("extents", "image", 0, 1), 1 << 63),
         (("extents", "key.offsets", 0, 2), 7),
+        (("extents", "image", 0), ["", 100, 7, 12, 84]),  # as if it were compressed
+        (("fields", 0, "codec"), {"name": "gzip", "level": 1}),  # and the other way round
+        (("fields", 2, "codec"), {"level": 1}),
+        (("fields", 2, "codec"), {"name": 7}),
+        (("fields", 2, "codec"), {"name": "jpeg", "shape": [8, 8]}),
+        (("fields", 2, "codec"), {"name": "jpeg", "shape": [8, 0, 3]}),
+        (("fields", 2, "codec"), {"name": "jpeg", "shape": [1 << 20, 1 << 20, 3]}),
+        (("fields", 2, "codec"), "jpeg"),
+        (("splits", "train"), [[0, 8]]),
+        (("splits", "train"), [[3, 5], [0, 2]]),
+        (("splits", "train"), [[0, 4], [3, 5]]),
+        (("splits", "train"), [[5, 3]]),
+        (("splits", "train"), [0, 5]),
     ],
 )
 def test_members_that_contradict_each_other_are_refused(place: tuple[object, ...], value: object):

@@ -107,7 +107,7 @@ def test_empty_rows_of_a_ragged_field(tmp_path: Path):
     with PackWriter(
         str(tmp_path / "p"), fields=[Field("n", "|u1", ()), field], rows=6, block_rows=6, format="npy"
     ) as writer:
-        writer.write_block(0, {}, {"n": np.arange(6, dtype=np.uint8)})
+        writer.write_block(0, (), {"n": np.arange(6, dtype=np.uint8)})
         writer.finish(rows=6, ragged={"text": rows})
     reader = Reader(open_pack(tmp_path / "p"), [field])
     assert reader.read_ragged("text", runs_of((1, 1), (0, 6), (5, 1))) == [b"", *rows, b""]
@@ -157,7 +157,7 @@ def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.Mon
             advised.append(arguments)
             super().madvise(*arguments)
 
-    monkeypatch.setattr("packer.load.reader.mmap.mmap", Map)
+    monkeypatch.setattr("packer.load.extents.mmap.mmap", Map)
     read(Reader(pack, pack.fields), "image", runs_of((1, 1), (50, 1)), ROW_BYTES)
     assert advised == [(mmap.MADV_DONTNEED,)]
 
@@ -166,9 +166,9 @@ def test_cold_files_are_read_by_calls(pack: Pack, monkeypatch: pytest.MonkeyPatc
     use_way(monkeypatch, "copy")
     asked = []
     monkeypatch.setattr(
-        "packer.load.reader.resident", lambda mapped, starts: asked.append(starts) is not None
+        "packer.load.extents.resident", lambda mapped, starts: asked.append(starts) is not None
     )
-    monkeypatch.setattr("packer.load.reader._File._copy", None)
+    monkeypatch.setattr("packer.load.extents._File._copy", None)
     reader = Reader(pack, pack.fields)
     images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
     assert all((image == image_of(row)).all() for image, row in zip(images, (7, 8, 3), strict=True))
