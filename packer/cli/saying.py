@@ -20,7 +20,11 @@ class Bar:
 
     def __init__(self, quiet: bool, unit: str, *, scale: bool = False) -> None:
         """unit: what is counted; scale: in thousands, millions ... as bytes are."""
-        self._options: dict[str, Any] = {"unit": unit, "unit_scale": scale, "disable": True if quiet else None}
+        self._options: dict[str, Any] = {
+            "unit": unit,
+            "unit_scale": scale,
+            "disable": True if quiet else None,
+        }
         self._bar: Any = None
 
     def start(self, total: int | None) -> None:

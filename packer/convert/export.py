@@ -1,9 +1,11 @@
 """export_images: the rows of a pack become a folder of image files again, from which packer convert makes the same rows.
 
-<folder>/cat/1.png              images under their keys; drawn splits in folders of their own (train/cat/1.png)
-<folder>/labels.csv             what the folders do not say: labels, boxes, keypoints
-<folder>/image/cat/1.png        where there are fields of pixels beside the images, such as masks: each field in a folder of
-<folder>/mask/cat/1.png         its name
+    <folder>/cat/1.png              images under their keys; drawn splits in folders of their own (train/cat/1.png)
+    <folder>/labels.csv             what the folders do not say: labels, boxes, keypoints
+    <folder>/image/cat/1.png        where there are fields of pixels beside the images, such as masks: each field in a folder of
+    <folder>/mask/cat/1.png         its name
+
+exportnames.py (what files are called) and exportrows.py (what is in them) and exportlabels.py (the CSV) -> here
 """
 
 from __future__ import annotations
@@ -130,6 +132,11 @@ def _check_folder(folder: str) -> None:
             empty = not os.listdir(folder)
         except OSError as error:
             raise PackerError(f"{folder}: cannot be listed ({error.strerror}). Pass another name.") from None
+        if empty and not os.access(parent := os.path.dirname(os.path.realpath(folder)), os.W_OK | os.X_OK):
+            raise PackerError(
+                f"{folder}: no permission to write in {parent}, where the whole folder is to take the place of the empty one."
+                " Pass another name, or change the permission."
+            )
         if empty:
             return
     if os.path.lexists(folder):

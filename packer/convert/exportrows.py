@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.convert.exportlabels import Known, read_fixed
+from packer.convert.pairs import _RESERVED
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -59,10 +60,10 @@ class ExportRows:
             )
         self.image = image.loaded
         color = self.image.about.get("color")
-        self.channels = self.image.shape[2] if self.image.shape else 1 if color == "gray" else 3
+        self.channels = self.image.shape[2] if self.image.shape else 3 if color == "rgb" else 1
         if format == "jpeg" and self.channels == 4:
             raise UsageError("format jpeg: JPEG has no transparency. Pass png.")
-        self.masks = [f for f in pack.fields if f.name != "image" and _is_mask(f)]
+        self.masks = [f for f in pack.fields if _is_mask(f)]
         self.known = Known.of(pack)
         used = {"image", "key", *self.known.names, *(f.name for f in self.masks)}
         self.left = [f.name for f in pack.fields if f.name not in used]
@@ -131,7 +132,7 @@ def _is_picture(f: Field) -> bool:
 
 def _is_mask(f: Field) -> bool:
     """Whether rows of a field are pixels that packer convert --pair reads."""
-    return f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3) and f.name != "keypoints"
+    return f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3) and f.name not in _RESERVED
 
 
 def _fits_png(f: Field) -> bool:
@@ -151,5 +152,5 @@ def _png(values: NDArray[Any]) -> memoryview:
 
 def _npy(values: NDArray[Any]) -> memoryview:
     file = io.BytesIO()
-    np.lib.format.write_array(file, values, version=(1, 0), allow_pickle=False)  # type: ignore[no-untyped-call]
+    np.lib.format.write_array(file, values, version=(1, 0), allow_pickle=False)
     return file.getbuffer()

@@ -70,7 +70,7 @@ def repair_pack(
             trusted = not any(p.kind == "checksums" for p in problems)
             misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
             # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
-            for group in ([[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []):
+            for group in [[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []:
                 _make(part, task, group, trusted, check_workers(workers), on_progress or (lambda done: None))
             found.blocks += len(blocks)
             if any(p.kind == "checksums" for p in problems):

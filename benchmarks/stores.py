@@ -1,0 +1,211 @@
+"""What each way to store rows costs and brings: raw, JPEG, and every codec of compressed blocks.
+
+    python benchmarks/stores.py photos.h5          a pack of raw images, as `packer convert` writes it
+
+Rows are packed in memory, and unpacked from there into a reused buffer by threads, as loading does; reading the disk, which
+smaller rows shorten, is not part of it. The limit is the copy of raw rows. Lossless stores are compared byte by byte with the
+source, JPEG by PSNR. The last column is what a program gets that reads the same blocks through h5py and hdf5plugin.
+RESULTS"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.codecs import jpeg
+from packer.codecs.blocks import NAMES, BlockCodec, block_codec
+from packer.errors import PackerError
+from packer.format.pack import open_pack
+
+Images = NDArray[np.uint8]
+THREADS = (1, 2)
+
+
+@dataclass
+class Store:
+    """Rows in one form. units: what is packed at once; load(unit, out): unpack it into out, as large as a block."""
+
+    units: list[bytes]
+    seconds: float
+    """Processor time that packing took."""
+    load: Callable[[bytes, Images], None]
+
+
+def copy(unit: bytes, out: Images) -> None:
+    """The limit: raw rows, copied."""
+    np.copyto(out.reshape(-1), np.frombuffer(unit, np.uint8))
+
+
+def stores(blocks: Sequence[Images], quality: int) -> dict[str, Store]:
+    """Pack the blocks, each uint8 [rows, H, W, C], in every way whose package is here."""
+    packed = {"raw": Store([block.tobytes() for block in blocks], 0.0, copy)}
+    started = time.process_time()
+    rows = [jpeg.encode(row, quality) for block in blocks for row in block]
+    packed["jpeg"] = Store(
+        rows, time.process_time() - started, lambda row, out: jpeg.decode_into(row, out[0])
+    )
+    for name in NAMES:
+        codec = block_codec(name, blocks[0].shape[1:], blocks[0].dtype)
+        try:
+            codec.versions()
+        except PackerError as error:
+            print(error)
+            continue
+        started = time.process_time()
+        units = [codec.compress(block) for block in blocks]
+        packed[name] = Store(units, time.process_time() - started, loader(codec))
+    return packed
+
+
+def loader(codec: BlockCodec) -> Callable[[bytes, Images], None]:
+    """Unpack one block."""
+    return lambda unit, out: codec.decompress_into(unit, out.reshape(-1))
+
+
+def seconds(store: Store, outs: Sequence[Images], pool: ThreadPoolExecutor) -> float:
+    """Wall time of unpacking everything once, shared out among as many threads as there are buffers."""
+
+    def part(first: int) -> None:
+        for unit in store.units[first :: len(outs)]:
+            store.load(unit, outs[first])
+
+    started = time.perf_counter()
+    list(pool.map(part, range(len(outs))))
+    return time.perf_counter() - started
+
+
+def fidelity(name: str, store: Store, blocks: Sequence[Images]) -> str:
+    """How near the unpacked rows are. Raises: AssertionError if a lossless store is not."""
+    out = np.empty_like(blocks[0])
+    if name != "jpeg":
+        for unit, block in zip(store.units, blocks, strict=True):
+            store.load(unit, out)
+            assert np.array_equal(out, block), f"{name} changed the rows"
+        return "lossless"
+    errors = []
+    for unit, row in zip(store.units, (row for block in blocks for row in block), strict=True):
+        store.load(unit, out)
+        errors.append(float(np.mean((out[0].astype(np.float64) - row) ** 2)))
+    return f"{np.mean(10 * np.log10(255**2 / np.maximum(errors, 1e-9))):.1f} dB"
+
+
+def through_hdf5(name: str, store: Store, blocks: Sequence[Images], threads: int) -> float:
+    """Wall time of reading the same blocks with h5py, by threads that share one file."""
+    codec = block_codec(name, blocks[0].shape[1:], blocks[0].dtype)
+    shape = (len(blocks) * len(blocks[0]), *blocks[0].shape[1:])
+    with tempfile.TemporaryDirectory() as folder, h5py.File(Path(folder, "blocks.h5"), "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(blocks[0].shape)
+        number, values = codec.hdf5_filter(blocks[0].shape, blocks[0].dtype)
+        properties.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
+        space = h5py.h5s.create_simple(shape)
+        data = h5py.Dataset(h5py.h5d.create(file.id, b"image", h5py.h5t.STD_U8LE, space, properties))
+        for index, unit in enumerate(store.units):
+            data.id.write_direct_chunk((index * len(blocks[0]), 0, 0, 0), unit)
+
+        def part(first: int) -> None:
+            out = np.empty_like(blocks[0])
+            for index in range(first, len(blocks), threads):
+                data.read_direct(out, np.s_[index * len(out) : (index + 1) * len(out)])
+
+        with ThreadPoolExecutor(threads) as pool:
+            started = time.perf_counter()
+            list(pool.map(part, range(threads)))
+            return time.perf_counter() - started
+
+
+def read_blocks(path: str, count: int, block_bytes: float) -> list[Images]:
+    """Blocks of whole rows, evenly spread over a pack. Raises: PackerError, ValueError."""
+    pack = open_pack(path)
+    field = next((f for f in pack.fields if f.name == "image"), None)
+    if field is None or field.shape is None or field.dtype != "|u1" or len(field.shape) != 3:
+        raise ValueError(
+            f"{path}: holds no images of one size, stored raw; this benchmark needs them. Pass another."
+        )
+    rows = max(1, min(pack.rows, round(block_bytes / field.row_bytes)))
+    blocks = max(1, min(count, pack.rows) // rows)
+    firsts = np.linspace(0, pack.rows - rows, blocks).astype(int)
+    return [np.asarray(pack.read("image", int(first), int(first) + rows), np.uint8) for first in firsts]
+
+
+def report(packed: dict[str, Store], blocks: Sequence[Images], rounds: int) -> str:
+    """Measure, in turns, and lay out the table."""
+    images = sum(map(len, blocks))
+    raw = sum(block.nbytes for block in blocks)
+    times: dict[tuple[str, int], list[float]] = {(name, n): [] for name in packed for n in THREADS}
+    buffers = [np.ones_like(blocks[0]) for _ in range(max(THREADS))]
+    with ThreadPoolExecutor(max(THREADS)) as pool:
+        for number in range(rounds + 1):
+            for (name, threads), took in times.items():
+                wall = seconds(packed[name], buffers[:threads], pool)
+                if number:
+                    took.append(wall)
+    head = f"{'':8}{'bytes/image':>12}{'smaller':>9}{'fidelity':>10}{'pack/s':>9}"
+    head += "".join(f"{f'load/s, {n}':>12}{'x copy':>8}" for n in THREADS) + f"{'h5py, 2':>10}"
+    lines = [head]
+    for name, store in packed.items():
+        size = sum(map(len, store.units))
+        line = f"{name:8}{size / images:12,.0f}{raw / size:8.2f}x{fidelity(name, store, blocks):>10}"
+        line += f"{images / store.seconds:9,.0f}" if store.seconds else f"{'':9}"
+        for threads in THREADS:
+            pairs = zip(times["raw", threads], times[name, threads], strict=True)
+            share = statistics.median(limit / took for limit, took in pairs)
+            line += f"{images / statistics.median(times[name, threads]):12,.0f}{share:8.3f}"
+        if name in NAMES and (name == "gzip" or find_spec("hdf5plugin")):
+            line += f"{images / through_hdf5(name, store, blocks, 2):10,.0f}"
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns: the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pack", help="raw images of one size")
+    parser.add_argument("--count", type=int, default=512, help="images to sample")
+    parser.add_argument("--quality", type=int, default=90, help="of the JPEGs")
+    parser.add_argument("--block", type=float, default=1.0, help="MiB of a compressed block")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(argv)
+    try:
+        blocks = read_blocks(options.pack, options.count, options.block * 2**20)
+    except (PackerError, ValueError) as error:
+        parser.error(str(error))
+    if find_spec("hdf5plugin"):
+        __import__("hdf5plugin")
+    packed = stores(blocks, options.quality)
+    height, width, channels = blocks[0].shape[1:]
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},"
+        f" numpy {np.__version__}, h5py {h5py.__version__}"
+    )
+    made_by = jpeg.versions()
+    for name in packed:
+        if name in NAMES:
+            made_by |= block_codec(name, (), np.dtype(np.uint8)).versions()
+    print(" ".join(f"{package} {version}" for package, version in made_by.items()))
+    print(
+        f"{sum(map(len, blocks))} images of {height}x{width}x{channels} from {options.pack}, JPEG quality {options.quality},"
+        f" blocks of {len(blocks[0])} rows; {options.rounds} rounds, interleaved, 1 warm-up; packing: processor time\n"
+    )
+    print(report(packed, blocks, options.rounds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
