@@ -125,9 +125,9 @@ class Workplace:
         journal = os.path.join(self.path, "journal")
         records = read_journal(journal)
         same = False
-        if (
-            records and isinstance(records[0], Mapping) and plan is not None
-        ):  # else the plan's line is damaged
+        if records and not isinstance(records[0], Mapping):
+            records = []  # the line that said of what they are is damaged
+        if records and plan is not None:
             self.cleared = difference(records[0], plan)
             same = not self.cleared
             if self.cleared and resume:

@@ -179,12 +179,15 @@ def write_content(
     moves: Sequence[tuple[int, int]] = (),
     keep: int | None = None,
     plan: dict[str, Any] | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
     inspect: Callable[[PackWriter], None] = lambda writer: None,
     block_rows: int = 5,
     **members: object,
 ) -> Header:
     """A whole pack, on from where a writer of the same plan was interrupted. inspect: is shown the writer before it writes."""
-    with begin(out, content, plan=plan, block_rows=block_rows) as writer:
+    options = {"plan": plan, "overwrite": overwrite, "resume": resume, "block_rows": block_rows}
+    with begin(out, content, **options) as writer:
         inspect(writer)
         todo = [block for block in range(writer.blocks) if block not in writer.done]
         write_blocks(writer, content, todo, record=plan is not None)

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from packer.errors import PackerError, SpaceError, UsageError
+from packer.format.pack import open_pack
+from packer.format.workplace import Workplace, difference, locked
+from tests.format.packs import FORMATS, Content, files_of, out_path, write_content, write_pack, write_shards
+
+PLAN = {"options": {"size": [8, 8], "crop": None}, "inputs": "abc"}
+OTHER = {"options": {"size": [16, 8], "crop": None}, "inputs": "abc"}
+
+
+def interrupted(out: Path, plan: dict[str, object] | None = PLAN) -> None:
+    """What a maker leaves that had recorded two blocks, and a pack."""
+    place = Workplace(str(out), plan=plan)
+    Path(place.pack).write_text("rows")
+    place.record([0, [1]])
+    place.record([1, [2]])
+    place.close(keep=True)
+
+
+@pytest.fixture(params=FORMATS)
+def format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_same_plan_goes_on(tmp_path: Path):
+    interrupted(tmp_path / "p")
+    place = Workplace(str(tmp_path / "p"), plan=PLAN | {"options": {"size": (8, 8)}}, resume=True)
+    assert (place.resumed, place.cleared) == ([[0, [1]], [1, [2]]], "")
+    assert Path(place.pack).read_text() == "rows"
+    place.record([2, [3]])
+    place.close(keep=True)
+    again = Workplace(str(tmp_path / "p"), plan=PLAN)
+    assert again.resumed == [[0, [1]], [1, [2]], [2, [3]]]
+    again.close(keep=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_plan_is_cleared_and_said(tmp_path: Path):
+    interrupted(tmp_path / "p")
+    place = Workplace(str(tmp_path / "p"), plan=OTHER)
+    assert (place.resumed, place.cleared) == ([], "options size was 8x8, now it is 16x8")
+    assert sorted(os.listdir(place.path)) == ["blocks", "journal"]
+    place.close(keep=True)
+    assert Workplace(str(tmp_path / "p"), plan=OTHER, resume=True).cleared == ""
+
+
+def test_resume_refuses_another_plan_and_leaves_it(tmp_path: Path):
+    interrupted(tmp_path / "p")
+    before = files_of(tmp_path)
+    with pytest.raises(UsageError) as error:
+        Workplace(str(tmp_path / "p"), plan=OTHER, resume=True)
+    assert str(error.value) == (
+        f"{tmp_path}/p: --resume cannot go on with what {tmp_path}/p.packing holds: options size was 8x8, now it is 16x8."
+        " Undo that, or start anew without --resume."
+    )
+    assert files_of(tmp_path) == before
+    Workplace(str(tmp_path / "p"), plan=PLAN, resume=True).close(keep=False)
+
+
+def test_resume_with_nothing_to_resume_starts_anew(tmp_path: Path):
+    place = Workplace(str(tmp_path / "p"), plan=PLAN, resume=True)
+    assert (place.resumed, place.cleared) == ([], "")
+
+
+@pytest.mark.parametrize("before", [None, PLAN])
+def test_without_a_plan_all_is_cleared(tmp_path: Path, before: dict[str, object] | None):
+    interrupted(tmp_path / "p", before)
+    place = Workplace(str(tmp_path / "p"), resume=True)
+    assert (place.resumed, place.cleared, os.listdir(place.path)) == ([], "", ["blocks"])
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_journal_whose_plan_is_damaged_is_cleared(tmp_path: Path, resume: bool):
+    interrupted(tmp_path / "p")
+    journal = tmp_path / "p.packing" / "journal"
+    journal.write_bytes(b"x" + journal.read_bytes()[1:])
+    place = Workplace(str(tmp_path / "p"), plan=PLAN, resume=resume)
+    assert (place.resumed, place.cleared) == ([], "")
+    assert not os.path.exists(place.pack)
+
+
+@pytest.mark.parametrize("plan", [None, PLAN])
+def test_a_second_maker_is_refused_until_the_first_ends(tmp_path: Path, plan: dict[str, object] | None):
+    out = str(tmp_path / "p")
+    first = Workplace(out, plan=plan)
+    with pytest.raises(PackerError) as error:
+        Workplace(out, plan=plan)
+    sentence = (
+        f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
+    )
+    assert str(error.value) == sentence
+    with pytest.raises(PackerError) as error, locked(first.path, out):
+        pass
+    assert str(error.value) == sentence
+    first.close(keep=False)
+    Workplace(out, plan=plan).close(keep=False)
+
+
+def test_the_lock_of_a_dying_maker_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = Workplace(str(tmp_path / "p"), plan=PLAN)
+    first.record([0, [1]])
+    waits = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            first.close(keep=True)
+
+    monkeypatch.setattr("packer.format.workplace.time.sleep", sleep)
+    assert Workplace(str(tmp_path / "p"), plan=PLAN).resumed == [[0, [1]]]
+    assert len(waits) == 3
+
+
+def test_a_folder_that_vanishes_while_it_is_locked_is_another_makers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    import fcntl
+
+    flock = fcntl.flock
+
+    def vanish(fd: int, how: int) -> None:
+        shutil.rmtree(tmp_path / "p.packing")
+        flock(fd, how)
+
+    monkeypatch.setattr("packer.format.workplace.fcntl.flock", vanish)
+    with pytest.raises(PackerError, match="another packer is writing it"):
+        Workplace(str(tmp_path / "p"))
+
+
+def test_file_systems_without_locks_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def no(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("packer.format.workplace.fcntl.flock", no)
+    Workplace(str(tmp_path / "p")).close(keep=False)
+
+
+def test_locking_what_is_not_there_is_a_sentence(tmp_path: Path):
+    with pytest.raises(PackerError) as error, locked(str(tmp_path / "no"), "out"):
+        pass
+    assert str(error.value) == (
+        "out: cannot be written (No such file or directory). Check the name and the permissions."
+    )
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "makedirs", full)
+    with pytest.raises(PackerError) as error:
+        Workplace(str(tmp_path / "p"))
+    assert (
+        str(error.value) == f"{tmp_path}/p: cannot be written (No space left on device). Pass another name."
+    )
+
+
+def test_a_full_disk_while_recording_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    place = Workplace(str(tmp_path / "p"), plan=PLAN)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(SpaceError) as error:
+        place.record([0, [1]])
+    assert (
+        str(error.value)
+        == f"{tmp_path}/p: writing failed (No space left on device). Free some space, or pass another disk."
+    )
+    with pytest.raises(SpaceError):
+        Workplace(str(tmp_path / "q"), plan=PLAN)
+    monkeypatch.undo()
+    Workplace(str(tmp_path / "q"), plan=PLAN).close(keep=False)  # not locked any more
+
+
+@pytest.mark.parametrize("old", FORMATS)
+@pytest.mark.parametrize("new", FORMATS)
+def test_publish_replaces_any_pack_by_any(tmp_path: Path, old: str, new: str):
+    write_pack(out_path(tmp_path, old, "old"))
+    os.rename(out_path(tmp_path, old, "old"), tmp_path / "p")
+    write_pack(out_path(tmp_path, new, "new"), rows=9)
+    place = Workplace(str(tmp_path / "p"), overwrite=True)
+    os.rename(out_path(tmp_path, new, "new"), place.pack)
+    place.publish()
+    assert open_pack(tmp_path / "p").rows == 9
+    assert os.listdir(tmp_path) == ["p"]
+
+
+def test_publish_refuses_a_name_that_was_taken_meanwhile(tmp_path: Path):
+    place = Workplace(str(tmp_path / "p"))
+    Path(place.pack).write_text("pack")
+    (tmp_path / "p").write_text("somebody else's")
+    with pytest.raises(UsageError) as error:
+        place.publish()
+    assert str(error.value) == (
+        f"{tmp_path}/p: has appeared meanwhile; nothing is overwritten unasked. Pass --overwrite, or another name."
+    )
+    assert (tmp_path / "p").read_text() == "somebody else's"
+
+
+def crash_between_the_renames(out: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object]) -> None:
+    """Replace a directory pack; the process dies when the old one has been put aside."""
+    rename = os.rename
+
+    class Died(BaseException):
+        pass
+
+    def die(origin: str, target: str) -> None:
+        if origin == str(out) or target == str(out):
+            if target == str(out):
+                raise Died
+            rename(origin, target)
+
+    content = Content.random("raw", 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", die)
+        patch.setattr("packer.format.workplace.Workplace.close", lambda self, keep: os.close(self._lock))
+        with pytest.raises(Died):
+            write_content(out, content, plan=plan, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("plan", "resume"), [(PLAN, True), (PLAN, False), (OTHER, False)], ids=["resumed", "same", "other"]
+)
+def test_a_crash_between_two_renames_loses_neither_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], resume: bool
+):
+    out = tmp_path / "p"
+    write_pack(out)
+    before = files_of(out)
+    crash_between_the_renames(out, monkeypatch, PLAN)
+    assert os.listdir(tmp_path) == ["p.packing"]
+    with pytest.raises(UsageError) as error:
+        Workplace(str(out), plan=plan, resume=resume)
+    assert (
+        str(error.value)
+        == f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+    )
+    assert files_of(out) == before
+    done = []
+    content = Content.random("raw", 9)
+    write_content(
+        out, content, plan=plan, resume=resume, overwrite=True, inspect=lambda w: done.append(sorted(w.done))
+    )
+    assert done == [[0, 1] if plan == PLAN else []]
+    assert (open_pack(out).read("image") == content.images).all()
+    assert os.listdir(tmp_path) == ["p"]
+
+
+def test_overwrite_replaces_a_pack_of_shards_and_nothing_more(tmp_path: Path, format: str):
+    content = Content.random("raw", 9)
+    out = write_shards(tmp_path / "p", content, (4, 5), format=format)
+    precious = (out / "00001" if format == "npy" else out) / "thesis.txt"
+    precious.write_text("years of work")
+    with pytest.raises(UsageError) as error:
+        Workplace(str(out), overwrite=True)
+    assert str(error.value) == (
+        f"{out}: is no pack, or holds more than one; --overwrite replaces only packs. Pass another name."
+    )
+    precious.unlink()
+    write_pack(out, rows=7, overwrite=True)
+    assert open_pack(out).rows == 7
+    assert os.listdir(tmp_path) == ["p"]
+
+
+def test_begin_anew_forgets_all_but_the_plan(tmp_path: Path):
+    interrupted(tmp_path / "p")
+    place = Workplace(str(tmp_path / "p"), plan=PLAN)
+    place.begin_anew()
+    assert (place.resumed, os.listdir(place.path)) == ([], ["journal"])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ({}, {}, ""),
+        ({"a": 1, "b": [1, 2]}, {"b": (1, 2), "a": 1}, ""),
+        ({"a": None}, {}, ""),
+        ({"a": [[1, 2], [3]]}, {"a": [(1, 2), (3,)]}, ""),
+        ({"size": 8}, {"size": 16}, "size was 8, now it is 16"),
+        ({"options": {"size": [8, 8]}}, {"options": {"size": (8, 9)}}, "options size was 8x8, now it is 8x9"),
+        ({"options": {"fit": "pad"}}, {"options": {}}, "options fit was pad, now it is not given"),
+        ({}, {"limit": 5}, "limit was not given, now it is 5"),
+        ({"folders": []}, {"folders": ["a"]}, "folders was [], now it is a"),
+        ({"a": 1, "b": 1}, {"a": 2, "b": 2}, "a was 1, now it is 2"),
+        ({"a": "x" * 99}, {"a": "y"}, f"a was {'x' * 77}..., now it is y"),
+        ({"a": {"b": 1}}, {"a": 3}, "a was {'b': 1}, now it is 3"),
+    ],
+)
+def test_differences_in_words(before: object, now: object, words: str):
+    assert difference(before, now) == words
