@@ -45,7 +45,7 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from packer.convert.orientation import EXIF_TAG, jpeg_orientation, swaps_sides
+from packer.codecs.orientation import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.convert.png import decode_plain_png, plain_png_size
 from packer.convert.scratch import Scratch
 from packer.errors import ImageError
@@ -81,7 +81,7 @@ _JPEG_MAGIC = b"\xff\xd8\xff"
 _READ = "JPEG, PNG, WebP, BMP, TIFF, GIF, AVIF, PPM and PGM are read"
 
 # What Pillow raises on damaged or hostile files. Warnings count among them where the user made them errors.
-_DAMAGE = (
+DAMAGE = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -141,7 +141,7 @@ def decode(
         plain = decode_plain_png(data, channels)
         if plain is not None:
             return _whole(plain, 1, transparent=False)
-    for name, opens, accepts in _FORMATS:
+    for name, opens, accepts in FORMATS:
         if accepts(data):
             pixels, orientation, transparent = _decode_pillow(data, name, opens, channels, max_pixels)
             return _whole(pixels, orientation, transparent)
@@ -205,7 +205,7 @@ def _decode_pillow(
         # The plugin is called directly because Image.open warns of large pictures, or refuses them, by itself.
         with opens(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)
-            with _without_pillow_limit(image):
+            with without_pillow_limit(image):
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)
             pixels, transparent = _as_bytes(image, channels)
@@ -213,7 +213,7 @@ def _decode_pillow(
         raise ImageError(
             f"more pixels than Pillow opens in a {name} file; split it, or store it as PNG."
         ) from None
-    except _DAMAGE:
+    except DAMAGE:
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
     if orientation not in range(1, 9):
@@ -222,7 +222,7 @@ def _decode_pillow(
 
 
 @contextmanager
-def _without_pillow_limit(image: Image.Image) -> Iterator[None]:
+def without_pillow_limit(image: Image.Image) -> Iterator[None]:
     """Lift Pillow's limit, a global, while it decodes a picture that ours let through; one thread at a time.
 
     TIFF checks it again while loading. Pictures below its warning threshold leave it alone.
@@ -268,7 +268,7 @@ def _has(*magics: bytes) -> Callable[[bytes], bool]:
     return lambda data: data.startswith(magics)
 
 
-_FORMATS: tuple[tuple[str, Callable[[io.BytesIO], ImageFile.ImageFile], Callable[[bytes], bool]], ...] = (
+FORMATS: tuple[tuple[str, Callable[[io.BytesIO], ImageFile.ImageFile], Callable[[bytes], bool]], ...] = (
     ("PNG", PngImagePlugin.PngImageFile, _has(b"\x89PNG\r\n\x1a\n")),
     ("WebP", WebPImagePlugin.WebPImageFile, lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP"),
     ("GIF", GifImagePlugin.GifImageFile, _has(b"GIF87a", b"GIF89a")),

@@ -10,9 +10,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
+from packer.codecs.orientation import upright
 from packer.convert.decode import decode
 from packer.convert.geometry import Geometry
-from packer.convert.orientation import upright
 from packer.convert.pairs import Pair
 from packer.convert.pixels import PixelMaker, PixelSpec
 from packer.convert.rows import Made

@@ -25,6 +25,7 @@ from packer.convert.storing import Storing
 from packer.convert.targets import Targets, read_targets
 from packer.errors import UsageError
 from packer.format.output import check_output, check_space, format_of
+from packer.format.pack import Pack
 from packer.machine import cores
 
 ON_ERROR = ("stop", "skip")
@@ -200,13 +201,13 @@ def prepare(
     labels: str | os.PathLike[str] | None,
     pairs: Mapping[str, str | os.PathLike[str]],
     shard_size: int | str | None = None,
-    classes: Sequence[str] | None = None,
+    made: Pack | None = None,
     compare: bool = False,
 ) -> Prepared:
     """Find out what there is to convert, and how: from arguments, or from what a pack recorded of them.
 
     stack: closes what is opened. options: as a pack's provenance holds them; those that are None, or missing, are not used.
-    out: where the pack will be. classes: number the labels by these instead of by their own. compare: find out how large the pack
+    out: where the pack will be. made: a pack whose classes and fields the new rows are to have. compare: find out how large the pack
     would be if it were stored otherwise. The others: as in convert_images.
     Raises UsageError, SourceError.
     """
@@ -220,10 +221,14 @@ def prepare(
     spool = os.path.dirname(os.path.abspath(out))
     opened = stack.enter_context(open_source(source, labelled=labels is not None, spool_dir=spool))
     targets = _targets(opened, labels, options)
-    if classes is not None:
-        targets = targets.renumbered(classes, source)
+    like = {} if made is None else {f.name: f for f in made.fields}
+    if made is not None and made.header.classes is not None:
+        targets = targets.renumbered(made.header.classes, source)
     partners = [
-        stack.enter_context(open_pair(name, folder, opened.keys, spec=spec)) for name, folder in pairs.items()
+        stack.enter_context(
+            open_pair(name, folder, opened.keys, spec=spec, like=like.get(name), spool_dir=spool)
+        )
+        for name, folder in pairs.items()
     ]
     storing = Storing.of(options)
     maker = ImageRows(opened, spec, targets, partners, keep=keep, quality=storing.quality)

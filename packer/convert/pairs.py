@@ -35,13 +35,13 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin
 
+from packer.codecs.orientation import EXIF_TAG, upright
 from packer.convert.archives import archive_stem, open_archive
-from packer.convert.decode import _DAMAGE, _FORMATS, _without_pillow_limit, check_pixels
+from packer.convert.decode import DAMAGE, FORMATS, check_pixels, without_pillow_limit
 from packer.convert.geometry import Geometry
 from packer.convert.layout import is_hidden
-from packer.convert.orientation import EXIF_TAG, upright
 from packer.convert.pixels import PixelSpec
-from packer.convert.sources import _newest, _split_archive, read_file
+from packer.convert.sources import newest_file, read_file, split_archive
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 
@@ -243,7 +243,7 @@ class _Files:
             for column in (self._codes, self.sizes, self.positions):
                 column[index] = column[first]
         self._check(name, doubles)
-        self.newest = _newest([newest[0]], np.array([newest[1]]))
+        self.newest = newest_file([newest[0]], np.array([newest[1]]))
         if loose:
             belong = "file belongs" if loose == 1 else "files belong"
             self.notes.append(f"{place}: {loose:,} {belong} to no image, first {first_loose}; left out.")
@@ -326,7 +326,7 @@ def _scan(place: str, folders: set[str]) -> Iterator[_Entry]:
 
 
 def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None) -> _Files:
-    path, inside = _split_archive(place)
+    path, inside = split_archive(place)
     if path is None:
         raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
     archive = open_archive(path, inside, spool_dir)
@@ -339,7 +339,7 @@ def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None) -
             if _is_partner(key)
         )
         files = _Files(name, place, keys, entries)
-        files.newest = _newest([os.path.basename(path)], np.array([time]))
+        files.newest = newest_file([os.path.basename(path)], np.array([time]))
     except BaseException:
         archive.close()
         raise
@@ -370,7 +370,7 @@ def _decode(data: bytes, max_pixels: int, channels: int | None) -> NDArray[Any]:
         raise ImageError("empty (0 bytes).")
     if data.startswith(npy.MAGIC_PREFIX):
         return _decode_npy(data, max_pixels)
-    for name, opens, accepts in _FORMATS:
+    for name, opens, accepts in FORMATS:
         if name in _FORMATS_READ and accepts(data):
             values, orientation = _decode_picture(data, name, opens, max_pixels)
             if name == "WebP" and channels in (1, None) and (values == values[..., :1]).all():
@@ -386,7 +386,7 @@ def _decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
         version = npy.read_magic(stream)
         reads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         shape, fortran, dtype = reads(stream)
-    except (*_DAMAGE, tokenize.TokenError):
+    except (*DAMAGE, tokenize.TokenError):
         raise ImageError("a damaged or truncated npy file.") from None
     if dtype.newbyteorder("<").str not in _KINDS:
         raise ImageError(f"its values are {dtype.name}; uint8, uint16 and float32 are read.")
@@ -410,11 +410,11 @@ def _decode_picture(
             check_pixels(image.height, image.width, max_pixels)
             if not _is_exact(image):
                 raise _inexact()
-            with _without_pillow_limit(image):
+            with without_pillow_limit(image):
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)
             values = np.asarray(image.convert("L") if image.mode == "1" else image)
-    except (*_DAMAGE, Image.DecompressionBombError) as error:
+    except (*DAMAGE, Image.DecompressionBombError) as error:
         if isinstance(error, SyntaxError) and "mode" in str(error):
             raise _inexact() from None  # Pillow opens no TIFF whose pixels it has no mode for
         raise ImageError(f"a damaged or truncated {name} file.") from None

@@ -14,8 +14,8 @@ import PIL
 import simplejpeg
 from numpy.typing import NDArray
 
+from packer.codecs.orientation import swaps_sides, upright
 from packer.convert.decode import MODES, Decoded, decode
-from packer.convert.orientation import swaps_sides, upright
 from packer.convert.resize import FITS, Box, place, resize
 from packer.convert.scratch import Scratch
 from packer.errors import UsageError

@@ -140,7 +140,7 @@ def append_images(
             out=name,
             labels=labels,
             pairs=pairs or {},
-            classes=pack.header.classes,
+            made=pack,
         )
         check_space(name, made.plan.bytes)
         if on_plan is not None:

@@ -115,7 +115,7 @@ def open_source(
     name = os.fspath(path).rstrip("/") or "/"
     if os.path.isdir(name):
         return _open_folder(name, labelled)
-    archive, inside = _split_archive(name)
+    archive, inside = split_archive(name)
     if archive is not None:
         return _open_archive(name, archive, inside, labelled, spool_dir)
     if not os.path.exists(name):
@@ -142,7 +142,7 @@ def _open_folder(name: str, labelled: bool) -> Source:
     order = image_order(found)
     keys = [found[index] for index in order]
     layout = _arrange(name, keys, folders, labelled)
-    newest = _newest(found, np.frombuffer(times, np.int64))
+    newest = newest_file(found, np.frombuffer(times, np.int64))
     source = Source(
         name,
         keys,
@@ -157,7 +157,7 @@ def _open_folder(name: str, labelled: bool) -> Source:
     return source if labelled else _hint(source, name)
 
 
-def _newest(names: Sequence[str], times: NDArray[np.int64]) -> str:
+def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> str:
     """The name and time (of the last change, UTC) of the newest file; times: int64 [N], nanoseconds since 1970."""
     index = int(times.argmax()) if len(times) else 0
     seconds, rest = divmod(int(times[index]), 10**9) if len(times) else (0, 0)
@@ -272,7 +272,7 @@ def _nothing() -> None:
 # Archives
 
 
-def _split_archive(name: str) -> tuple[str | None, str]:
+def split_archive(name: str) -> tuple[str | None, str]:
     """Split "photos.tar/train" into the archive and the folder in it; (None, "") if there is none."""
     archive, inside = name, ""
     while archive not in ("", "/"):
@@ -292,7 +292,7 @@ def _open_archive(name: str, path: str, inside: str, labelled: bool, spool_dir: 
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
         place = f"{name}/{base}".rstrip("/")
         layout = _arrange(place, keys, [f for f in folders if f and f.count("/") < 2], labelled)
-        newest = _newest([os.path.basename(path)], np.array([os.stat(path).st_mtime_ns]))
+        newest = newest_file([os.path.basename(path)], np.array([os.stat(path).st_mtime_ns]))
     except BaseException:
         archive.close()
         raise
@@ -356,7 +356,7 @@ def _open_list(name: str, labelled: bool) -> Source:
         keys,
         Layout(labels, classes, {}),
         np.frombuffer(sizes, np.int64),
-        _newest(keys, np.frombuffer(times, np.int64)),
+        newest_file(keys, np.frombuffer(times, np.int64)),
         folder,
         _reader(folder, keys),
         _nothing,

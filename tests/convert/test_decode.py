@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from packer.codecs.orientation import EXIF_TAG
 from packer.convert.decode import Decoded, dct_scale
 from packer.convert.decode import decode as decode_with
-from packer.convert.orientation import EXIF_TAG
 from packer.convert.scratch import Scratch
 from packer.errors import ImageError
 

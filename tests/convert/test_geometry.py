@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from packer.codecs.orientation import EXIF_TAG
 from packer.convert.geometry import Geometry
-from packer.convert.orientation import EXIF_TAG
 from packer.convert.pixels import PixelMaker, PixelSpec
 from packer.convert.resize import FITS, Box
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from packer.codecs.orientation import EXIF_TAG
 from packer.convert.geometry import Geometry
-from packer.convert.orientation import EXIF_TAG
 from packer.convert.pairs import Pair, open_pair
 from packer.convert.pixels import PixelMaker, PixelSpec
 from packer.convert.resize import FITS

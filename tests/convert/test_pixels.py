@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from packer.convert.orientation import EXIF_TAG
+from packer.codecs.orientation import EXIF_TAG
 from packer.convert.pixels import PixelMaker, PixelSpec, decoder_versions
 from packer.errors import ImageError, UsageError
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +34,9 @@ def test_records_come_back_in_order(path: Path):
 
 
 def test_a_line_is_a_digest_and_json(path: Path):
-    assert path.read_bytes().splitlines()[1] == b"3f3c4d7bdb7d3b3f [0,[1,18446744073709551615],null]"
+    text = b"[0,[1,18446744073709551615],null]"
+    line = b"%s %s\n" % (xxhash.xxh3_64_hexdigest(text).encode(), text)
+    assert path.read_bytes().splitlines(keepends=True)[1] == line
 
 
 def test_none_there_is_empty(tmp_path: Path):
