@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ Run = Callable[..., Done]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """run("convert", ...) -> exit code, output, errors; in this process."""
     handlers = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # main() sets its own
 
     def call(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["packer", *map(str, arguments)])
@@ -77,8 +79,11 @@ def png_of(width: int, height: int) -> bytes:
 def test_convert_says_what_it_will_do_and_what_it_did(photos: Path, run: Run):
     done = run("convert", photos, "p.h5", "--size", 32)
     assert (done.code, done.err) == (0, "")
-    first, second = done.out.splitlines()
+    first, trade, second = done.out.splitlines()
     assert first == "photos: 24 images of 3 classes -> p.h5: 32x32x3 each, about 140 kB"
+    assert re.fullmatch(
+        r"stored as raw: 3\.1 kB a row; it could be jpeg, quality 90 .* kB, gzip .* kB(, .*)?", trade
+    )
     assert second.startswith("packed 24 images, ")
     assert second.endswith(("workers)", "1 worker)"))
     assert open_pack("p.h5").rows == 24
@@ -241,6 +246,96 @@ def test_splits_in_archives_are_recognised_or_named_by_path(photos: Path, run: R
     assert open_pack("all").header.splits == {"train": ((0, 24),), "test": ((24, 48),)}
     assert run("convert", "data.tar.gz/train", "p", "--size", 8).code == 0
     assert open_pack("p").rows == 24
+
+
+def test_resume_of_a_whole_pack_leaves_it_and_another_is_refused(photos: Path, run: Run):
+    run("convert", photos, "p.h5", "--size", 32)
+    before = os.stat("p.h5")
+    again = run("convert", photos, "p.h5", "--size", 32, "--resume")
+    assert (again.code, again.out) == (0, "p.h5: holds all 24 images already\n")
+    assert os.stat("p.h5").st_mtime_ns == before.st_mtime_ns
+    other = run("convert", photos, "p.h5", "--size", 16, "--resume")
+    assert (other.code, other.err) == (
+        2,
+        "Error: p.h5: is a whole pack, but another than is asked for: options size was 32x32, now it is 16x16."
+        " Pass --overwrite without --resume, or another name.\n",
+    )
+
+
+def test_splits_shards_and_more_images(photos: Path, run: Run):
+    shutil.copytree(photos, "more")
+    (photos / "red" / "0.jpg").unlink()
+    done = run("convert", photos, "p", "--size", 16, "--split", "train=0.75,val=0.25", "--shard-rows", 10)
+    assert done.code == 0
+    assert "splits: train 17, val 6\n" in done.out
+    assert sorted(os.listdir("p")) == ["00000.h5", "00001.h5", "00002.h5", "index.json"]
+    info = run("info", "p").out
+    assert "split      train: 17 rows (0 to 16)\nsplit      val: 6 rows (17 to 22)\n" in info
+    assert "shards     3: 10 rows in the first\n" in info
+    assert run("convert", photos, "flat", "--size", 16, "--shard-size", "5kB").code == 0
+    added = run("append", "flat", "more")
+    assert added.code == 0
+    assert added.out.splitlines()[-1].startswith("added 24 images, ")
+    assert open_pack("flat").rows == 47
+    assert run("verify", "flat").code == 0
+
+
+def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
+    run("convert", photos, "p.h5", "--size", 16)
+    whole = Path("p.h5").read_bytes()
+    offset = open_pack("p.h5").header.extents["image"][0].offset + 5 * 16 * 16 * 3
+    Path("p.h5").write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
+    found = run("verify", "p.h5")
+    assert (found.code, found.out) == (1, "")
+    assert re.fullmatch(
+        r"p\.h5: rows 0 to 23 of 'image' are damaged \(block 0: its checksum differs\)\. .*\n", found.err
+    )
+    (problem,) = json.loads(run("verify", "p.h5", "--json").out)
+    assert (problem["kind"], problem["array"], problem["block"], problem["rows"]) == (
+        "rows",
+        "image",
+        0,
+        [0, 24],
+    )
+    mended = run("verify", "p.h5", "--repair", photos)
+    assert (mended.code, mended.out) == (0, "p.h5: repaired (1 block), and whole again\n")
+    assert Path("p.h5").read_bytes() == whole
+    assert re.fullmatch(r"p\.h5: whole; 19\.1 kB checked in .* s \(.*/s\)\n", run("verify", "p.h5").out)
+
+
+def test_merge_split_repack_and_export(photos: Path, run: Run):
+    for name in ("blue", "red"):
+        os.makedirs(f"only-{name}")
+        shutil.copytree(photos / name, f"only-{name}/{name}")
+        assert run("convert", f"only-{name}", f"{name}.h5", "--size", 16).code == 0
+    assert run("merge", "blue.h5", "red.h5", "-o", "both.h5").code == 0
+    both = open_pack("both.h5")
+    assert (both.rows, both.header.classes) == (16, ("blue", "red"))
+    done = run("split", "both.h5", "train=0.75,val=0.25")
+    assert (done.code, len(done.out.splitlines())) == (0, 2)
+    assert [open_pack(f"both.{name}.h5").rows for name in ("train", "val")] == [12, 4]
+    assert run("repack", "both.h5", "small.h5", "--size", 8, "--store", "jpeg").code == 0
+    assert open_pack("small.h5").header.field("image").loaded.shape == (8, 8, 3)
+    assert run("export", "both.h5", "again").code == 0
+    assert run("convert", "again", "again.h5", "--size", 16).code == 0
+    assert sorted(open_pack("again.h5").read("image").tobytes()) == sorted(both.read("image").tobytes())
+
+
+def test_masks_and_boxes(photos: Path, run: Run):
+    for path in photos.rglob("*.jpg"):
+        mask = Path("masks", *path.with_suffix(".png").parts[1:])
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (40, 30), 255).save(mask)
+    rows = "".join(f"{k}.jpg,1,2,30,20\n" for k in range(8))
+    Path("boxes.csv").write_text("file,a,b,c,d\n" + rows)
+    assert run("convert", photos, "p.h5", "--size", 16, "--pair", "mask=masks").code == 0
+    assert (open_pack("p.h5").read("mask") == 255).all()
+    done = run("convert", photos / "red", "b.h5", "--size", 16, "--labels", "boxes.csv", "--boxes", "a,b,c,d")
+    assert done.code == 0, done.err
+    assert [f.name for f in open_pack("b.h5").fields] == ["image", "boxes", "key"]
+    assert run("convert", photos, "q.h5", "--pair", "mask").err == (
+        "Error: --pair mask: is not NAME=DIR, each name once. Pass for example mask=masks/.\n"
+    )
 
 
 def process(*arguments: str, **options: object) -> subprocess.Popen[str]:

@@ -212,8 +212,7 @@ class _Plan:
             words += ["--fit", about["fit"]] if about.get("fit") in FITS[1:] else []
             words += ["--compress", str(codec["name"])] if codec and not rows.encoded else []
         if pack.shards:
-            words += ["--format", "h5"] if pack.format == "h5" else []
-            words += ["--shard-rows", str(pack.shards[0].rows)]
+            words += ["--format", pack.format, "--shard-rows", str(pack.shards[0].rows)]
         words += self._table.options(os.path.join(folder, LABELS_FILE)) if self._table is not None else []
         for f in rows.masks:
             words += ["--pair", f"{f.name}={os.path.join(folder, f.name)}"]

@@ -172,7 +172,14 @@ def convert_images(
         check_output(out, overwrite=overwrite)
     with ExitStack() as stack:
         made = prepare(
-            stack, source, options, out=out, labels=labels, pairs=pairs or {}, shard_size=shard_size
+            stack,
+            source,
+            options,
+            out=out,
+            labels=labels,
+            pairs=pairs or {},
+            shard_size=shard_size,
+            compare=on_plan is not None,
         )
         task = made.task
         if resume and (header := already(out, task.members["provenance"])) is not None:

@@ -101,7 +101,7 @@ class PackWriter:
         table = (-(-rows // block_rows), len(self._columns))
         self._checksums = np.frombuffer(mmap.mmap(-1, 8 * table[0] * table[1]), "<u8").reshape(table)
         self._moves: dict[int, int] = {}
-        self._finished = False
+        self._finished, self._resumable = False, plan is not None
         self._closing = threading.Lock()
         self._place = Workplace(out, overwrite=overwrite, plan=plan, resume=resume)
         self.cleared = self._place.cleared
@@ -142,7 +142,7 @@ class PackWriter:
     @property
     def kept(self) -> bool:
         """Whether closing keeps what has been done so far: some of it is recorded."""
-        return self._recorded > 0
+        return self._recorded > 0 and self._resumable
 
     def forget(self) -> None:
         """Keep nothing when closing without having finished: there is nothing to go on with."""

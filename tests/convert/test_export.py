@@ -1,0 +1,747 @@
+"""Packs become folders, and the report's command makes the same packs of these again."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from packer.cli import cli
+from packer.convert import export as module
+from packer.convert import exportrows
+from packer.convert.export import SUFFIX, ExportReport, export_images
+from packer.convert.exportnames import check_keys, file_names, file_stems
+from packer.convert.images import convert_images
+from packer.convert.rework import merge_packs
+from packer.errors import FormatError, PackerError, SpaceError, UsageError
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.format.writer import PackWriter
+from packer.load.fields import decode_ragged
+from packer.load.order import Runs
+from packer.load.reader import Reader
+
+IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"})
+LABEL = Field("label", "<i8", ())
+KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
+BOXES = Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format": "xyxy"})
+BOX_LABEL = Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []})
+
+Again = Callable[[ExportReport], Pack]
+
+
+@pytest.fixture
+def again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Again:
+    """again(report) -> the pack that the report's command makes."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(report: ExportReport) -> Pack:
+        program, *words = shlex.split(report.command)
+        assert program == "packer"
+        cli.main([*words, "--quiet"], standalone_mode=False)
+        return open_pack(next(word for word in words[2:] if word.startswith("again")))
+
+    return run
+
+
+def picture(seed: int, size: tuple[int, int] = (20, 24), mode: str = "RGB", format: str = "PNG") -> bytes:
+    channels = {"L": (), "RGB": (3,), "RGBA": (4,)}[mode]
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size, *channels), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format)
+    return file.getvalue()
+
+
+def pixels_of(path: Path) -> NDArray[np.uint8]:
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+def folder_of(root: Path, *keys: str, **options: Any) -> Path:
+    """A folder of images, each of its own noise; JPEG or PNG by its name."""
+    for seed, key in enumerate(keys):
+        path = root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kind = "JPEG" if path.suffix == ".jpg" else "PNG"
+        path.write_bytes(picture(seed, **{"format": kind, **options}))
+    return root
+
+
+def values(pack: Pack) -> dict[str, list[Any]]:
+    """Every row of every field but the key, as plain values."""
+    reader = Reader(pack, pack.fields)
+    everything = Runs(np.array([0]), np.array([pack.rows]))
+    found: dict[str, list[Any]] = {}
+    for f in pack.fields:
+        if f.name == "key":
+            continue
+        if f.loaded.ragged:
+            stored = reader.read_ragged(f.name, everything)
+            found[f.name] = (
+                stored
+                if f.codec
+                else [row.tolist() for row in decode_ragged(pack, f, stored, range(pack.rows))]
+            )
+        else:
+            out = np.empty((pack.rows, f.loaded.row_bytes), np.uint8)
+            reader.read(f.name, everything, out)
+            found[f.name] = [f"{f.loaded.dtype}{f.loaded.shape}", out.tobytes()]
+    return found
+
+
+def stems(pack: Pack) -> list[str]:
+    return [os.path.splitext(key)[0] for key in pack.keys()]
+
+
+def assert_same(before: Pack, after: Pack) -> None:
+    assert values(after) == values(before)
+    assert stems(after) == stems(before)
+    assert (after.header.classes, after.header.splits) == (before.header.classes, before.header.splits)
+
+
+def hand_made(out: Path, keys: list[bytes], *columns: tuple[Field, Any], **members: Any) -> Path:
+    """A pack of random images with these keys; columns: a field and [rows, ...], or a list of bytes for a ragged one."""
+    rows = len(keys)
+    if not any(f.name == "image" for f, _ in columns):
+        images = np.random.default_rng(0).integers(0, 256, (rows, 4, 6, 3), np.uint8)
+        columns = ((IMAGE, images), *columns)
+    fields = (*(f for f, _ in columns), KEY)
+    fixed = {f.name: v for f, v in columns if not f.ragged}
+    ragged = {f.name: v for f, v in columns if f.ragged}
+    with PackWriter(
+        str(out),
+        fields=fields,
+        rows=rows,
+        block_rows=rows,
+        format="h5" if out.suffix == ".h5" else "npy",
+    ) as writer:
+        writer.write_block(0, {}, fixed)
+        writer.finish(rows=rows, ragged={**ragged, "key": keys}, **members)
+    return out
+
+
+# Round trips
+
+
+CLASSES = ("cat/1.jpg", "cat/2.png", "cat/deep/3.jpg", "dog/1.jpg", "dog/2.JPG", "eel/9.png")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"seed": 5},
+        {"shuffle": False},
+        {"channels": "gray"},
+        {"channels": "rgba", "fit": "pad"},
+        {"size": (8, 12), "any_size": True},
+        {"compress": "gzip"},
+        {"shard_rows": 4},
+        {"shard_rows": 4, "format": "npy"},
+    ],
+    ids=str,
+)
+def test_class_folders_come_back_without_a_csv(tmp_path: Path, again: Again, options: dict[str, Any]) -> None:
+    source = folder_of(tmp_path / "pets", *CLASSES)
+    out = tmp_path / ("pack" if "shard_rows" in options else "pack.h5")
+    convert_images(source, out, **{"size": 16, **options})
+    progress: list[int] = []
+    report = export_images(out, tmp_path / "images", on_progress=progress.append)
+    assert report.notes == ()
+    written = sorted(
+        str(path.relative_to(tmp_path / "images")) for path in (tmp_path / "images").rglob("*.*")
+    )
+    assert written == ["cat/1.png", "cat/2.png", "cat/deep/3.png", "dog/1.png", "dog/2.png", "eel/9.png"]
+    assert report.files == 6 == progress[-1]
+    assert report.nbytes == sum(path.stat().st_size for path in (tmp_path / "images").rglob("*.png"))
+    made = again(report)
+    assert_same(open_pack(out), made)
+    assert (made.format, len(made.shards)) == (open_pack(out).format, len(open_pack(out).shards))
+    assert made.header.seed == open_pack(out).header.seed
+    assert not (tmp_path / f"images{SUFFIX}").exists()
+
+
+def test_a_flat_folder_without_labels_comes_back(tmp_path: Path, again: Again) -> None:
+    convert_images(folder_of(tmp_path / "flat", "1.jpg", "2.png", "ü.png"), tmp_path / "pack", size=16)
+    report = export_images(tmp_path / "pack", tmp_path / "images")
+    assert report.notes == ()
+    assert_same(open_pack(tmp_path / "pack"), again(report))
+
+
+def test_rows_of_jpeg_files_are_written_untouched(tmp_path: Path, again: Again) -> None:
+    source = folder_of(tmp_path / "pets", *CLASSES)
+    convert_images(source, tmp_path / "pack.h5", size=16, store="jpeg", quality=80)
+    pack = open_pack(tmp_path / "pack.h5")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images", format="jpeg", quality=1)
+    files = [(tmp_path / "images" / f"{stem}{_ending(tmp_path, stem)}").read_bytes() for stem in stems(pack)]
+    assert files == pack.read_ragged("image")
+    assert (tmp_path / "images" / "dog" / "2.JPG").exists()
+    assert report.notes == (
+        "The rows are JPEG files; the command brings back their pixels. To encode these anew,"
+        " add --store jpeg --quality 80.",
+    )
+    assert_same(pack, again(report))
+
+
+def _ending(tmp_path: Path, stem: str) -> str:
+    return next((tmp_path / "images" / stem).parent.glob(Path(stem).name + ".*")).suffix
+
+
+def test_rows_of_jpeg_files_as_png(tmp_path: Path, again: Again) -> None:
+    source = folder_of(tmp_path / "pets", *CLASSES)
+    convert_images(source, tmp_path / "pack.h5", size=16, store="jpeg", channels="gray")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images")
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+
+
+def test_images_that_kept_their_size_come_back_as_the_same_bytes(tmp_path: Path, again: Again) -> None:
+    source = folder_of(tmp_path / "pets", *CLASSES)
+    (source / "cat" / "1.jpg").write_bytes(picture(3, (31, 17), format="JPEG"))
+    convert_images(source, tmp_path / "pack.h5", size="keep", store="jpeg")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images", format="jpeg")
+    assert report.notes == ()
+    assert (tmp_path / "images/cat/1.jpg").read_bytes() == (source / "cat/1.jpg").read_bytes()
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+
+
+def test_images_that_kept_their_size_as_png(tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "pets", "cat/1.jpg", "cat/2.jpg")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(source / "cat/1.jpg") as image:
+        image.save(source / "cat/2.jpg", exif=exif)
+    convert_images(source, tmp_path / "pack.h5", size="keep", store="jpeg")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images")
+    assert report.notes == (
+        "The rows are JPEG files, which packer convert would encode anew; export them as jpeg.",
+    )
+    assert pixels_of(tmp_path / "images/cat/1.png").shape == (20, 24, 3)
+    assert pixels_of(tmp_path / "images/cat/2.png").shape == (24, 20, 3)
+
+
+def test_pixels_as_jpeg_have_that_quality(tmp_path: Path, photo: NDArray[np.uint8]) -> None:
+    (tmp_path / "in/a").mkdir(parents=True)
+    Image.fromarray(photo).save(tmp_path / "in/a/1.png")
+    convert_images(tmp_path / "in", tmp_path / "pack.h5", size=256)
+    sizes = [
+        export_images(tmp_path / "pack.h5", tmp_path / f"q{quality}", format="jpeg", quality=quality).nbytes
+        for quality in (30, 95)
+    ]
+    assert sizes[0] < sizes[1] / 2
+    pixels = open_pack(tmp_path / "pack.h5").read("image")[0].astype(int)
+    found = pixels_of(tmp_path / "q95/a/1.jpg").astype(int)
+    assert np.abs(found - pixels).mean() < 6
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        (["label", "b", "a", "b", "c"], {}),
+        (["label", "3", "1", "0", "3"], {}),
+        (["label", "-0.1", "3", "1e-7", "0.33333334"], {}),
+        (["label", "with, comma", 'a "b"', "ü", "x"], {}),
+        (["one,two", "0,1", "1,1", "0,0", "1,0"], {"label": "one,two"}),
+        (["one,two", "0.5,1", "1,1", "0,0", "1,-7"], {"label": "one,two"}),
+        (["x,y,u,v", "1,2,3,4", "9,9,,", "0.1,0.7,15.9,1", "24,20,1e-3,0"], {"keypoints": "x,y,u,v"}),
+        (["x,y,sort", "1,2,b", "9,9,a", ",,b", "24,20,b"], {"keypoints": "x,y", "label": "sort"}),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_a_csv_says_comes_back(
+    tmp_path: Path, again: Again, columns: list[str], options: dict[str, Any]
+) -> None:
+    keys = ["a/1.png", "a/2.png", "b/3.png", "4 5.png"]
+    source = folder_of(tmp_path / "images", *keys)
+    first, *rest = columns
+    cells = [[text] if not options and "," in text else text.split(",") for text in rest]
+    with open(tmp_path / "in.csv", "w", newline="") as file:
+        csv.writer(file).writerows(
+            [["file", *first.split(",")], *([k, *c] for k, c in zip(keys, cells, strict=True))]
+        )
+    convert_images(source, tmp_path / "pack.h5", size=16, labels=tmp_path / "in.csv", **options)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ()
+    assert report.files == 5
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_boxes_come_back(tmp_path: Path, again: Again, labelled: bool) -> None:
+    source = folder_of(tmp_path / "images", "a/1.png", "a/2.png", "3.png")
+    (tmp_path / "in.csv").write_text(
+        "file,x1,y1,x2,y2,what\na/1.png,1,2,3.3,4,b\n3.png,0,0,24,20,a\na/1.png,0.1,0,24,20,a\n"
+    )
+    chosen = {"label": "what"} if labelled else {}
+    convert_images(
+        source,
+        tmp_path / "pack.h5",
+        size=(16, 32),
+        fit="pad",
+        labels=tmp_path / "in.csv",
+        boxes="x1,y1,x2,y2",
+        **chosen,
+    )
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ()
+    assert "--fit pad" in report.command
+    made = again(report)
+    assert_same(open_pack(tmp_path / "pack.h5"), made)
+    assert sum(map(len, values(made)["boxes"])) == 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "ending"),
+    [
+        ("u1", (), ".png"),
+        ("u1", (3,), ".png"),
+        ("u1", (4,), ".png"),
+        ("u1", (2,), ".npy"),
+        ("u2", (), ".png"),
+        ("u2", (3,), ".npy"),
+        ("f4", (), ".npy"),
+    ],
+)
+def test_masks_come_back(
+    tmp_path: Path, again: Again, dtype: str, channels: tuple[int, ...], ending: str
+) -> None:
+    source = folder_of(tmp_path / "images", *CLASSES)
+    draws = np.random.default_rng(1)
+    for key in CLASSES:
+        mask = (draws.random((20, 24, *channels)) * 300).astype(dtype)
+        (tmp_path / "masks" / key).parent.mkdir(parents=True, exist_ok=True)
+        np.save((tmp_path / "masks" / key).with_suffix(".npy"), mask)
+    convert_images(source, tmp_path / "pack.h5", size=16, pairs={"depth": tmp_path / "masks"})
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ()
+    assert (report.files, sorted(os.listdir(tmp_path / "out"))) == (12, ["depth", "image"])
+    assert (tmp_path / "out/depth/cat/deep" / f"3{ending}").exists()
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+
+
+def test_splits_by_folder_keep_their_folders(tmp_path: Path, again: Again) -> None:
+    source = folder_of(
+        tmp_path / "sets", "val/a/1.png", "train/a/1.png", "train/b/2.png", "train/a/3.jpg", "val/b/9.png"
+    )
+    convert_images(source, tmp_path / "pack.h5", size=16)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ()
+    assert (tmp_path / "out/train/a/3.png").exists()
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+
+
+def test_drawn_splits_get_folders(tmp_path: Path, again: Again) -> None:
+    source = folder_of(tmp_path / "pets", *(f"{c}/{i}.png" for c in "ab" for i in range(6)))
+    convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,val=0.5", seed=3)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ()
+    made, pack = again(report), open_pack(tmp_path / "pack.h5")
+    assert values(made) == values(pack)
+    assert (made.header.splits, made.header.classes) == (pack.header.splits, pack.header.classes)
+    owner = ["train"] * 6 + ["val"] * 6
+    assert stems(made) == [f"{name}/{stem}" for name, stem in zip(owner, stems(pack), strict=True)]
+
+
+def test_drawn_splits_of_other_names_are_said_to_be_lost(tmp_path: Path, again: Again) -> None:
+    source = folder_of(tmp_path / "pets", *(f"{c}/{i}.png" for c in "ab" for i in range(6)))
+    convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,rest=0.5")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == (
+        "The splits (rest, train) come back as others (none).",
+        "packer convert will store the rows in another order.",
+    )
+    made, pack = again(report), open_pack(tmp_path / "pack.h5")
+    assert sorted(stems(made)) == sorted(stems(pack))
+
+
+def test_one_split(tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "pets", *(f"{c}/{i}.png" for c in "ab" for i in range(6)))
+    convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,val=0.5", shuffle=False)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out", split="val")
+    pack = open_pack(tmp_path / "pack.h5")
+    assert report.notes == ()
+    for row in range(6, 12):
+        image = pixels_of(tmp_path / "out" / (stems(pack)[row] + ".png"))
+        assert np.array_equal(image, pack.read("image", row, row + 1)[0])
+    assert report.files == 6
+    with pytest.raises(UsageError) as caught:
+        export_images(tmp_path / "pack.h5", tmp_path / "other", split="test")
+    assert str(caught.value) == (
+        f"{tmp_path}/pack.h5: has no split 'test'; its splits: train, val. Pass one of these."
+    )
+
+
+def test_names_that_are_not_utf8_come_back(tmp_path: Path, again: Again) -> None:
+    folder = os.fsencode(tmp_path) + b"/in/\xff"
+    os.makedirs(folder)
+    for name in (b"\xfe.jpg", b" lead.png", b"a\nb.png", b"#\r.png"):
+        with open(folder + b"/" + name, "wb") as file:
+            file.write(picture(len(name)))
+    (tmp_path / "in.csv").write_bytes(
+        b'"\xff/\xfe.jpg",1\n\xff/ lead.png,2\n"\xff/a\nb.png",3\n"\xff/#\r.png",4\n'
+    )
+    convert_images(tmp_path / "in", tmp_path / "pack.h5", size=16, labels=tmp_path / "in.csv")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ()
+    assert sorted(os.listdir(os.fsencode(tmp_path) + b"/out/\xff")) == [
+        b" lead.png",
+        b"#\r.png",
+        b"a\nb.png",
+        b"\xfe.png",
+    ]
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+
+
+def test_a_name_that_begins_with_a_blank_is_found_in_the_csv(tmp_path: Path, again: Again) -> None:
+    pack = hand_made(tmp_path / "pack.h5", [b" 1.png", b"file.png"], (LABEL, np.array([7, 8])))
+    report = export_images(pack, tmp_path / "out")
+    assert report.notes == ()
+    assert_same(open_pack(pack), again(report))
+
+
+# What does not come back, and names
+
+
+def test_keys_that_differ_only_in_their_endings_keep_them(tmp_path: Path, again: Again) -> None:
+    source = folder_of(tmp_path / "pets", "cat/1.jpg", "cat/1.png", "dog/1.jpg")
+    convert_images(source, tmp_path / "pack.h5", size=16)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == (
+        "2 files have other names than their keys, as these differ only in their endings, or not at all.",
+    )
+    assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.jpg.png", "1.png.png"]
+    assert values(again(report)) == values(open_pack(tmp_path / "pack.h5"))
+
+
+def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "pets", "cat/1.jpg", "dog/1.jpg")
+    convert_images(source, tmp_path / "pack.h5", size=16)
+    merge_packs([tmp_path / "pack.h5"] * 3, tmp_path / "merged.h5")
+    report = export_images(tmp_path / "merged.h5", tmp_path / "out")
+    assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.jpg.png", "1~2.png", "1~3.png"]
+    assert report.notes[0] == (
+        "6 files have other names than their keys, as these differ only in their endings, or not at all."
+    )
+
+
+def test_another_order_is_said(tmp_path: Path) -> None:
+    # "1.jpg" < "1.k.jpg", but "1.png" > "1.k.png"
+    source = folder_of(tmp_path / "pets", "a/1.jpg", "a/1.k.jpg", "b/1.jpg")
+    convert_images(source, tmp_path / "pack.h5", size=16, shuffle=False)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ("packer convert will store the rows in another order.",)
+    assert export_images(tmp_path / "pack.h5", tmp_path / "jpeg", format="jpeg").notes == ()
+
+
+def test_folders_that_are_no_classes_are_said(tmp_path: Path) -> None:
+    pack = hand_made(tmp_path / "pack.h5", [b"a/1.png", b"b/2.png"])
+    assert export_images(pack, tmp_path / "out").notes == (
+        "The pack has no labels; packer convert will take the folders for classes.",
+    )
+    pack = hand_made(tmp_path / "mixed.h5", [b"a/1.png", b"2.png"])
+    assert export_images(pack, tmp_path / "mixed").notes == (
+        "packer convert will not take the folder, as some files lie in folders and others do not.",
+    )
+
+
+def test_hidden_files_are_said(tmp_path: Path) -> None:
+    pack = hand_made(tmp_path / "pack.h5", [b"a/.1.png", b".b/2.png", b"a/3.png"])
+    assert export_images(pack, tmp_path / "out").notes == (
+        "packer convert passes over 2 of the files, first a/.1.png: it takes them for hidden.",
+    )
+    assert (tmp_path / "out/.b/2.png").exists()
+
+
+def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
+    columns = (Field("speed", "<f8", ()), np.zeros(2)), (Field("text", "|u1", None), [b"a", b""])
+    pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], *columns)
+    assert export_images(pack, tmp_path / "out").notes == (
+        "Not written: speed, text; images, labels, boxes, keypoints and fields of pixels are.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "notes"),
+    [
+        (
+            np.array([0, 2]),
+            ("a", "b", "c"),
+            [
+                "The labels (int64 []) come back as others (int64 []).",
+                "The pack has 3 classes; packer convert knows 2 of them, those that are named in labels.csv.",
+            ],
+        ),
+        (np.array([-1, 2]), None, ["The labels (int64 []) come back as others (float32 [])."]),
+        (
+            np.array([[1.0], [0.5]], np.float32),
+            None,
+            ["The labels (float32 [1]) come back as others (float32 [])."],
+        ),
+        (
+            np.array([np.inf, 1], np.float32),
+            None,
+            [
+                "packer convert will not take labels.csv: {out}/labels.csv line 2: label is inf; whole numbers from 0 to 2**63 - 1,"
+                " other finite numbers, or class names, are accepted. Correct it."
+            ],
+        ),
+    ],
+    ids=["an unused class", "negative", "one column", "infinite"],
+)
+def test_labels_that_come_back_differently_are_said(
+    tmp_path: Path, labels: NDArray[Any], classes: tuple[str, ...] | None, notes: list[str]
+) -> None:
+    label = Field("label", labels.dtype.str, labels.shape[1:])
+    pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], (label, labels), classes=classes)
+    report = export_images(pack, tmp_path / "out")
+    assert list(report.notes) == [note.format(out=tmp_path / "out") for note in notes]
+
+
+def test_columns_of_unusable_names_are_renamed(tmp_path: Path, again: Again) -> None:
+    label = Field("label", "|u1", (3,), {"columns": ["a,b", "c", "d"]})
+    pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], (label, np.eye(3, dtype=np.uint8)[:2]))
+    report = export_images(pack, tmp_path / "out")
+    assert report.notes == ()
+    assert "--label label1,label2,label3" in report.command
+    assert values(again(report))["label"] == values(open_pack(pack))["label"]
+
+
+def test_boxes_and_their_labels_must_be_as_many(tmp_path: Path) -> None:
+    columns = (BOXES, [np.array([0, 0, 1, 1], "<f4").tobytes()]), (BOX_LABEL, [b""])
+    pack = hand_made(tmp_path / "pack.h5", [b"1.png"], *columns)
+    with pytest.raises(FormatError) as caught:
+        export_images(pack, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{pack}: row 0 has 1 boxes and 0 labels of boxes; each box has one. Convert the images again."
+    )
+    assert sorted(os.listdir(tmp_path)) == ["pack.h5"]
+
+
+NAMES = st.lists(
+    st.lists(
+        st.sampled_from(["a", "b", "1.jpg", "1.png", "1.jpg.png", "1", "1~2.png", "1.JPEG"]),
+        min_size=1,
+        max_size=3,
+    ).map("/".join),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(NAMES, st.sampled_from([(".png",), (".jpg", ".jpeg", ".jpe")]))
+def test_names_are_unique_whatever_their_endings(keys: list[str], endings: tuple[str, ...]) -> None:
+    found = file_stems(keys, endings[0])
+    names = file_names(keys, found, endings)
+    assert len(set(found)) == len(keys)
+    assert all(name.lower().endswith(endings) for name in names)
+    assert [name.rpartition("/")[0] for name in names] == [key.rpartition("/")[0] for key in keys]
+    folders = {key[:at] for key in keys for at in range(len(key)) if key[at] == "/"}
+    assert folders.isdisjoint(stem + endings[0] for stem in found)
+
+
+# Keys from anywhere
+
+
+@pytest.mark.parametrize(
+    "key",
+    [b"", b"/etc/x.png", b"../x.png", b"a/../../b.png", b"a/./b.png", b"a//b.png", b"a/", b"..", b"a\0b.png"],
+)
+def test_hostile_keys_are_refused(tmp_path: Path, key: bytes) -> None:
+    (tmp_path / "in").mkdir()
+    pack = hand_made(tmp_path / "in/pack.h5", [b"ok.png", key])
+    with pytest.raises(FormatError) as caught:
+        export_images(pack, tmp_path / "in/out")
+    assert str(caught.value) == (
+        f"{pack}: the key of row 1 is {os.fsdecode(key)!r}; only plain paths below a folder are made into files."
+        " Nothing was written."
+    )
+    assert [path.name for path in tmp_path.rglob("*")] == ["in", "pack.h5"]
+
+
+@given(st.lists(st.sampled_from(["", ".", "..", "a", "\0", "/", "..."])).map("/".join))
+def test_a_key_that_passes_stays_below_its_folder(key: str) -> None:
+    rows = np.arange(1)
+    try:
+        check_keys("pack", [key], rows)
+    except FormatError:
+        return
+    (name,) = file_names([key], file_stems([key], ".png"), (".png",))
+    assert "\0" not in name
+    assert os.path.normpath(f"/out/{name}") == f"/out/{name}"
+
+
+@pytest.mark.parametrize("key", [b"x" * 252 + b".raw", b"/".join([b"x" * 200] * 25) + b".png"])
+def test_keys_too_long_for_the_disk_are_refused(tmp_path: Path, key: bytes) -> None:
+    pack = hand_made(tmp_path / "pack.h5", [b"ok.png", key])
+    with pytest.raises(FormatError) as caught:
+        export_images(pack, tmp_path / "out")
+    shown = os.fsdecode(key)[:77] + "..."
+    assert str(caught.value) == (
+        f"{pack}: the key of row 1 is {shown!r}, {len(key):,} characters; {tmp_path} takes names of 255 bytes,"
+        " and paths of 4,096. Pass a shorter folder, or convert the images under shorter names."
+    )
+    assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+def test_a_key_in_the_way_of_the_csv(tmp_path: Path) -> None:
+    columns = [(LABEL, np.arange(2))]
+    pack = hand_made(tmp_path / "pack.h5", [b"labels.csv/1.png", b"2.png"], *columns)
+    with pytest.raises(PackerError) as caught:
+        export_images(pack, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{tmp_path}/out: labels.csv would be there twice, as a folder, or under a name that this disk takes for equal."
+        " Nothing was written; pass a folder on another disk."
+    )
+    assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+def test_a_class_name_that_no_file_can_hold(tmp_path: Path) -> None:
+    pack = hand_made(tmp_path / "pack.h5", [b"1.png"], (LABEL, np.zeros(1, "<i8")), classes=("\ud800",))
+    with pytest.raises(FormatError) as caught:
+        export_images(pack, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{pack}: '\\ud800' stands in the name of a class or column; no file can hold it. Nothing was written."
+    )
+    assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+# The folder
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    return hand_made(tmp_path / "pack.h5", [b"%d.png" % i for i in range(40)])
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path, pack: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine").write_text("x")
+    for name in ("out", "out/mine"):
+        with pytest.raises(UsageError) as caught:
+            export_images(pack, tmp_path / name)
+        assert str(caught.value) == (
+            f"{tmp_path}/{name}: exists, and is no empty folder; nothing is overwritten. Pass another name."
+        )
+    assert os.listdir(tmp_path / "out") == ["mine"]
+
+
+def test_an_empty_folder_is_filled_through_a_link_too(tmp_path: Path, pack: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to("real")
+    export_images(pack, f"{tmp_path}/out/")
+    assert len(os.listdir(tmp_path / "real")) == 40
+    assert (tmp_path / "out").is_symlink()
+
+
+def test_what_a_killed_export_left_is_cleared(tmp_path: Path, pack: Path) -> None:
+    left = tmp_path / f"out{SUFFIX}"
+    (left / "0.png").mkdir(parents=True)
+    export_images(pack, tmp_path / "out")
+    assert len(os.listdir(tmp_path / "out")) == 40
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"other{SUFFIX}").symlink_to(elsewhere)
+    export_images(pack, tmp_path / "other")
+    assert os.listdir(elsewhere) == []
+
+
+def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
+    def refused(match: str, **options: Any) -> None:
+        with pytest.raises(UsageError) as caught:
+            export_images(pack, tmp_path / "out", **options)
+        assert str(caught.value) == match
+
+    refused("format 'bmp': is not one of png, jpeg. Pass one of them.", format="bmp")
+    refused("quality 0: is not within 1 to 100. Pass for example 95.", quality=0)
+    refused("workers 0: is too few; 1 is the least. Pass 1 or more.", workers=0)
+    pack = hand_made(
+        tmp_path / "rgba.h5", [b"1"], (Field("image", "|u1", (2, 2, 4)), np.zeros((1, 2, 2, 4), "u1"))
+    )
+    refused("format jpeg: JPEG has no transparency. Pass png.", format="jpeg")
+    pack = hand_made(tmp_path / "odd.h5", [b"1"], (Field("image", "<f4", (2, 2)), np.zeros((1, 2, 2), "f4")))
+    refused(
+        f"{pack}: holds no images with names; uint8 [H, W, C] of 1, 3 or 4 channels, or JPEG files, are exported,"
+        " each with its key. Pass a pack of images."
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_failing_disk_leaves_nothing(
+    tmp_path: Path, pack: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = []
+
+    def failing(fd: int, data: Any, offset: int) -> None:
+        writes.append(fd)
+        if len(writes) > 10:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module, "pwrite_all", failing)
+    monkeypatch.setattr(exportrows, "_PIECE_ROWS", 4)
+    with pytest.raises(SpaceError if number == errno.ENOSPC else PackerError) as caught:
+        export_images(pack, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{tmp_path}/out: writing failed ({os.strerror(number)}). Free some space, or pass another disk."
+    )
+    assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+def test_too_small_a_disk_is_seen_beforehand(
+    tmp_path: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer.format.output.shutil.disk_usage", lambda path: type("", (), {"free": 10}))
+    with pytest.raises(SpaceError, match="Free some space, or pass a smaller size or another disk"):
+        export_images(pack, tmp_path / "out")
+    assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exportrows, "_PIECE_ROWS", 4)
+
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_images(pack, tmp_path / "out", on_progress=interrupt)
+    assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+def test_two_exports_to_one_folder_do_not_mix(tmp_path: Path, pack: Path) -> None:
+    caught: list[str] = []
+
+    def second(done: int) -> None:
+        if not caught:
+            with pytest.raises(PackerError) as error:
+                export_images(pack, tmp_path / "out")
+            caught.append(str(error.value))
+
+    export_images(pack, tmp_path / "out", on_progress=second)
+    assert caught == [
+        f"{tmp_path}/out: another packer is writing it ({tmp_path}/out{SUFFIX} is locked). Wait for it, or pass another name."
+    ]
+    assert len(os.listdir(tmp_path / "out")) == 40
+
+
+def test_damage_is_found(tmp_path: Path, pack: Path) -> None:
+    offset = open_pack(pack).header.extents["image"][0].offset
+    with open(pack, "r+b") as file:
+        file.seek(offset + 100)
+        file.write(b"\xaa\x55\xaa\x55")
+    with pytest.raises(FormatError) as caught:
+        export_images(pack, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{pack}: rows 0 to 39 of 'image' are damaged (their checksum differs). Run packer verify, or convert the images again."
+    )
+    assert os.listdir(tmp_path) == ["pack.h5"]
