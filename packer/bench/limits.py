@@ -38,11 +38,12 @@ class CopyLimit:
     def _copy(self, thread: int, deadline: float) -> int:
         count = 0
         batch = thread
-        while time.perf_counter() < deadline:
+        while True:  # once at least: a busy machine may begin after the deadline
             np.copyto(self._slots[thread, count % SLOTS], self._source[batch % len(self._source)])
             batch += len(self._slots)
             count += 1
-        return count
+            if time.perf_counter() >= deadline:
+                return count
 
 
 def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
@@ -58,13 +59,14 @@ def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
     def read() -> int:
         buffer = memoryview(bytearray(READ_BYTES))
         total = 0
-        while time.perf_counter() - started < seconds:
+        while True:
             with taking:
                 piece = next(pieces, None)
             if piece is None:
-                break
+                return total
             total += _read_piece(*piece, buffer)
-        return total
+            if time.perf_counter() - started >= seconds:
+                return total
 
     with ThreadPoolExecutor(threads) as pool:
         total = sum(reading.result() for reading in [pool.submit(read) for _ in range(threads)])

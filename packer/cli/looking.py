@@ -129,7 +129,7 @@ def _describe(pack: Pack) -> list[str]:
         lines.append(
             f"{name:<10} " + "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in values.items())
         )
-    for name, spans in header.splits.items():
+    for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
         count = units.count(sum(b - a for a, b in spans), "row")
         lines.append(f"split      {name}: {count} ({', '.join(f'{a:,} to {b - 1:,}' for a, b in spans)})")
     order = "of the source" if header.seed is None else f"shuffled, seed {header.seed}"

@@ -154,12 +154,16 @@ def export(pack: str, folder: str, *, format_: str, quiet: bool, **options: Any)
     """
     from packer.convert.export import export_images
 
-    with _rows_bar(quiet, [pack]) as bar:
+    with Bar(quiet, " rows") as bar:
+        bar.start(None)
         report = export_images(pack, folder, format=format_, on_progress=bar.move, **options)
     if not quiet:
+        for note in report.notes:
+            say(f"note: {note}")
         say(
             f"wrote {units.count(report.files, 'file')}, {units.size(report.nbytes)}, in {units.duration(report.seconds)}"
         )
+        say(f"to bring the pack back: {report.command}")
 
 
 def _rows_bar(quiet: bool, packs: list[str]) -> Bar:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.convert.exportlabels import Known, read_fixed
-from packer.convert.pairs import _RESERVED
+from packer.convert.pairs import RESERVED
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -132,7 +132,7 @@ def _is_picture(f: Field) -> bool:
 
 def _is_mask(f: Field) -> bool:
     """Whether rows of a field are pixels that packer convert --pair reads."""
-    return f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3) and f.name not in _RESERVED
+    return f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3) and f.name not in RESERVED
 
 
 def _fits_png(f: Field) -> bool:

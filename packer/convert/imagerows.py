@@ -108,15 +108,15 @@ class ImageRows:
         return [self._source.newest, *(pair.newest for pair in self._pairs)]
 
     def _kept(self, data: bytes) -> tuple[bytes, tuple[int, int]]:
-        """A JPEG file as it is, anything else as a JPEG file of its own size; and its upright (height, width)."""
-        image = decode(data, "rgb", self._spec.max_pixels, lambda height, width: 1.0, Scratch())
-        pixels = upright(image.pixels[:, :, :3], image.orientation)
+        """A JPEG file as it is, if the loader can decode it, anything else as one of its own size; its upright (height, width)."""
         try:
-            if jpeg.size(data) is not None:
-                return data, pixels.shape[:2]
+            pixels = jpeg.decode(data, self._spec.max_pixels)
+            return data, pixels.shape[:2]
         except ValueError:
-            pass
+            pass  # no JPEG, or one for Pillow; what is damaged is found there, too
+        image = decode(data, "rgb", self._spec.max_pixels, lambda height, width: 1.0, Scratch())
+        pixels = np.ascontiguousarray(upright(image.pixels[:, :, :3], image.orientation))
         try:
-            return jpeg.encode(np.ascontiguousarray(pixels), self._quality), pixels.shape[:2]
+            return jpeg.encode(pixels, self._quality), pixels.shape[:2]
         except ValueError as error:
             raise ImageError(f"cannot be stored as JPEG ({error}).") from None

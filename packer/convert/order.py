@@ -39,7 +39,10 @@ def arrange(members: Mapping[str, NDArray[np.int64]], *, shuffle: bool, seed: in
 
 
 def parse_split(text: str | Mapping[str, float]) -> dict[str, float]:
-    """{"train": 0.9, "val": 0.1} from "train=0.9,val=0.1". Raises UsageError unless the shares are positive and make 1."""
+    """{"train": 0.9, "val": 0.1} from "train=0.9,val=0.1". Raises UsageError unless the shares are positive and make 1.
+
+    Sorted by name: a pack's record of its options does not keep their order, and says all that its rows depend on.
+    """
     try:
         pairs = [part.split("=") for part in text.split(",")] if isinstance(text, str) else list(text.items())
         shares = {str(name).strip(): float(share) for name, share in pairs}
@@ -53,7 +56,7 @@ def parse_split(text: str | Mapping[str, float]) -> dict[str, float]:
         raise UsageError(
             f"split {text}: the shares make {sum(shares.values()):g}; 1 is needed. Pass for example train=0.9,val=0.1."
         )
-    return shares
+    return dict(sorted(shares.items()))
 
 
 def stratified(
@@ -62,8 +65,8 @@ def stratified(
     """Draw splits so that each holds its share of every stratum.
 
     strata: int [count], the class of each sample, or None: all alike. shares: name -> share, together 1.
-    Returns: name -> samples, int64, rising; together each sample once. A stratum's odd samples go to the splits that have been
-    short-changed most so far, so that the whole comes out to within one sample.
+    Returns: name -> samples, int64, rising; together each sample once. A stratum's odd samples go, one each, to the splits that
+    have been short-changed most so far, so that each stratum comes out to within one sample, and the whole nearly so.
     Raises UsageError when a split would be empty.
     """
     names = list(shares)
@@ -77,14 +80,17 @@ def stratified(
     )
     owner = np.empty(count, np.int64)
     owed = np.zeros(len(names))
-    for number, group in enumerate(groups):
+    # In an order of the seed's: it alone decides where the samples of very small strata go.
+    for number in randomness.permute(
+        np.arange(len(groups)), len(groups), randomness.key(seed, "split")
+    ).tolist():
+        group = groups[number]
         size = len(group)
-        counts = np.floor(share * size).astype(np.int64)
+        counts = np.floor(share * size + 1e-9).astype(np.int64)
         owed += share * size - counts
-        for _ in range(size - int(counts.sum())):
-            most = int(np.argmax(owed))
-            counts[most] += 1
-            owed[most] -= 1
+        most = np.argsort(-owed, kind="stable")[: size - int(counts.sum())]
+        counts[most] += 1
+        owed[most] -= 1
         order = randomness.permute(np.arange(size), size, randomness.key(seed, "split", number))
         owner[group[order]] = np.repeat(np.arange(len(names)), counts)
     members = {name: np.flatnonzero(owner == k) for k, name in enumerate(names)}

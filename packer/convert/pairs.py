@@ -48,7 +48,7 @@ from packer.format.header import Field
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
 """What a partner's name ends in, whichever the case."""
 
-_RESERVED = frozenset(("image", "label", "boxes", "box_label", "keypoints", "key"))
+RESERVED = frozenset(("image", "label", "boxes", "box_label", "keypoints", "key"))
 _FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP"))
 _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
@@ -179,9 +179,9 @@ def open_pair(
     Raises: UsageError for a name that cannot be a field's, or a folder that is not there; SourceError when an image has no
         partner or several, or none of the first files can be read.
     """
-    if not (name.isascii() and name.isidentifier()) or name in _RESERVED:
+    if not (name.isascii() and name.isidentifier()) or name in RESERVED:
         raise UsageError(
-            f"pair {name}: not a name for a field; letters, digits and _ are allowed, and {', '.join(sorted(_RESERVED))} are taken. "
+            f"pair {name}: not a name for a field; letters, digits and _ are allowed, and {', '.join(sorted(RESERVED))} are taken. "
             "Pass another one, for example mask."
         )
     place = os.fspath(folder).rstrip("/") or "/"

@@ -69,7 +69,7 @@ def read_index(folder: str) -> tuple[tuple[Shard, ...], bytes]:
                 f"{path}: format version is {record['version']}; this packer reads {VERSION}."
                 " Upgrade packer, or convert the images again."
             )
-        shards = tuple(_shard(*line) for line in record["shards"])
+        shards = tuple(map(_shard, record["shards"]))
         if not shards or len({s.file for s in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -88,9 +88,10 @@ def parsed(data: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _shard(file: Any, rows: Any, seal: Any) -> Shard:
-    if type(file) is not str or type(rows) is not int or type(seal) is not str or not 0 < rows < 1 << 62:
+def _shard(line: Any) -> Shard:
+    if type(line) is not list or list(map(type, line)) != [str, int, str] or not 0 < line[1] < 1 << 62:
         raise ValueError("a shard is not a file, rows and a seal")
+    file, rows, seal = line
     if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
         raise ValueError(f"{file!r} is no name of a shard")
     os.fsencode(file)  # raises ValueError for what no file system can be asked for

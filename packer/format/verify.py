@@ -258,10 +258,9 @@ class _Check:
         shape = (self._header.blocks, len(self._header.columns))
         nbytes, file = 8 * prod(shape), CHECKSUMS_FILE if self._pack.format == "npy" else ""
         if self._trailer is None:
-            table = _table_of_hdf5(self._pack.path)
-            if table is None or table.shape != shape:
+            table = _table_of_hdf5(self._pack.path, shape)
+            if table is None:
                 self._add("checksums", file, "checksum table is missing or damaged; nothing can be checked")
-                return None
             return table
         found, offset = self._trailer.checksums_length, self._trailer.checksums_offset
         if found != nbytes or (file and offset != PREAMBLE):
@@ -382,18 +381,19 @@ def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, in
     return ranges
 
 
-def _table_of_hdf5(path: str) -> Table | None:
-    """The checksum table of an unsealed file, asked of HDF5; None if it holds none."""
+def _table_of_hdf5(path: str, shape: tuple[int, int]) -> Table | None:
+    """The checksum table of an unsealed file, asked of HDF5; None if it holds none of that shape."""
     import h5py  # a sealed pack needs no HDF5 library
 
     try:
         with h5py.File(path, "r", locking=False) as file:
-            dataset = file.get(CHECKSUMS_DATASET)
-            found = dataset is not None and dataset.dtype.str == "<u8" and dataset.size
-            table: Table | None = dataset[:] if found else None
+            dataset = file[CHECKSUMS_DATASET]
+            if dataset.dtype.str != "<u8" or dataset.shape != shape:
+                return None
+            table: Table = dataset[:]
             return table
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError):
-        return None
+    except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+        return None  # what h5py raises for a damaged file
 
 
 def _span(rows: tuple[int, int]) -> str:

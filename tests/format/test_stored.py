@@ -249,7 +249,10 @@ def test_wrong_rows_of_a_block_are_refused(tmp_path: Path, change: Callable[[dic
     content = Content.random("gzip", 10)
     whole = {"image": content.images[5:], "label": content.labels[5:], "text": content.texts[5:]}
     change(whole)
-    with begin(tmp_path / "p.h5", content) as writer, pytest.raises(ValueError, match="block 1|fit") as error:
+    with (
+        begin(tmp_path / "p.h5", content) as writer,
+        pytest.raises(ValueError, match=r"block 1|fit") as error,
+    ):
         writer.write_block(1, (), whole)
     assert str(error.value) == sentence
 
@@ -272,7 +275,7 @@ def test_npy_files_are_never_compressed(tmp_path: Path):
 
 def test_what_is_not_one_run_of_bytes_is_not_read_as_one(tmp_path: Path):
     write_content(tmp_path / "p.h5", Content.random("gzip", 12))
-    with pytest.raises(ValueError, match="^'image' is not stored in one piece$"):
+    with pytest.raises(ValueError, match=r"^'image' is not stored in one piece$"):
         open_pack(tmp_path / "p.h5").read("image")
 
 
