@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,7 +96,10 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
     place = Workplace(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume)
     done, kept = Written(Header(0, 1, (), {}), cleared=place.cleared), False
     try:
-        os.makedirs(place.pack, exist_ok=True)
+        try:
+            os.makedirs(place.pack, exist_ok=True)
+        except OSError as error:
+            raise failure(out, error) from error
         headers, shards = [], []
         for number, first in enumerate(range(0, total, rows)):
             name = shard_name(number, task.storing.format)
@@ -125,7 +128,9 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
         done.header = joined(headers, [s.file for s in shards])
         return done
     except BaseException:
-        kept = kept or any(name.endswith(".packing") for name in os.listdir(place.pack))
+        kept = kept or (
+            os.path.isdir(place.pack) and any(name.endswith(".packing") for name in os.listdir(place.pack))
+        )
         place.close(keep=kept)
         raise
 
@@ -145,6 +150,15 @@ def append_shards(task: Task, pack: Pack, running: Running) -> Written:
             raise UsageError(
                 f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
             )
+        for what, own, new in (
+            ("classes", pack.header.classes, task.members["classes"]),
+            ("splits", sorted(pack.header.splits), sorted(task.order.splits)),
+        ):
+            if own != new:
+                raise UsageError(
+                    f"{pack.path}: has {_named(own)} {what}, the new rows would have {_named(new)}; equal ones go together."
+                    " Arrange the new images as those it was made of."
+                )
         listed, _ = read_index(pack.path)
         shards = list(listed)
         total = len(task.order.samples)
@@ -167,6 +181,10 @@ def append_shards(task: Task, pack: Pack, running: Running) -> Written:
             raise failure(pack.path, error) from error
         done.header = open_pack(pack.path).header
         return done
+
+
+def _named(names: Sequence[str] | None) -> str:
+    return ", ".join(names) if names else "no"
 
 
 def _behind(progress: Callable[[int], None], before: int) -> Callable[[int], None]:

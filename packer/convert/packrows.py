@@ -29,8 +29,10 @@ _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with b
 def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[NDArray[np.int64]]]:
     """Several packs as one, in memory.
 
-    Returns: it; the classes of all, sorted, or None; and for each of its parts the number there of each of the part's classes
-    ([] without classes). Raises UsageError, naming the difference, when their fields differ or only some have classes.
+    Returns: it; the classes of all, or None; and for each of its parts the number there of each of the part's classes ([] where
+    all have the same, or none). Different ones are sorted.
+    Raises UsageError, naming the difference, when their fields differ, only some have classes, or labels of several classes each
+    are of different ones.
     """
     first = packs[0]
     for pack in packs[1:]:
@@ -48,8 +50,14 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
         if (pack.header.classes is None) != (first.header.classes is None):
             raise UsageError(f"{pack.path}, {first.path}: only one of them has class names; all or none may.")
     parts = [part for pack in packs for part in pack.parts]
-    classes, numbers = None, []
-    if first.header.classes is not None:
+    classes, numbers = first.header.classes, []
+    if classes is not None and any(part.header.classes != classes for part in parts):
+        other = next(pack for pack in packs if pack.header.classes != classes)
+        if any(f.name == "label" and f.shape != () for f in first.fields):
+            raise UsageError(
+                f"{other.path}: its labels are columns of other classes than those of {first.path}; equal ones go together."
+                " Convert the images of both at once."
+            )
         classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
         numbers = [
             np.array([classes.index(name) for name in part.header.classes or ()], np.int64) for part in parts
@@ -77,6 +85,8 @@ class PackRows:
         self._image = pack.header.field("image")
         loaded = self._image.loaded
         self._passed = jpeg and spec is None and self._image.ragged
+        if loaded.compressed:
+            loaded = replace(loaded, codec=None)
         if spec is not None:
             _check_shrinks(pack, loaded, spec)
             self._pixels = PixelMaker(spec)
@@ -100,7 +110,7 @@ class PackRows:
                 self._reader.read(f.name, Runs(samples, np.ones_like(samples)), out)
             values = out.view(f.dtype).reshape(-1, *(f.shape or ()))
             if f.name == "label" and self._numbers:
-                parts = np.searchsorted(self._firsts, samples, "right") - 1
+                parts = self._parts(samples)
                 for part, number in enumerate(self._numbers):
                     values[parts == part] = number[values[parts == part]]
             found[f.name] = values
@@ -114,6 +124,9 @@ class PackRows:
             for f in self._pack.fields
             if f.ragged and f.name != "key"
         }
+        if "box_label" in ragged and self._numbers:
+            number = self._numbers[int(self._parts(run.starts)[0])]
+            ragged["box_label"] = number[np.frombuffer(ragged["box_label"], "<i8")].tobytes()
         size = self._fill(run, row, ragged.get("image"))
         geometry = Geometry.of(self._spec.fit, size, self._spec.size) if self._spec else None
         for f in self.fields:
@@ -130,7 +143,7 @@ class PackRows:
 
     def name(self, sample: int) -> str:
         """The pack, and the row in it."""
-        part = int(np.searchsorted(self._firsts, sample, "right")) - 1
+        part = int(self._parts(np.array([sample]))[0])
         return f"{self._pack.parts[part].path}, row {sample - int(self._firsts[part])}"
 
     def key(self, sample: int) -> str:
@@ -162,6 +175,10 @@ class PackRows:
             out[...] = 0
         resize(stored, box, target.of(out))
         return stored.shape[0], stored.shape[1]
+
+    def _parts(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
+        """The number of the part in which each row lies."""
+        return np.searchsorted(self._firsts, samples, "right") - 1
 
     def _moved(self, f: Field) -> bool:
         """Whether a field follows the picture when that is placed anew."""

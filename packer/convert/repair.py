@@ -27,6 +27,8 @@ from packer.format.verify import Problem, verify_pack
 from packer.format.workplace import difference
 from packer.format.writer import Rows
 
+_PASSES = 3
+
 
 @dataclass(frozen=True)
 class Repair:
@@ -60,34 +62,38 @@ def repair_pack(
         found.mended += mend_ends(path_of_part)
     pack = open_pack(name)
     for number, part in enumerate(pack.parts):
-        problems = verify_pack(part.path).problems
-        if not problems:
-            continue
-        blocks = sorted({p.block for p in problems if p.kind == "rows" and p.block is not None})
-        with ExitStack() as stack:
-            task = _task(stack, pack, number, os.fspath(source), labels, pairs or {})
-            planned = len(task.order.samples)
-            trusted = not any(p.kind == "checksums" for p in problems)
-            misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
-            # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
-            for group in [[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []:
-                _make(part, task, group, trusted, check_workers(workers), on_progress or (lambda done: None))
-            found.blocks += len(blocks)
-            if any(p.kind == "checksums" for p in problems):
-                mend_table(part)
-                found.mended.append("the checksum table")
-            if any(p.kind in ("metadata", "header", "checksums") for p in problems):
-                mend_structures(part, planned, task.storing.block_rows(task.maker, planned))
-                found.mended.append("what describes the arrays")
-        left: Sequence[Problem] = verify_pack(part.path).problems
-        if left:
-            raise FormatError(f"{name}: cannot be repaired whole; what is left: {left[0].text}")
-    return Repair(found.blocks, tuple(dict.fromkeys(found.mended)))
+        problems: Sequence[Problem] = verify_pack(part.path).problems
+        # Some damage hides behind other: rows behind their offsets, a table behind the length of its file.
+        for _ in range(_PASSES):
+            if not problems:
+                break
+            blocks = sorted({p.block for p in problems if p.kind == "rows" and p.block is not None})
+            with ExitStack() as stack:
+                task = _task(stack, pack, number, os.fspath(source), labels, pairs or {})
+                planned = len(task.order.samples)
+                trusted = not any(p.kind == "checksums" for p in problems)
+                misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
+                # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
+                for group in [[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []:
+                    _make(
+                        part, task, group, trusted, check_workers(workers), on_progress or (lambda done: None)
+                    )
+                found.blocks |= {(number, block) for block in blocks}
+                if any(p.kind == "checksums" for p in problems):
+                    mend_table(part)
+                    found.mended.append("the checksum table")
+                if any(p.kind in ("metadata", "header", "checksums") for p in problems):
+                    mend_structures(part, planned, task.storing.block_rows(task.maker, planned))
+                    found.mended.append("what describes the arrays")
+            problems = verify_pack(part.path).problems
+        if problems:
+            raise FormatError(f"{name}: cannot be repaired whole; what is left: {problems[0].text}")
+    return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))
 
 
 class _Found:
     def __init__(self) -> None:
-        self.blocks = 0
+        self.blocks: set[tuple[int, int]] = set()
         self.mended: list[str] = []
 
 

@@ -12,7 +12,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.output import remove
 from packer.format.pack import open_pack
-from packer.format.workplace import clear_idle, difference
+from packer.format.workplace import clear_idle, difference, locked
 
 
 def already(out: str, provenance: Mapping[str, Any]) -> Header | None:
@@ -28,9 +28,9 @@ def already(out: str, provenance: Mapping[str, Any]) -> Header | None:
         raise UsageError(
             f"{out}: is a whole pack, but another than is asked for: {differs}. Pass --overwrite without --resume, or another name."
         )
-    remove(
-        out.rstrip("/") + PARTIAL_SUFFIX
-    )  # a run that was killed just after it had given the pack its name
+    left = out.rstrip("/") + PARTIAL_SUFFIX
+    if _free(left, out):
+        remove(left)  # of a run that was killed just after it had given the pack its name
     return header
 
 
@@ -41,11 +41,20 @@ def interrupted(out: str) -> Iterator[None]:
         yield
     except (PackerError, KeyboardInterrupt) as error:
         left = out.rstrip("/") + PARTIAL_SUFFIX
-        if isinstance(error, UsageError) or clear_idle(out):
+        if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out):
             raise
         done = units.size(_nbytes(left))
         sentence = f"What has been done is kept ({left}, {done}): run the same command again, with --resume, to go on."
         raise type(error)(f"{error} {sentence}".strip()) from error
+
+
+def _free(folder: str, out: str) -> bool:
+    """Whether nobody is at work in a folder of work in progress."""
+    try:
+        with locked(folder, out):
+            return True
+    except PackerError:
+        return not os.path.isdir(folder)
 
 
 def _nbytes(folder: str) -> int:

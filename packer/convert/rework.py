@@ -246,13 +246,20 @@ def _running(
 
 
 def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
-    """The rows of each split, or all."""
+    """The rows of each split, in the order in which they begin, or all. Raises UsageError for rows in no split."""
     if not pack.header.splits:
         return {"": np.arange(pack.rows)}
-    return {
+    members = {
         name: np.concatenate([np.arange(a, b) for a, b in spans])
-        for name, spans in pack.header.splits.items()
+        for name, spans in sorted(pack.header.splits.items(), key=lambda item: item[1])
     }
+    within = sum(map(len, members.values()))
+    if within != pack.rows:
+        raise UsageError(
+            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all of them or none can be."
+            " Put packs together that all have splits, or none."
+        )
+    return members
 
 
 def _labels(pack: Pack) -> NDArray[np.int64] | None:
@@ -277,7 +284,8 @@ def _storing(
     image = pack.header.field("image")
     codec = dict(image.codec or {})
     store = store or ("jpeg" if image.ragged else "raw")
-    if compress is None:
-        compress = str(codec["name"]) if image.compressed and store == "raw" else "none"
     format = format or format_of(out)
+    if compress is None:
+        kept = image.compressed and store == "raw" and format == "h5"
+        compress = str(codec["name"]) if kept else "none"
     return Storing(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)

@@ -205,15 +205,22 @@ def write_shards(
     *,
     format: str = "h5",
     block_rows: int = 5,
+    splits: dict[str, tuple[tuple[int, int], ...]] | None = None,
     **members: Any,
 ) -> Path:
-    """A pack of shards with so many rows each."""
+    """A pack of shards with so many rows each; splits: of the whole pack."""
     folder.mkdir()
     listed, first = [], 0
     for number, count in enumerate(rows):
         path = out_path(folder, format, f"{number:05d}")
         part = content.take(range(first, first + count))
-        write_content(path, part, block_rows=min(block_rows, count), **members)
+        own = {
+            name: tuple((max(a, first) - first, min(b, first + count) - first) for a, b in spans)
+            for name, spans in (splits or {}).items()
+        }
+        own = {name: tuple((a, b) for a, b in spans if a < b) for name, spans in own.items()}
+        own = {name: spans for name, spans in own.items() if spans}
+        write_content(path, part, block_rows=min(block_rows, count), splits=own, **members)
         pack = open_pack(path)
         listed.append(Shard(path.name, pack.rows, seal_of(pack.seal)))
         first += count

@@ -106,10 +106,11 @@ def test_statistics_that_not_all_have_are_left_out(other: dict[str, dict[str, li
 def test_of_a_pack_on_the_disk(tmp_path: Path, format: str):
     content = Content.random("raw", 12)
     folder = write_shards(
-        tmp_path / "p", content, (4, 8), format=format, splits={"a": ((0, 1), (3, 4))}, classes=("cat",)
+        tmp_path / "p", content, (4, 8), format=format, splits={"a": ((0, 1), (3, 6))}, classes=("cat",)
     )
     pack = open_pack(folder)
-    assert pack.header.splits == {"a": ((0, 1), (3, 5), (7, 8))}
+    assert pack.header.splits == {"a": ((0, 1), (3, 6))}
+    assert [part.header.splits for part in pack.parts] == [{"a": ((0, 1), (3, 4))}, {"a": ((0, 2),)}]
     assert pack.header.classes == ("cat",)
     assert pack.header == joined(
         [part.header for part in pack.parts], [Path(part.path).name for part in pack.parts]

@@ -10,6 +10,7 @@ import pytest
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.writer import PackWriter
+from tests.format.packs import KINDS, Content, write_content, write_shards
 
 SHAPE = (8, 6, 3)
 ROWS = 103
@@ -40,6 +41,57 @@ def make_pack(out: Path, rows: int = ROWS) -> Pack:
             writer.write_block(block, (), {"image": images[part], "label": labels[part]})
         writer.finish(rows=rows, ragged={"key": [b"row/%d" % row for row in range(rows)]})
     return open_pack(out)
+
+
+SPLITS = {"train": ((0, 30), (50, 90)), "val": ((30, 50), (90, ROWS)), "none": ((5, 5),)}
+SHARDS = (40, 1, 62)
+
+
+def content_of(store: str, rows: int = ROWS) -> Content:
+    """The same rows, stored in some way, with a text of row % 5 letters each."""
+    return Content(
+        store,
+        np.stack([image_of(row) for row in range(rows)]),
+        3 * np.arange(rows, dtype="<i8"),
+        [b"abcd"[: row % 5] for row in range(rows)],
+        [b"row/%d" % row for row in range(rows)],
+    )
+
+
+def make_stored(folder: Path, format: str, store: str, shards: tuple[int, ...] | None) -> Pack:
+    """A pack of ROWS rows with SPLITS, in one part or in shards."""
+    content, out = content_of(store), folder / ("p.h5" if format == "h5" else "p")
+    if shards is None:
+        write_content(out, content, block_rows=16, splits=SPLITS)
+    else:
+        write_shards(out, content, shards, format=format, block_rows=16, splits=SPLITS)
+    return open_pack(out)
+
+
+STORED = [
+    pytest.param((*kind.values[0], shards), id=f"{kind.id}-{'shards' if shards else 'one'}", marks=kind.marks)
+    for kind in KINDS
+    for shards in (None, SHARDS)
+]
+
+
+@pytest.fixture(scope="session", params=STORED)
+def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    """Every way to store a pack; not to be changed."""
+    return make_stored(tmp_path_factory.mktemp("stored"), *request.param)
+
+
+@pytest.fixture(scope="session")
+def expected() -> dict[str, np.ndarray]:
+    """Way to store images -> what is loaded of them, uint8 [ROWS, *SHAPE]."""
+    raw, lossy = content_of("raw").loaded_images(), content_of("jpeg").loaded_images()
+    return {"jpeg": lossy} | {name: raw for name in ("raw", "gzip", "zstd", "blosc2")}
+
+
+def store_of(pack: Pack) -> str:
+    """How its images are stored."""
+    codec = pack.header.field("image").codec
+    return "raw" if codec is None else str(codec["name"])
 
 
 @pytest.fixture(scope="session", params=["h5", "npy"])

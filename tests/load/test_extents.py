@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import FormatError
+from packer.format.header import Extent
+from packer.load.extents import Array
+from packer.load.order import Runs
+from tests.load.conftest import use_way
+
+ROW_BYTES = 5
+COUNTS = (4, 1, 7, 0, 3)  # rows of each extent
+ROWS = sum(COUNTS)
+VALUES = np.arange(ROWS * ROW_BYTES, dtype=np.uint8).reshape(ROWS, ROW_BYTES)
+WAYS = ("call", "copy", "gather", "let go")
+
+
+@dataclass
+class Folder:
+    """All of a Pack that an Array asks for."""
+
+    path: str
+
+    def file(self, extent: Extent) -> str:
+        return os.path.join(self.path, extent.file)
+
+
+def make(folder: Path) -> Array:
+    """Five extents in three files, in another order than the rows, at odd offsets."""
+    extents, first = [], 0
+    data: dict[str, bytes] = {name: b"gap" for name in "abc"}
+    for file, count in zip("bcabb", COUNTS, strict=True):
+        extents.append(Extent(file, len(data[file]), count, ROW_BYTES))
+        data[file] += VALUES[first : first + count].tobytes() + b"between"
+        first += count
+    for name, text in data.items():
+        (folder / name).write_bytes(text)
+    return Array(Folder(str(folder)), extents)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def array(tmp_path_factory: pytest.TempPathFactory) -> Array:
+    return make(tmp_path_factory.mktemp("extents"))
+
+
+RUNS = st.lists(
+    st.integers(0, ROWS - 1).flatmap(lambda a: st.tuples(st.just(a), st.integers(1, ROWS - a))), max_size=9
+)
+
+
+@given(RUNS, st.sampled_from(WAYS))
+def test_runs_across_files_land_in_order(array: Array, runs: list[tuple[int, int]], way: str):
+    wanted = Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
+    out = np.full((wanted.total, ROW_BYTES), 99, np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        use_way(patch, way)
+        array.read(wanted, out)
+    assert (out == VALUES[wanted.rows()]).all()
+
+
+@given(st.integers(0, ROWS), st.integers(0, ROWS))
+def test_one_run(array: Array, start: int, stop: int):
+    start, stop = min(start, stop), max(start, stop)
+    out = np.full((stop - start, ROW_BYTES), 99, np.uint8)
+    array.read_run(start, out)
+    assert (out == VALUES[start:stop]).all()
+
+
+@pytest.mark.parametrize(("start", "count"), [(-1, 1), (ROWS, 1), (ROWS - 1, 2), (1 << 62, 1)])
+def test_rows_out_of_range(array: Array, start: int, count: int):
+    out = np.zeros((count, ROW_BYTES), np.uint8)
+    with pytest.raises(IndexError, match=f"^rows {start} to {start + count} of {ROWS}$"):
+        array.read_run(start, out)
+    with pytest.raises(IndexError):
+        array.read(Runs(np.array([start]), np.array([count])), out)
+    assert not out.any()
+
+
+def test_an_array_without_rows():
+    array = Array(Folder("/nowhere"), [Extent("a", 0, 0, 1)])  # type: ignore[arg-type]
+    array.read_run(0, np.empty((0, 1), np.uint8))
+    array.read(Runs(np.empty(0, np.int64), np.empty(0, np.int64)), np.empty((0, 1), np.uint8))
+    with pytest.raises(IndexError):
+        array.read_run(0, np.empty((1, 1), np.uint8))
+    array.close()
+
+
+def test_threads_share_an_array(tmp_path: Path, way: str):
+    array = make(tmp_path)
+    draws = np.random.default_rng(0)
+
+    def read(seed: int) -> bool:
+        rows = np.random.default_rng(seed).integers(0, ROWS, 6)
+        out = np.empty((6, ROW_BYTES), np.uint8)
+        array.read(Runs(rows, np.ones_like(rows)), out)
+        return bool((out == VALUES[rows]).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, draws.integers(0, 1 << 30, 200)))
+    array.close()
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_file_cut_short_is_named(tmp_path: Path, way: str, opened: bool):
+    array = make(tmp_path)
+    out = np.empty((3, ROW_BYTES), np.uint8)
+    runs = Runs(np.array([3, 5, 10]), np.array([1, 1, 1]))  # files b, a, a
+    if opened:
+        array.read(runs, out)
+    os.truncate(tmp_path / "a", 9)
+    with pytest.raises(FormatError) as error:
+        array.read(runs, out)
+    assert str(error.value) == (
+        f"{tmp_path}/a: is shorter than when it was opened; it was cut short. Convert the images again."
+    )
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    make(tmp_path).close()
+    with pytest.raises(FormatError) as error:
+        Array(Folder(str(tmp_path)), [Extent("no", 0, 1, 1)])  # type: ignore[arg-type]
+    assert str(error.value) == (
+        f"{tmp_path}/no: cannot be read (No such file or directory). Check the name and the permissions."
+    )
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    array = Array(Folder(str(tmp_path)), [Extent("folder", 0, 1, 1)])  # type: ignore[arg-type]
+    with pytest.raises(FormatError) as error:
+        array.read_run(0, np.empty((1, 1), np.uint8))
+    assert str(error.value) == f"{tmp_path}/folder: reading failed (Is a directory). Check the disk."

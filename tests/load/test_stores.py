@@ -1,0 +1,353 @@
+"""What lies behind a field: rows of any length, JPEG files, compressed blocks, and the checking of their checksums."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.codecs import jpeg
+from packer.errors import FormatError
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.load import stores
+from packer.load.order import Runs
+from packer.load.reader import Reader
+from tests.format.packs import Content, begin, write_blocks, write_content
+from tests.load.conftest import ROWS, SHAPE, STORED, content_of, store_of
+
+ROW_BYTES = int(np.prod(SHAPE))
+SOME = [(0, 16), (16, 16), (3, 1), (30, 40), (ROWS - 1, 1), (39, 3), (96, 7), (0, ROWS), (8, 16)]
+
+
+def runs_of(*runs: tuple[int, int]) -> Runs:
+    return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
+
+
+def images(reader: Reader, runs: Runs) -> np.ndarray:
+    out = np.full((runs.total, ROW_BYTES), 99, np.uint8)
+    reader.read("image", runs, out)
+    return out.reshape(-1, *SHAPE)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("runs", [[run] for run in SOME] + [SOME, SOME[::-1]], ids=str)
+def test_runs_of_every_kind_of_pack(
+    stored: Pack, expected: dict[str, np.ndarray], runs: list[tuple[int, int]], verify: bool
+):
+    reader, wanted = Reader(stored, stored.fields, verify=verify), runs_of(*runs)
+    rows = wanted.rows().tolist()
+    assert (images(reader, wanted) == expected[store_of(stored)][rows]).all()
+    labels = np.empty((len(rows), 8), np.uint8)
+    reader.read("label", wanted, labels)
+    assert labels.view("<i8")[:, 0].tolist() == [3 * row for row in rows]
+    assert reader.read_ragged("text", wanted) == [b"abcd"[: row % 5] for row in rows]
+    assert reader.read_ragged("key", wanted) == [b"row/%d" % row for row in rows]
+    reader.close()
+
+
+@given(st.data())
+def test_any_runs_of_compressed_blocks(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
+    """Against the array itself; blocks are taken whole, in part, and across."""
+    folder = tmp_path_factory.mktemp("coded")
+    rows, block_rows = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 5))
+    content = Content.random("gzip", rows)
+    write_content(folder / "p.h5", content, block_rows=min(rows, block_rows))
+    pack = open_pack(folder / "p.h5")
+    starts = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5))
+    wanted = runs_of(*((start, data.draw(st.integers(1, rows - start))) for start in starts))
+    out = np.full((wanted.total, pack.header.field("image").row_bytes), 99, np.uint8)
+    Reader(pack, pack.fields).read("image", wanted, out)
+    assert (out.reshape(-1, *content.images.shape[1:]) == content.images[wanted.rows()]).all()
+
+
+def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_content(tmp_path / "p.h5", content_of("gzip"), block_rows=16)
+    pack = open_pack(tmp_path / "p.h5")
+    reader, decoded = Reader(pack, pack.fields), []
+    decode = stores.Coded._decode
+
+    def count(self: stores.Coded, block: int, out: np.ndarray) -> None:
+        decoded.append(block)
+        decode(self, block, out)
+
+    monkeypatch.setattr(stores.Coded, "_decode", count)
+    images(reader, runs_of((0, 32)))
+    assert decoded == [0, 1]
+    images(reader, runs_of((33, 1), (40, 2), (47, 2), (50, 1), (33, 1)))
+    assert decoded == [0, 1, 2, 3, 2]
+
+
+def test_threads_decode_blocks_of_their_own(stored: Pack, expected: dict[str, np.ndarray]):
+    reader, truth = Reader(stored, stored.fields, verify=True), expected[store_of(stored)]
+
+    def read(seed: int) -> bool:
+        rows = np.random.default_rng(seed).integers(0, ROWS, 5)
+        return bool((images(reader, Runs(rows, np.ones_like(rows))) == truth[rows]).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(60)))
+
+
+def test_the_wrong_question_is_a_type_error(stored: Pack):
+    reader = Reader(stored, stored.fields)
+    with pytest.raises(TypeError, match="^rows of one length have no encoded form$"):
+        reader.read_ragged("label", runs_of((0, 1)))
+    if store_of(stored) == "jpeg":
+        assert reader.read_ragged("image", runs_of((5, 1))) == content_of("jpeg").take([5]).stored_images()
+    else:
+        with pytest.raises(TypeError, match="^rows of one length have no encoded form$"):
+            reader.read_ragged("image", runs_of((0, 1)))
+
+
+def test_rows_out_of_range(stored: Pack):
+    reader = Reader(stored, stored.fields)
+    for run in ((ROWS, 1), (ROWS - 1, 2), (-1, 1)):
+        for name in ("label", "image"):
+            with pytest.raises(IndexError):
+                reader.read(
+                    name, runs_of(run), np.empty((run[1], 8 if name == "label" else ROW_BYTES), np.uint8)
+                )
+        with pytest.raises(IndexError):
+            reader.read_ragged("text", runs_of(run))
+
+
+BAD_JPEG = {
+    "size": (
+        lambda good: jpeg.encode(np.zeros((9, 6, 3), np.uint8), 90),
+        r"a JPEG of 6 x 9 pixels in 3 channels; .*",
+    ),
+    "channels": (
+        lambda good: jpeg.encode(np.zeros((8, 6, 1), np.uint8), 90),
+        r"a JPEG of 6 x 8 pixels in 1 channel; .*",
+    ),
+    "truncated": (lambda good: good[:-20], r"a damaged or truncated JPEG \(.*\)"),
+    "garbage": (lambda good: b"garbage" * 9, r"not a JPEG that can be decoded \(.*\)"),
+    "empty": (lambda good: b"", r"empty; a JPEG is expected"),
+}
+
+
+@pytest.mark.parametrize("shape", ["one shape", "its own"])
+@pytest.mark.parametrize("bad", BAD_JPEG)
+def test_a_damaged_jpeg_row_is_named(tmp_path: Path, bad: str, shape: str):
+    """With the pack and the row, whether the images are of one size or not."""
+    if shape == "its own" and bad in ("size", "channels"):
+        pytest.skip("any size will do")
+    from packer.load.batches import PackedBatchDataset
+
+    make, reason = BAD_JPEG[bad]
+    content = content_of("jpeg", 20)
+    field, label, text, key = content.fields
+    if shape == "its own":
+        field = replace(field, codec={"name": "jpeg", "shape": None, "quality": 90})
+    files = content.stored_images()
+    files[13] = make(files[13])
+    with begin(tmp_path / "p.h5", content, fields=(field, label, text, key), block_rows=20) as writer:
+        writer.write_block(0, (), {"image": files, "label": content.labels, "text": content.texts})
+        writer.finish(rows=20, ragged={"key": content.keys})
+    sentence = rf"p\.h5: row 13 of 'image' is damaged \({reason}\)\. Run packer verify, or convert the images again\.$"
+    with PackedBatchDataset(tmp_path / "p.h5", 5, order="sequential", output="numpy") as dataset:
+        assert sum(len(dataset[k].label) for k in (0, 1, 3)) == 15
+        with pytest.raises(FormatError, match=sentence):
+            dataset[2]
+        with pytest.raises(FormatError, match=sentence):
+            list(dataset)
+
+
+def flip(path: Path, offset: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize(
+    "kind", [param for param in STORED if param.values[0][1] in ("gzip", "zstd", "blosc2")]
+)
+def test_a_damaged_block_is_named(tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]):
+    from tests.load.conftest import make_stored
+
+    pack = make_stored(tmp_path, *kind)
+    first = 16 if kind[2] is None else 57  # a whole block of the last part
+    number = 1 if kind[2] is None else 3 + 1 + 1
+    extent = pack.header.extents["image"][number]
+    assert extent.rows == 16
+    reader = Reader(pack, pack.fields)
+    images(reader, runs_of((first, 16)))
+    for offset in (extent.offset, extent.offset + extent.nbytes // 2):
+        flip(Path(pack.file(extent)), offset)
+    sentence = (
+        rf"^{pack.path}: rows {first} to {first + 15} of 'image' are damaged \(.*\)\."
+        r" Run packer verify, or convert the images again\.$"
+    )
+    for run in ((first, 16), (first + 3, 1), (0, ROWS)):
+        with pytest.raises(FormatError, match=sentence):
+            images(Reader(pack, pack.fields), runs_of(run))
+    images(reader, runs_of((0, first), (first + 16, 5)))  # the others are whole
+
+
+def test_a_codec_from_the_future_refuses_its_field_only(tmp_path: Path):
+    write_content(tmp_path / "p.h5", content_of("gzip"), block_rows=16)
+    pack = open_pack(tmp_path / "p.h5")
+    field = replace(pack.header.field("image"), codec={"name": "wavelets", "level": 3})
+    pack = replace(pack, header=replace(pack.header, fields=(field, *pack.fields[1:])))
+    reader = Reader(pack, pack.fields)
+    assert reader.read_ragged("key", runs_of((7, 1))) == [b"row/7"]
+    with pytest.raises(FormatError) as error:
+        images(reader, runs_of((0, 1)))
+    assert str(error.value) == (
+        f"{pack.path}: 'image' is stored in a way that this packer does not know (compression"
+        " {'name': 'wavelets', 'level': 3} is unknown; gzip, zstd, blosc2 are known). Upgrade packer."
+    )
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_verify_finds_a_flipped_byte_in_every_array(
+    tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]
+):
+    from tests.load.conftest import make_stored
+
+    pack = make_stored(tmp_path, *kind)
+    part = pack.parts[-1]
+    first = ROWS - part.rows  # of the last part
+    for array in part.header.columns:
+        name = array.removesuffix(".offsets")
+        extents = part.header.extents[array]
+        extent = extents[1] if part.header.field(name).compressed else extents[0]
+        row = 20  # in the part's second block
+        inside = 3 if part.header.field(name).compressed else 8 * row + 1 if array == "label" else None
+        if inside is None:
+            offsets = (
+                None if array == "image" and part.header.field(name).shape else part.read(f"{name}.offsets")
+            )
+            if array.endswith(".offsets"):
+                inside = 8 * row
+            elif offsets is None:
+                inside = row * ROW_BYTES
+            else:
+                inside = int(offsets[row + 1])
+        file = Path(part.file(extent))
+        flip(file, extent.offset + inside)
+        reader = Reader(pack, pack.fields, verify=True)
+
+        def read(run: tuple[int, int], name: str = name, reader: Reader = reader) -> None:
+            if name == "image":
+                images(reader, runs_of(run))
+            elif name == "label":
+                reader.read(name, runs_of(run), np.empty((run[1], 8), np.uint8))
+            else:
+                reader.read_ragged(name, runs_of(run))
+
+        read((first, 16))
+        read((first + 32, 5))
+        for run in ((first + 31, 1), (first + 15, 2), (0, ROWS), (first + 18, 9)):
+            with pytest.raises(FormatError) as error:
+                read(run)
+            assert f"{part.path}: " in str(error.value)
+            if not array.endswith(".offsets"):
+                assert str(error.value) == (
+                    f"{part.path}: rows 16 to 31 of {array!r} are damaged (their checksum differs)."
+                    " Run packer verify, or convert the images again."
+                )
+        flip(file, extent.offset + inside)
+        read((0, ROWS))
+
+
+def test_verify_reads_each_block_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_content(tmp_path / "p.h5", content_of("raw"), block_rows=16)
+    pack = open_pack(tmp_path / "p.h5")
+    asked = []
+    stored_block = Pack.stored_block
+    monkeypatch.setattr(
+        Pack,
+        "stored_block",
+        lambda self, *a: asked.append(a[:2]) or stored_block(self, *a),  # type: ignore[func-returns-value]
+    )
+    reader = Reader(pack, pack.fields, verify=True)
+    for run in ((20, 1), (16, 16), (30, 4), (31, 2)):
+        images(reader, runs_of(run))
+    assert asked == [("image", 1), ("image", 2)]
+
+
+def test_verify_needs_a_sealed_pack(tmp_path: Path):
+    h5py = pytest.importorskip("h5py")
+    write_content(tmp_path / "p.h5", content_of("raw"), block_rows=16)
+    with h5py.File(tmp_path / "p.h5", "a") as file:
+        file.attrs["note"] = 1
+    pack = open_pack(tmp_path / "p.h5")
+    images(Reader(pack, pack.fields), runs_of((0, 3)))
+    with pytest.raises(
+        FormatError, match="was opened for writing since it was made; its checksums say nothing"
+    ):
+        images(Reader(pack, pack.fields, verify=True), runs_of((0, 3)))
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_offsets_that_lead_astray_are_a_sentence(
+    tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]
+):
+    from tests.load.conftest import make_stored
+
+    pack = make_stored(tmp_path, *kind)
+    part = pack.parts[-1]
+    extent = part.header.extents["text.offsets"][0]
+    for value in (-1, 1 << 40, 0):
+        with open(part.file(extent), "r+b") as file:
+            file.seek(extent.offset + 8 * 20)
+            file.write(np.int64(value).tobytes())
+        for verify in (False, True):
+            with pytest.raises(
+                FormatError, match=r"offsets of 'text' are damaged\.|'text' are damaged \(their"
+            ):
+                Reader(pack, pack.fields, verify=verify).read_ragged("text", runs_of((ROWS - part.rows, 40)))
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_descriptors_are_closed(tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]):
+    from tests.load.conftest import make_stored
+
+    pack = make_stored(tmp_path, *kind)
+    before = len(os.listdir("/proc/self/fd"))
+    reader = Reader(pack, pack.fields, verify=True)
+    images(reader, runs_of((0, ROWS)))
+    reader.read_ragged("text", runs_of((0, ROWS)))
+    assert len(os.listdir("/proc/self/fd")) > before
+    reader.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    images(reader, runs_of((0, ROWS)))  # opens them again
+    del reader
+
+
+def test_a_shard_replaced_after_opening_is_noticed(tmp_path: Path):
+    from tests.load.conftest import make_stored
+
+    pack = make_stored(tmp_path, "h5", "raw", (40, 1, 62))
+    other = Content.random("raw", 62)
+    with begin(tmp_path / "other.h5", other, block_rows=16) as writer:
+        write_blocks(writer, other, range(4))
+        writer.finish(rows=62, ragged={"key": other.keys})
+    shutil.copy(tmp_path / "other.h5", pack.parts[2].path)
+    with pytest.raises(FormatError) as error:
+        images(Reader(pack, pack.fields), runs_of((0, 1)))
+    assert (
+        str(error.value)
+        == f"{pack.parts[2].path}: was replaced or changed after it was opened. Open it again."
+    )
+
+
+def test_fields_by_name_in_either_form(stored: Pack):
+    """As the pack stores them, or as they are loaded."""
+    loaded = [field.loaded for field in stored.fields]
+    assert Reader(stored, loaded).fields == Reader(stored, stored.fields).fields == stored.fields
+    assert loaded[0].shape == SHAPE
+    assert isinstance(loaded[0], Field)
