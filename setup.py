@@ -5,8 +5,8 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "packer.convert._kernels",
-            ["packer/convert/_kernels.c"],
+            "packer.pixels._kernels",
+            ["packer/pixels/_kernels.c"],
             extra_compile_args=["-O3"],
             optional=True,
         )

@@ -57,9 +57,9 @@ from numpy.typing import NDArray
 
 import packer
 from packer.convert.images import convert_images
-from packer.convert.pixels import decoder_versions
-from packer.convert.sources import open_source
 from packer.errors import PackerError, UsageError
+from packer.inputs.sources import open_source
+from packer.pixels.maker import decoder_versions
 
 Pixels = NDArray[np.uint8]
 Sample = tuple[str, int]

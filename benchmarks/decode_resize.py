@@ -32,13 +32,13 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from packer.convert import kernels
-from packer.convert.pixels import PixelMaker, PixelSpec, decoder_versions
-from packer.convert.resize import place
-from packer.convert.scratch import Scratch
-from packer.convert.sources import open_source
-from packer.convert.statistics import PixelSums
 from packer.errors import PackerError
+from packer.inputs.sources import open_source
+from packer.pixels import kernels
+from packer.pixels.maker import PixelMaker, PixelSpec, decoder_versions
+from packer.pixels.resize import place
+from packer.pixels.scratch import Scratch
+from packer.pixels.statistics import PixelSums
 
 Pixels = NDArray[np.uint8]
 TURN = 40

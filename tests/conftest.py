@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+Encode = Callable[..., bytes]
+Tree = Callable[..., Path]
 
 if importlib.util.find_spec("hypothesis"):  # machines that only run `make gpu` may lack it
     from hypothesis import settings
@@ -31,8 +39,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def photo_folder(tmp_path: Path) -> Path:
     """A folder of 3 classes with 8 JPEGs of 48x40 each; every image is noise around its class's own colour."""
-    from PIL import Image
-
     draws = np.random.default_rng(0)
     folder = tmp_path / "photos"
     for label, name in enumerate(("blue", "green", "red")):
@@ -42,3 +48,56 @@ def photo_folder(tmp_path: Path) -> Path:
             pixels[..., 2 - label] += 120
             Image.fromarray(pixels).save(folder / name / f"{number}.jpg", quality=90)
     return folder
+
+
+@pytest.fixture(scope="session")
+def photo() -> NDArray[np.uint8]:
+    """uint8 [512, 512, 3], read-only, with what photos have: gradients, edges, fine texture, a little noise."""
+    draws = np.random.default_rng(7)
+    y, x = np.mgrid[0:512, 0:512] / 512
+    picture = np.stack([90 + 100 * x, 120 + 60 * np.sin(3 * y + x), 160 - 90 * x * y], axis=-1)
+    for _ in range(30):
+        centre, radius = draws.random(2), 0.02 + 0.12 * draws.random()
+        inside = (y - centre[0]) ** 2 + (x - centre[1]) ** 2 < radius**2
+        picture[inside] = 0.5 * picture[inside] + 0.5 * draws.integers(20, 236, 3)
+    texture = 12 * np.sin(2 * np.pi * (60 * x + 35 * y)) * (x > 0.5) + 8 * np.sin(2 * np.pi * 150 * y) * (
+        x < 0.4
+    )
+    picture += texture[..., None] + draws.normal(0, 4, picture.shape)
+    pixels = picture.clip(0, 255).astype(np.uint8)
+    pixels.flags.writeable = False
+    return pixels
+
+
+@pytest.fixture(scope="session")
+def encode() -> Encode:
+    """encode(array or Pillow image, format, **options) -> the bytes of an image file."""
+
+    def run(picture: Any, format: str, **options: Any) -> bytes:
+        image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+        buffer = io.BytesIO()
+        image.save(buffer, format, **options)
+        return buffer.getvalue()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def jpeg(encode: Encode) -> bytes:
+    """A whole JPEG of 12x16."""
+    return encode(np.random.default_rng(1).integers(0, 256, (12, 16, 3), dtype=np.uint8), "JPEG")
+
+
+@pytest.fixture
+def tree(tmp_path: Path, jpeg: bytes) -> Tree:
+    """tree("cat/1.jpg", "dog/2.jpg", root="pets") -> the folder, every file a whole JPEG."""
+
+    def run(*keys: str, root: str = "pets") -> Path:
+        (tmp_path / root).mkdir(exist_ok=True)
+        for key in keys:
+            path = tmp_path / root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg)
+        return tmp_path / root
+
+    return run

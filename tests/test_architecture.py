@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[1] / "packer"
 # A row or an entry that no longer occurs is an error too: delete it.
 UNITS: dict[str, set[str]] = {
     "packer": {
+        "packer.convert.export",
         "packer.convert.images",
+        "packer.convert.repair",
+        "packer.convert.rework",
         "packer.errors",
         "packer.format",
         "packer.load",
@@ -28,29 +31,71 @@ UNITS: dict[str, set[str]] = {
     "packer.cli": {
         "packer",
         "packer.bench",
-        "packer.convert",
+        "packer.convert.export",
         "packer.convert.images",
+        "packer.convert.repair",
+        "packer.convert.rework",
         "packer.errors",
         "packer.format",
+        "packer.pixels",
         "packer.units",
     },
     "packer.errors": set(),
     "packer.randomness": {"packer.errors"},
     "packer.units": set(),
     "packer.machine": set(),
-    "packer.format": {"packer.errors"},
-    "packer.convert": {"packer.errors"},
-    "packer.convert.engine": {"packer.convert", "packer.errors", "packer.format"},
+    "packer.codecs": {"packer.errors"},
+    "packer.format": {"packer.codecs", "packer.errors", "packer.machine"},
+    "packer.pixels": {"packer.codecs", "packer.errors"},
+    "packer.inputs": {"packer.codecs", "packer.errors", "packer.format", "packer.pixels"},
+    "packer.convert": {
+        "packer.codecs",
+        "packer.errors",
+        "packer.format",
+        "packer.inputs",
+        "packer.load",
+        "packer.pixels",
+        "packer.randomness",
+        "packer.units",
+    },
     "packer.convert.images": {
         "packer",
         "packer.convert",
-        "packer.convert.engine",
+        "packer.errors",
+        "packer.format",
+        "packer.inputs",
+        "packer.machine",
+        "packer.pixels",
+    },
+    "packer.convert.rework": {
+        "packer",
+        "packer.convert",
+        "packer.convert.images",
+        "packer.errors",
+        "packer.format",
+        "packer.pixels",
+    },
+    "packer.convert.repair": {
+        "packer.codecs",
+        "packer.convert",
+        "packer.convert.images",
+        "packer.errors",
+        "packer.format",
+    },
+    "packer.convert.export": {
+        "packer.convert",
+        "packer.convert.images",
+        "packer.errors",
+        "packer.format",
+        "packer.pixels",
+    },
+    "packer.load": {
+        "packer.codecs",
         "packer.errors",
         "packer.format",
         "packer.machine",
         "packer.randomness",
     },
-    "packer.load": {"packer.errors", "packer.format", "packer.machine", "packer.randomness"},
     "packer.load.batches": {
         "packer.augment",
         "packer.errors",
@@ -62,24 +107,26 @@ UNITS: dict[str, set[str]] = {
     "packer.bench": {
         "packer",
         "packer.augment",
-        "packer.convert",
         "packer.errors",
         "packer.format",
+        "packer.inputs",
         "packer.load.batches",
+        "packer.pixels",
         "packer.units",
     },
 }
 
 # Packages that are heavy, or belong to one half alone -> the units that may import them, wherever in the file.
 PACKAGES: dict[str, set[str]] = {
-    "PIL": {"packer.convert"},
+    "PIL": {"packer.inputs", "packer.pixels"},
     "click": {"packer.cli"},
-    "cv2": {"packer.bench", "packer.convert", "packer.convert.engine"},
+    "cv2": {"packer.bench", "packer.convert", "packer.convert.export", "packer.pixels"},
     "h5py": {"packer.bench", "packer.format"},
-    "simplejpeg": {"packer.convert"},
+    "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {"packer.augment", "packer.bench", "packer.load", "packer.load.batches"},
     "tqdm": {"packer.cli"},
     "xxhash": {"packer.format"},
+    "zstandard": {"packer.codecs"},
 }
 
 
@@ -226,8 +273,9 @@ IMPORT_ALL = """
 """
 
 
-def test_the_convert_half_never_loads_torch() -> None:
-    assert "torch" not in loaded(IMPORT_ALL.format(folder="packer.convert"))
+@pytest.mark.parametrize("folder", ["packer.convert", "packer.inputs", "packer.pixels"])
+def test_the_convert_half_never_loads_torch(folder: str) -> None:
+    assert "torch" not in loaded(IMPORT_ALL.format(folder=folder))
 
 
 def test_a_conversion_never_loads_torch(photo_folder: Path, tmp_path: Path) -> None:

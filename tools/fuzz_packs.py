@@ -18,6 +18,7 @@ limit on time and memory. Prints how often each kind of mutation came to which e
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -28,15 +29,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pack_mutations import KINDS, Files, Mutation, Original, mutation
 
 from packer.errors import FormatError
 from packer.format.pack import open_pack
@@ -44,7 +48,6 @@ from packer.format.verify import verify_pack
 from packer.load.batches import PackedBatchDataset
 from packer.load.order import Runs
 from packer.load.reader import Reader
-from pack_mutations import KINDS, Files, Original, mutation
 
 ENDS = ("refused", "found", "same", "forged")
 DEFECTS = ("undetected", "exception", "crash", "hang", "memory")
@@ -52,15 +55,13 @@ CASE_SECONDS = 20.0
 MEMORY_BYTES = 1 << 30  # beyond what a worker takes before its first case
 
 
-# --- what becomes of them ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class End:
-    """What became of a case. how: one of ENDS or DEFECTS; detail: the sentence, or the traceback."""
+    """What became of a case. how: one of ENDS or DEFECTS; detail: a sentence, or the traceback; kind: of the mutation."""
 
     how: str
     detail: str
+    kind: str = ""
 
 
 def write(files: Files, path: Path) -> None:
@@ -81,256 +82,209 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
     pack = open_pack(path)
     found = [f"{pack.rows} {[(f.name, f.dtype, f.shape) for f in pack.fields]}"]
 
-    def note(what: str, *values: Any) -> None:
+    def note(what: str, values: Iterable[Any]) -> None:
         state = hashlib.sha256()
         for value in values:
-            state.update(
+            plain = (
                 np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else repr(value).encode()
             )
+            state.update(plain)
         found.append(f"{what} {state.hexdigest()}")
 
     if verify is None:
         if any(f.name == "key" for f in pack.fields):
-            note("keys", *pack.keys())
+            note("keys", pack.keys())
         reader = Reader(pack, pack.fields)
         back = Runs(np.arange(pack.rows)[::-1].copy(), np.ones(pack.rows, np.int64))
         for f in pack.fields:
-            loaded = f.loaded
-            if loaded.ragged:
-                note(f.name, *reader.read_ragged(f.name, back))
+            if f.loaded.ragged:
+                note(f.name, reader.read_ragged(f.name, back))
             else:
-                out = np.zeros((pack.rows, loaded.row_bytes), np.uint8)
+                out = np.zeros((pack.rows, f.loaded.row_bytes), np.uint8)
                 reader.read(f.name, back, out)
-                note(f.name, out)
+                note(f.name, [out])
             if not f.compressed:
-                for array in f.arrays:
-                    note(array, pack.read(array))
+                note(f"{f.name} stored", [pack.read(array) for array in f.arrays])
         reader.close()
+    names = [f.name for f in pack.fields]
     for order in ("sequential", "rows"):
         with PackedBatchDataset(
-            pack, 4, order=order, output="numpy", fields=[f.name for f in pack.fields], threads=1, prefetch=1, verify=verify
-        ) as batches:  # fmt: skip
-            for name, *columns in zip(batches._names, *batches, strict=True):
-                note(f"{order} {name}", *columns)
+            pack, 4, order=order, output="numpy", fields=names, threads=1, prefetch=1, verify=verify
+        ) as batches:
+            for name, *columns in zip(names, *batches, strict=True):
+                note(f"{name} {order}", columns)
     return found
 
 
-def judge(path: Path, expected: list[str], checked: list[str], *, fitted: bool) -> End:
-    """Open, read and verify a mutated pack. expected, checked: contents of the whole one, without and with verify="blocks"."""
+def judge(path: Path, whole: Sequence[list[str]], *, fitted: bool) -> End:
+    """Open, read and verify a mutated pack. whole: contents of the whole one, without and with verify="blocks"."""
     try:
-        end = _judge(path, expected, checked, fitted=fitted)
+        return _judge(path, whole, fitted=fitted)
     except MemoryError:
         return End("memory", traceback.format_exc())
     except Exception:
         return End("exception", traceback.format_exc())
-    return end
 
 
-def _judge(path: Path, expected: list[str], checked: list[str], *, fitted: bool) -> End:
-    refusal = ""
-    read: list[str] = []
+def _judge(path: Path, whole: Sequence[list[str]], *, fitted: bool) -> End:
+    refusals: list[str] = []
+    reads: list[list[str]] = []
+    for verify in (None, "blocks"):
+        try:
+            reads.append(contents(path, verify=verify))
+        except FormatError as error:
+            reads.append([])
+            refusals.append(str(error))
     try:
-        read = contents(path)
+        found = [problem.text for problem in verify_pack(path, threads=2).problems]
     except FormatError as error:
-        refusal = str(error)
-    try:
-        blocks = contents(path, verify="blocks")
-    except FormatError as error:
-        blocks, refusal = [], refusal or f"with verify='blocks': {error}"
-    try:
-        verdict = verify_pack(path, threads=2)
-        problems = [problem.text for problem in verdict.problems]
-    except FormatError as error:
-        problems = [str(error)]
-    if not fitted and not problems:
-        return End(
-            "undetected",
-            refusal or f"verify found nothing; rows are {'the same' if read == expected else 'others'}",
-        )
-    if not fitted and blocks and blocks != checked:
+        found = [str(error)]
+    if not fitted and not found:
+        return End("undetected", "; ".join(["verify found nothing", *refusals]))
+    if not fitted and reads[1] and reads[1] != whole[1]:
         return End("undetected", "verify='blocks' let other rows pass")
-    if not read:
-        return End("refused", refusal)
-    if problems:
-        return End("found", problems[0])
-    return End("same" if read == expected else "forged", refusal)
+    if not reads[0]:
+        return End("refused", refusals[0])
+    if found:
+        return End("found", found[0])
+    return End("same" if reads[0] == whole[0] else "forged", "")
 
 
-# --- workers ----------------------------------------------------------------------------------------------------------
+def case_of(packs: Sequence[Path], kinds: Sequence[str], seed: int, case: int) -> tuple[Path, str, Mutation]:
+    """The pack, the kind and the mutation of a case."""
+    path = packs[case % len(packs)]
+    return path, *mutation(_original(path), kinds, seed, case)
 
 
-def work(packs: Sequence[Path], kinds: Sequence[str], seed: int) -> None:
-    """Answer each line of stdin, a case's number or the path of a kept one, by a line of JSON."""
-    folder = Path(tempfile.mkdtemp(prefix="fuzz", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-    originals = [Original.read(path) for path in packs]
-    wholes = [(contents(path), contents(path, verify="blocks")) for path in packs]
-    import h5py  # noqa: F401  # so that its own memory does not count
+@functools.cache
+def _original(path: Path) -> Original:
+    return Original.read(path)
+
+
+def work(packs: Sequence[Path], kinds: Sequence[str], seed: int, folder: Path) -> None:
+    """Answer each line of stdin, a case's number or a kept case, by a line of JSON."""
+    wholes = {path: (contents(path), contents(path, verify="blocks")) for path in packs}
+    import h5py  # noqa: F401  # here, so that its own memory does not count
 
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY_BYTES,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        print("{}", flush=True)
-        for line in sys.stdin:
-            if line.startswith("{"):
-                kept = json.loads(line)
-                path = Path(kept["mutated"])
-                end = judge(path, kept["expected"], kept["checked"], fitted=kept["fitted"])
-                print(json.dumps(vars(end)), flush=True)
-                continue
-            case = int(line)
-            original = originals[case % len(packs)]
-            kind, mutated = mutation(original, kinds, seed, case)
-            path = folder / ("pack" if original.directory else "pack.h5")
-            if mutated.files == original.files:
-                end = End("same", "nothing was changed")
+    print(flush=True)
+    for line in sys.stdin:
+        if line.startswith("{"):
+            kept = json.loads(line)
+            end = judge(Path(kept["mutated"]), kept["whole"], fitted=kept["fitted"])
+        else:
+            path, kind, mutated = case_of(packs, kinds, seed, int(line))
+            if mutated.files == _original(path).files:
+                end = End("same", "nothing was changed", kind)
             else:
-                write(mutated.files, path)
-                end = judge(path, *wholes[case % len(packs)], fitted=mutated.fitted)
-            print(json.dumps({"kind": kind, **vars(end)}), flush=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+                copy = folder / f"{os.getpid()}{path.suffix}"
+                write(mutated.files, copy)
+                end = replace(judge(copy, wholes[path], fitted=mutated.fitted), kind=kind)
+        print(json.dumps(asdict(end)), flush=True)
 
 
 def _address_space() -> int:
-    """Bytes of address space this process has taken."""
+    """Bytes of address space that this process has taken."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
-        return 4 << 30  # macOS, which does not enforce the limit anyway
+        return 4 << 30  # macOS, which does not keep to the limit anyway
 
 
 class Worker:
-    """A process that answers lines, started anew after it died."""
+    """A process that answers each line by one, started anew after it died. One line at a time."""
 
     def __init__(self, command: Sequence[str], *, seconds: float = CASE_SECONDS) -> None:
         self._command, self._seconds = command, seconds
         self._process: subprocess.Popen[str] | None = None
-        self._deadline = 0.0
 
-    def fileno(self) -> int:
-        """For selectors."""
-        return self._stdout.fileno()
-
-    def start(self) -> None:
-        """Start it if it is not running; wait until it is ready. Raises RuntimeError if it never is."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-            )
-            assert self._process.stdout is not None
-            if not self._process.stdout.readline():
-                raise RuntimeError("a worker ended before its first case")
-
-    def send(self, line: str) -> None:
-        """Hand it a case."""
-        self.start()
-        assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-        self._deadline = time.monotonic() + self._seconds
-
-    @property
-    def late(self) -> bool:
-        """Whether its time is up."""
-        return time.monotonic() > self._deadline
-
-    def receive(self) -> dict[str, Any]:
-        """Its answer, once there is one to read; or how it died."""
-        assert self._process is not None and self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        code = self._process.wait()
-        self._process = None
-        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return {"how": "crash", "detail": name}
-
-    def kill(self) -> dict[str, Any]:
-        """End it; that is the answer."""
+    def ask(self, line: str) -> End:
+        """The answer to a line, or how the process failed to give one."""
+        process = self._process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if not selector.select(self._seconds):
+                self.close()
+                return End("hang", f"no answer within {self._seconds:g} s")
+        answer = process.stdout.readline()
+        if answer:
+            return End(**json.loads(answer))
+        code = process.wait()
         self.close()
-        return {"how": "hang", "detail": f"no answer within {self._seconds:g} s"}
+        return End("crash", signal.Signals(-code).name if code < 0 else f"exit code {code}")
 
     def close(self) -> None:
-        """End it."""
+        """End the process, if it runs."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            self._process.communicate()
             self._process = None
 
+    def _start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        if not process.stdout.readline():  # it says when it is ready
+            raise RuntimeError("a worker ended before its first case")
+        return process
 
-def run(workers: Sequence[Worker], cases: Sequence[int], note: Callable[[int, dict[str, Any]], None]) -> None:
-    """Have the workers answer all cases."""
-    queue, busy = list(reversed(cases)), dict[Worker, int]()
-    try:
-        while queue or busy:
-            for worker in workers:
-                if queue and worker not in busy:
-                    busy[worker] = queue.pop()
-                    worker.send(str(busy[worker]))
-            with selectors.DefaultSelector() as selector:
-                for worker in busy:
-                    selector.register(worker, selectors.EVENT_READ)
-                ready = [key.fileobj for key, _ in selector.select(1.0)]
-            for worker in list(busy):
-                if worker in ready:
-                    note(busy.pop(worker), worker.receive())
-                elif worker.late:
-                    note(busy.pop(worker), worker.kill())
-    finally:
-        for worker in workers:
+
+def run(workers: Sequence[Worker], cases: Iterable[int], note: Callable[[int, End], None]) -> None:
+    """Have the workers answer all cases, each on a thread of its own; note is called by one at a time."""
+    queue, lock = iter(cases), threading.Lock()
+
+    def serve(worker: Worker) -> None:
+        try:
+            while True:
+                with lock:
+                    case = next(queue, None)
+                if case is None:
+                    return
+                end = worker.ask(str(case))
+                with lock:
+                    note(case, end)
+        finally:
             worker.close()
 
+    with ThreadPoolExecutor(len(workers)) as pool:
+        list(pool.map(serve, workers))
 
-def keep(
-    folder: Path, path: Path, kinds: Sequence[str], seed: int, case: int, answer: dict[str, Any]
-) -> None:
+
+def keep(folder: Path, path: Path, mutated: Mutation, end: End) -> None:
     """Write a defect where it can be looked at and replayed."""
-    original = Original.read(path)
-    kind, mutated = mutation(original, kinds, seed, case)
-    own = folder / f"{seed}-{case}"
-    own.mkdir(parents=True, exist_ok=True)
-    write(mutated.files, own / ("pack" if original.directory else "pack.h5"))
+    folder.mkdir(parents=True, exist_ok=True)
+    write(mutated.files, folder / f"pack{path.suffix}")
     record = {
-        "pack": str(path),
-        "kind": kind,
         "what": mutated.what,
         "fitted": mutated.fitted,
-        "answer": answer,
-        "expected": contents(path),
-        "checked": contents(path, verify="blocks"),
+        "end": asdict(end),
+        "whole": [contents(path), contents(path, verify="blocks")],
     }
-    (own / "case.json").write_text(json.dumps(record, indent=1))
+    (folder / "case.json").write_text(json.dumps(record, indent=1))
 
 
 def replay(folder: Path) -> int:
     """Judge a kept defect once more. Returns the exit code."""
     kept = json.loads((folder / "case.json").read_text())
-    mutated = next(folder.glob("pack*"))
-    print(
-        f"{kept['kind']}: {kept['what']}\nthen: {kept['answer']['how']}: {kept['answer']['detail'].strip()}"
-    )
-    worker = Worker([sys.executable, __file__, "--worker"])
+    print(f"{kept['what']}\nthen: {kept['end']['how']}: {kept['end']['detail'].strip()}")
+    worker = Worker([sys.executable, __file__, "--worker", str(folder)])
     try:
-        worker.send(json.dumps({**kept, "mutated": str(mutated)}))
-        with selectors.DefaultSelector() as selector:
-            selector.register(worker, selectors.EVENT_READ)
-            answer = worker.receive() if selector.select(CASE_SECONDS) else worker.kill()
+        end = worker.ask(json.dumps({**kept, "mutated": str(next(folder.glob("pack*")))}))
     finally:
         worker.close()
-    print(f"now: {answer['how']}: {answer['detail'].strip()}")
-    return answer["how"] in DEFECTS
+    print(f"now: {end.how}: {end.detail.strip()}")
+    return int(end.how in DEFECTS)
 
 
 def report(counts: dict[str, Counter[str]]) -> str:
     """The table: a line a kind, a column an end."""
     columns = [*ENDS, *DEFECTS]
-    total: Counter[str] = sum(counts.values(), Counter())
     lines = [f"{'':10}" + "".join(f"{name:>11}" for name in ["cases", *columns])]
-    for name, row in [*sorted(counts.items()), ("all", total)]:
+    for name, row in [*sorted(counts.items()), ("all", sum(counts.values(), Counter[str]()))]:
         lines.append(f"{name:10}" + "".join(f"{n:>11,}" for n in [row.total(), *(row[c] for c in columns)]))
     return "\n".join(lines)
 
@@ -347,13 +301,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", default=",".join(KINDS), help="of mutations, default: all")
     parser.add_argument("--out", type=Path, default=Path("fuzz-defects"), help="where defects are kept")
     parser.add_argument("--replay", type=Path, help="a kept defect")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     kinds = given.kinds.split(",")
     if set(kinds) - set(KINDS):
         parser.error(f"--kinds: {', '.join(KINDS)} are known")
     if given.worker:
-        work(given.packs, kinds, given.seed)
+        work(given.packs, kinds, given.seed, given.worker)
         return 0
     if given.replay:
         return replay(given.replay)
@@ -361,22 +315,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("PACK is missing")
     counts: dict[str, Counter[str]] = defaultdict(Counter)
 
-    def note(case: int, answer: dict[str, Any]) -> None:
-        path = given.packs[case % len(given.packs)]
-        if answer["how"] in DEFECTS:
-            keep(given.out, path, kinds, given.seed, case, answer)
-            last = answer["detail"].strip().splitlines()[-1]
-            print(f"{given.out}/{given.seed}-{case}: {answer['how']}: {last}", flush=True)
-        kind = answer.get("kind") or mutation(Original.read(path), kinds, given.seed, case)[0]
-        counts[kind][answer["how"]] += 1
+    def note(case: int, end: End) -> None:
+        if end.how in DEFECTS:
+            path, kind, mutated = case_of(given.packs, kinds, given.seed, case)
+            folder = given.out / f"{given.seed}-{case}"
+            end = replace(end, kind=kind)
+            keep(folder, path, mutated, end)
+            print(f"{folder}: {kind}: {end.how}: {end.detail.strip().splitlines()[-1]}", flush=True)
+        counts[end.kind][end.how] += 1
 
-    command = [sys.executable, __file__, "--worker", *map(str, given.packs), "--kinds", given.kinds, "--seed", str(given.seed)]  # fmt: skip
     began = time.monotonic()
-    run([Worker(command) for _ in range(given.jobs)], range(given.count), note)
-    print(report(counts))
+    shm = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as folder:
+        command = [
+            sys.executable,
+            __file__,
+            "--worker",
+            folder,
+            "--kinds",
+            given.kinds,
+            "--seed",
+            str(given.seed),
+        ]
+        run([Worker([*command, *map(str, given.packs)]) for _ in range(given.jobs)], range(given.count), note)
     seconds = time.monotonic() - began
-    print(f"{given.count:,} cases in {seconds:.0f} s, seed {given.seed}, {len(given.packs)} packs")
-    return any(row[end] for row in counts.values() for end in DEFECTS)
+    print(
+        f"{report(counts)}\n{given.count:,} cases in {seconds:.0f} s, seed {given.seed}, {len(given.packs)} packs"
+    )
+    return int(any(row[end] for row in counts.values() for end in DEFECTS))
 
 
 if __name__ == "__main__":

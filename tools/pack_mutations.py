@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import xxhash
 
 from packer.errors import FormatError
 from packer.format.checksums import block_checksum, digest
@@ -425,7 +426,8 @@ def trailer(draw: random.Random, original: Original) -> Mutation:
     before = getattr(original.trailer, key)
     near = (0, 1, before + 1, max(0, before - 1), before + 8, before * 2)
     value = draw.choice((*near, 1 << 30, (1 << 30) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1))
-    changed = replace(original.trailer, **{key: value})
+    numbers: dict[str, Any] = {key: value}
+    changed = replace(original.trailer, **numbers)
     if draw.random() < 0.5 and key != "container_length":
         files = seal(original, original.files, changed)
     else:

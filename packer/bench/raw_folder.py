@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from packer.convert.pixels import PixelMaker, PixelSpec
-from packer.convert.sources import Source
+from packer.inputs.sources import Source
+from packer.pixels.maker import PixelMaker, PixelSpec
 
 
 class RawImages(Dataset[tuple[torch.Tensor, int]]):

@@ -30,13 +30,13 @@ from packer.bench.limits import CopyLimit, read_rate
 from packer.bench.raw_folder import RawImages
 from packer.bench.report import BenchReport, Way
 from packer.bench.same import check_same, source_indices
-from packer.convert.pixels import PixelSpec, decoder_versions
-from packer.convert.sources import Source, open_source
-from packer.convert.targets import read_targets
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
+from packer.inputs.sources import Source, open_source
+from packer.inputs.targets import read_targets
 from packer.load.batches import PackedBatchDataset
+from packer.pixels.maker import PixelSpec, decoder_versions
 
 ORDERS = ("sequential", "slices", "rows")
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer

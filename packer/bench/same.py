@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.pixels import PixelMaker, PixelSpec
-from packer.convert.sources import Source
 from packer.errors import PackerError
 from packer.format.pack import Pack
+from packer.inputs.sources import Source
 from packer.load.batches import PackedBatchDataset
+from packer.pixels.maker import PixelMaker, PixelSpec
 
 CHECKED_ROWS = 32
 LABELS_AT_ONCE = 1 << 16

@@ -105,7 +105,7 @@ def convert(
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     """
     from packer.convert.images import convert_images
-    from packer.convert.pixels import MAX_PIXELS
+    from packer.pixels.maker import MAX_PIXELS
 
     with Bar(quiet, " images") as bar:
 

@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.convert.rows import RowMaker
-from packer.convert.statistics import PixelSums
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import Field
 from packer.format.writer import Rows
+from packer.pixels.statistics import PixelSums
 
 _TICK_SECONDS = 0.1
 _AHEAD = (

@@ -35,12 +35,12 @@ from packer.convert.exportnames import (
 )
 from packer.convert.exportrows import CHANNELS, ExportRows
 from packer.convert.images import check_workers, choice, whole
-from packer.convert.resize import FITS
 from packer.errors import PackerError, UsageError
 from packer.format.files import pwrite_all
 from packer.format.output import check_output, check_space, failure, remove
 from packer.format.pack import open_pack
 from packer.format.workplace import locked
+from packer.pixels.resize import FITS
 
 FORMATS = ("png", "jpeg")
 SUFFIX = ".exporting"

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.targets import read_targets
 from packer.errors import FormatError, SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.inputs.targets import read_targets
 from packer.load.fields import decode_ragged
 from packer.load.order import Runs
 from packer.load.reader import Reader

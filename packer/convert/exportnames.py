@@ -17,7 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.layout import (
+from packer.convert.order import arrange
+from packer.errors import FormatError, SourceError
+from packer.inputs.layout import (
     SPLITS,
     Layout,
     class_folders,
@@ -26,8 +28,6 @@ from packer.convert.layout import (
     is_hidden,
     is_image,
 )
-from packer.convert.order import arrange
-from packer.errors import FormatError, SourceError
 
 Spans = Sequence[tuple[int, int]]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.convert.exportlabels import Known, read_fixed
-from packer.convert.pairs import RESERVED
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.inputs.pairs import RESERVED
 from packer.load.fields import decode_ragged, select_rows
 from packer.load.order import Runs
 from packer.load.reader import Reader

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.codecs.orientation import upright
-from packer.convert.decode import decode
-from packer.convert.geometry import Geometry
-from packer.convert.pairs import Pair
-from packer.convert.pixels import PixelMaker, PixelSpec
 from packer.convert.rows import Made
-from packer.convert.scratch import Scratch
-from packer.convert.sources import Source
-from packer.convert.targets import Targets
 from packer.errors import ImageError
+from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
+from packer.inputs.pairs import Pair
+from packer.inputs.sources import Source
+from packer.inputs.targets import Targets
+from packer.pixels.decode import decode
+from packer.pixels.geometry import Geometry
+from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.scratch import Scratch
 
 _AT_ONCE = 1 << 16
 
@@ -90,18 +90,20 @@ class ImageRows:
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the inputs are still the same, on whatever machine: names, sizes and labels, not contents."""
-        state, keys = xxhash.xxh3_128(), self._source.keys
-        for start in range(0, len(keys), _AT_ONCE):
-            state.update("\0".join(keys[start : start + _AT_ONCE]).encode("utf-8", "surrogateescape"))
-        for pair in self._pairs:
-            state.update(pair.fingerprint())
-        state.update(np.ascontiguousarray(self._source.sizes).tobytes())
-        state.update(self._targets.fingerprint())
         return {
-            "images": len(keys),
+            "images": len(self._source.keys),
             "bytes": int(self._source.sizes.sum()),
-            "digest of names, sizes and labels": state.hexdigest(),
+            "digest of names, sizes and labels": digest(self._identity()).hex(),
         }
+
+    def _identity(self) -> Iterator[Buffer]:
+        keys = self._source.keys
+        for start in range(0, len(keys), _AT_ONCE):
+            yield "\0".join(keys[start : start + _AT_ONCE]).encode("utf-8", "surrogateescape")
+        for pair in self._pairs:
+            yield pair.fingerprint()
+        yield np.ascontiguousarray(self._source.sizes)
+        yield self._targets.fingerprint()
 
     def newest(self) -> list[str]:
         """Which files were changed last: of the images, and of each pair."""

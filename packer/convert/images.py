@@ -17,16 +17,16 @@ from packer.convert.estimate import Trade, estimate
 from packer.convert.imagerows import ImageRows
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, Written, write_pack
-from packer.convert.pairs import open_pair
-from packer.convert.pixels import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.convert.resuming import already, interrupted
-from packer.convert.sources import Source, open_source
 from packer.convert.storing import Storing
-from packer.convert.targets import Targets, read_targets
 from packer.errors import UsageError
 from packer.format.output import check_output, check_space, format_of
 from packer.format.pack import Pack
+from packer.inputs.pairs import open_pair
+from packer.inputs.sources import Source, open_source
+from packer.inputs.targets import Targets, read_targets
 from packer.machine import cores
+from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
 
 ON_ERROR = ("stop", "skip")
 KEEP = "keep"

@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from packer.convert.geometry import Geometry
-from packer.convert.pixels import PixelMaker, PixelSpec
-from packer.convert.resize import place, resize
 from packer.convert.rows import Made
 from packer.errors import UsageError
+from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.joined import joined
 from packer.format.pack import Pack
 from packer.load.order import Runs
 from packer.load.reader import Reader
+from packer.pixels.geometry import Geometry
+from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.resize import place, resize
 
 _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
 
@@ -152,7 +152,7 @@ class PackRows:
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the packs are still the same."""
-        seals = xxhash.xxh3_128(b"".join(part.seal for part in self._pack.parts)).hexdigest()
+        seals = digest(part.seal for part in self._pack.parts).hex()
         return {"rows": self._pack.rows, "digest of the packs": seals}
 
     def _fill(self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None) -> tuple[int, int]:

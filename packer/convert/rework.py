@@ -27,13 +27,13 @@ from packer.convert.images import (
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, append_shards, write_pack
 from packer.convert.packrows import PackRows, together
-from packer.convert.pixels import PixelSpec, decoder_versions
 from packer.convert.resuming import interrupted
 from packer.convert.storing import Storing
 from packer.errors import UsageError
 from packer.format.header import Header
 from packer.format.output import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
+from packer.pixels.maker import PixelSpec, decoder_versions
 
 PathLike = str | os.PathLike[str]
 

@@ -38,6 +38,17 @@ _FAULT_BYTES = 64 << 10  # the kernel maps this much around a touched page
 _PROBES = 4  # runs whose pages are looked up before a copy
 
 
+def check_range(runs: Runs, rows: int) -> None:
+    """See that runs of rows are within [0, rows). Raises IndexError."""
+    if len(runs.starts):
+        _check_range(int(runs.starts.min()), int((runs.starts + runs.lengths).max()), rows)
+
+
+def _check_range(start: int, stop: int, rows: int) -> None:
+    if not 0 <= start <= stop <= rows:
+        raise IndexError(f"rows {start} to {stop} of {rows}")
+
+
 class Array:
     """The extents of one array, opened. Thread-safe."""
 
@@ -52,7 +63,7 @@ class Array:
         """Runs of rows. out: uint8 [sum of lengths, row bytes], overwritten."""
         if not len(out):
             return
-        self._check(int(runs.starts.min()), int((runs.starts + runs.lengths).max()))
+        check_range(runs, self.rows)
         if len(self._files) == 1:
             self._files[0].read(runs, out)
             return
@@ -89,17 +100,13 @@ class Array:
         stop = start + len(out)
         if start == stop:
             return
-        self._check(start, stop)
+        _check_range(start, stop, self.rows)
         for k in range(int(np.searchsorted(self._firsts, start, "right")) - 1, len(self._files)):
             first, last = int(self._firsts[k]), int(self._firsts[k + 1])
             if first >= stop:
                 break
             low, high = max(start, first), min(stop, last)
             self._files[k].read_run(low - first, out[low - start : high - start])
-
-    def _check(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.rows:
-            raise IndexError(f"rows {start} to {stop} of {self.rows}")
 
     def close(self) -> None:
         """Close the files."""

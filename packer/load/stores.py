@@ -15,7 +15,7 @@ from packer.errors import FormatError
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
-from packer.load.extents import Array, Bytes
+from packer.load.extents import Array, Bytes, check_range
 from packer.load.order import Runs
 
 _PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
@@ -81,6 +81,7 @@ class Ragged:
 
     def encoded(self, runs: Runs) -> list[bytes]:
         """See Rows."""
+        check_range(runs, int(self._firsts[-1]))
         rows: list[bytes] = []
         for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
             stop = start + count
@@ -140,6 +141,7 @@ class Coded:
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See Rows."""
+        check_range(runs, int(self._firsts[-1]))
         at = 0
         for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
             row, stop = start, start + count
@@ -210,6 +212,7 @@ class Verified:
         return self._rows.encoded(runs)
 
     def _check(self, runs: Runs) -> None:
+        check_range(runs, int(self._firsts[-1]))
         for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
             stop = start + count
             for k in range(int(np.searchsorted(self._firsts, start, "right")) - 1, len(self._parts)):

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from packer.bench.raw_folder import RawImages
-from packer.convert.pixels import PixelMaker, PixelSpec
-from packer.convert.sources import open_source
+from packer.inputs.sources import open_source
+from packer.pixels.maker import PixelMaker, PixelSpec
 
 SPEC = PixelSpec((32, 24))
 

@@ -9,11 +9,11 @@ from PIL import Image
 
 from packer import convert_images
 from packer.bench.same import check_same, source_indices
-from packer.convert.pixels import PixelSpec
-from packer.convert.sources import open_source
-from packer.convert.targets import read_targets
 from packer.errors import PackerError
 from packer.format.pack import open_pack
+from packer.inputs.sources import open_source
+from packer.inputs.targets import read_targets
+from packer.pixels.maker import PixelSpec
 
 SPEC = PixelSpec((32, 32))
 

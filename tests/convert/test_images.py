@@ -18,10 +18,10 @@ from PIL import Image
 
 from packer.convert import images as root
 from packer.convert.images import convert_images, parse_size
-from packer.convert.pixels import PixelMaker, PixelSpec
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.pack import Pack, open_pack
+from packer.pixels.maker import PixelMaker, PixelSpec
 
 SPEC = PixelSpec((32, 32))
 

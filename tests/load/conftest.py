@@ -85,7 +85,7 @@ def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def expected() -> dict[str, np.ndarray]:
     """Way to store images -> what is loaded of them, uint8 [ROWS, *SHAPE]."""
     raw, lossy = content_of("raw").loaded_images(), content_of("jpeg").loaded_images()
-    return {"jpeg": lossy} | {name: raw for name in ("raw", "gzip", "zstd", "blosc2")}
+    return {"jpeg": lossy} | dict.fromkeys(("raw", "gzip", "zstd", "blosc2"), raw)
 
 
 def store_of(pack: Pack) -> str:

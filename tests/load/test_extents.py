@@ -36,7 +36,7 @@ class Folder:
 def make(folder: Path) -> Array:
     """Five extents in three files, in another order than the rows, at odd offsets."""
     extents, first = [], 0
-    data: dict[str, bytes] = {name: b"gap" for name in "abc"}
+    data: dict[str, bytes] = dict.fromkeys("abc", b"gap")
     for file, count in zip("bcabb", COUNTS, strict=True):
         extents.append(Extent(file, len(data[file]), count, ROW_BYTES))
         data[file] += VALUES[first : first + count].tobytes() + b"between"

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from packer.codecs import jpeg
 from packer.errors import FormatError
-from packer.format.header import Field
+from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
 from packer.load import stores
+from packer.load.batches import PackedBatchDataset
 from packer.load.order import Runs
 from packer.load.reader import Reader
 from tests.format.packs import Content, begin, write_blocks, write_content
-from tests.load.conftest import ROWS, SHAPE, STORED, content_of, store_of
+from tests.load.conftest import ROWS, SHAPE, STORED, content_of, make_stored, store_of
 
 ROW_BYTES = int(np.prod(SHAPE))
 SOME = [(0, 16), (16, 16), (3, 1), (30, 40), (ROWS - 1, 1), (39, 3), (96, 7), (0, ROWS), (8, 16)]
@@ -100,17 +101,18 @@ def test_threads_decode_blocks_of_their_own(stored: Pack, expected: dict[str, np
 
 def test_the_wrong_question_is_a_type_error(stored: Pack):
     reader = Reader(stored, stored.fields)
-    with pytest.raises(TypeError, match="^rows of one length have no encoded form$"):
+    with pytest.raises(TypeError, match=r"^rows of one length have no encoded form$"):
         reader.read_ragged("label", runs_of((0, 1)))
     if store_of(stored) == "jpeg":
         assert reader.read_ragged("image", runs_of((5, 1))) == content_of("jpeg").take([5]).stored_images()
     else:
-        with pytest.raises(TypeError, match="^rows of one length have no encoded form$"):
+        with pytest.raises(TypeError, match=r"^rows of one length have no encoded form$"):
             reader.read_ragged("image", runs_of((0, 1)))
 
 
-def test_rows_out_of_range(stored: Pack):
-    reader = Reader(stored, stored.fields)
+@pytest.mark.parametrize("verify", [False, True])
+def test_rows_out_of_range(stored: Pack, verify: bool):
+    reader = Reader(stored, stored.fields, verify=verify)
     for run in ((ROWS, 1), (ROWS - 1, 2), (-1, 1)):
         for name in ("label", "image"):
             with pytest.raises(IndexError):
@@ -142,8 +144,6 @@ def test_a_damaged_jpeg_row_is_named(tmp_path: Path, bad: str, shape: str):
     """With the pack and the row, whether the images are of one size or not."""
     if shape == "its own" and bad in ("size", "channels"):
         pytest.skip("any size will do")
-    from packer.load.batches import PackedBatchDataset
-
     make, reason = BAD_JPEG[bad]
     content = content_of("jpeg", 20)
     field, label, text, key = content.fields
@@ -175,8 +175,6 @@ def flip(path: Path, offset: int) -> None:
     "kind", [param for param in STORED if param.values[0][1] in ("gzip", "zstd", "blosc2")]
 )
 def test_a_damaged_block_is_named(tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]):
-    from tests.load.conftest import make_stored
-
     pack = make_stored(tmp_path, *kind)
     first = 16 if kind[2] is None else 57  # a whole block of the last part
     number = 1 if kind[2] is None else 3 + 1 + 1
@@ -211,31 +209,28 @@ def test_a_codec_from_the_future_refuses_its_field_only(tmp_path: Path):
     )
 
 
+def byte_of(part: Pack, array: str, row: int) -> tuple[Extent, int]:
+    """An extent, and where in it a byte lies that belongs to that row, or to the block of it."""
+    name, extents = array.removesuffix(".offsets"), part.header.extents[array]
+    field = part.header.field(name)
+    if field.compressed:
+        return extents[row // part.header.block_rows], 3
+    if array != name:
+        return extents[0], 8 * row
+    if field.ragged:
+        return extents[0], int(part.read(f"{name}.offsets")[row])
+    return extents[0], row * field.row_bytes
+
+
 @pytest.mark.parametrize("kind", STORED)
 def test_verify_finds_a_flipped_byte_in_every_array(
     tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]
 ):
-    from tests.load.conftest import make_stored
-
     pack = make_stored(tmp_path, *kind)
     part = pack.parts[-1]
     first = ROWS - part.rows  # of the last part
     for array in part.header.columns:
-        name = array.removesuffix(".offsets")
-        extents = part.header.extents[array]
-        extent = extents[1] if part.header.field(name).compressed else extents[0]
-        row = 20  # in the part's second block
-        inside = 3 if part.header.field(name).compressed else 8 * row + 1 if array == "label" else None
-        if inside is None:
-            offsets = (
-                None if array == "image" and part.header.field(name).shape else part.read(f"{name}.offsets")
-            )
-            if array.endswith(".offsets"):
-                inside = 8 * row
-            elif offsets is None:
-                inside = row * ROW_BYTES
-            else:
-                inside = int(offsets[row + 1])
+        name, (extent, inside) = array.removesuffix(".offsets"), byte_of(part, array, 20)
         file = Path(part.file(extent))
         flip(file, extent.offset + inside)
         reader = Reader(pack, pack.fields, verify=True)
@@ -296,8 +291,6 @@ def test_verify_needs_a_sealed_pack(tmp_path: Path):
 def test_offsets_that_lead_astray_are_a_sentence(
     tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]
 ):
-    from tests.load.conftest import make_stored
-
     pack = make_stored(tmp_path, *kind)
     part = pack.parts[-1]
     extent = part.header.extents["text.offsets"][0]
@@ -307,15 +300,14 @@ def test_offsets_that_lead_astray_are_a_sentence(
             file.write(np.int64(value).tobytes())
         for verify in (False, True):
             with pytest.raises(
-                FormatError, match=r"offsets of 'text' are damaged\.|'text' are damaged \(their"
+                FormatError,
+                match=r"offsets of 'text' are damaged\.|rows 16 to 31 of 'text(\.offsets)?' are damaged \(their",
             ):
                 Reader(pack, pack.fields, verify=verify).read_ragged("text", runs_of((ROWS - part.rows, 40)))
 
 
 @pytest.mark.parametrize("kind", STORED)
 def test_descriptors_are_closed(tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]):
-    from tests.load.conftest import make_stored
-
     pack = make_stored(tmp_path, *kind)
     before = len(os.listdir("/proc/self/fd"))
     reader = Reader(pack, pack.fields, verify=True)
@@ -329,8 +321,6 @@ def test_descriptors_are_closed(tmp_path: Path, kind: tuple[str, str, tuple[int,
 
 
 def test_a_shard_replaced_after_opening_is_noticed(tmp_path: Path):
-    from tests.load.conftest import make_stored
-
     pack = make_stored(tmp_path, "h5", "raw", (40, 1, 62))
     other = Content.random("raw", 62)
     with begin(tmp_path / "other.h5", other, block_rows=16) as writer:

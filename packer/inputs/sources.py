@@ -16,9 +16,10 @@ from datetime import datetime, timezone
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
-from packer.convert.labels import number_labels
-from packer.convert.layout import (
+from packer.errors import ImageError, SourceError, UsageError
+from packer.inputs.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
+from packer.inputs.labels import number_labels
+from packer.inputs.layout import (
     IMAGE_EXTENSIONS,
     Layout,
     class_folders,
@@ -29,7 +30,6 @@ from packer.convert.layout import (
     no_images,
     notes_on,
 )
-from packer.errors import ImageError, SourceError, UsageError
 
 __all__ = ["IMAGE_EXTENSIONS", "Source", "open_source"]
 

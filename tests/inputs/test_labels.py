@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.convert.labels import (
+from packer.errors import SourceError
+from packer.inputs.labels import (
     Column,
     LabelTable,
     finite_numbers,
@@ -18,7 +19,6 @@ from packer.convert.labels import (
     number_columns,
     number_labels,
 )
-from packer.errors import SourceError
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
 Write = Callable[..., str]

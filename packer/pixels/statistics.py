@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.kernels import channel_sums
+from packer.pixels.kernels import channel_sums
 
 
 @dataclass

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from packer.codecs.orientation import EXIF_TAG
-from packer.convert.pixels import PixelMaker, PixelSpec, decoder_versions
 from packer.errors import ImageError, UsageError
+from packer.pixels.maker import PixelMaker, PixelSpec, decoder_versions
 
 Encode = Callable[..., bytes]
 
@@ -314,5 +314,5 @@ def test_the_benchmark_runs(photo_folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_making_pixels_needs_no_torch() -> None:
-    code = "import sys, packer.convert.pixels, packer.convert.sources; sys.exit('torch' in sys.modules)"
+    code = "import sys, packer.pixels.maker, packer.inputs.sources; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.convert.resize import FITS, Box, place, resize
-from packer.convert.scratch import KEEP_BYTES, Scratch
+from packer.pixels.resize import FITS, Box, place, resize
+from packer.pixels.scratch import KEEP_BYTES, Scratch
 
 RATIOS = (1.1, 1.25, 1.5625, 1.8, 2.0, 2.3, 2.6, 2.7, 3.0, 4.0, 5.5, 8.0, 12.0)
 

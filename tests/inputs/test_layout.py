@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.convert.layout import IMAGE_EXTENSIONS, class_folders, image_order, is_hidden, is_image, notes_on
 from packer.errors import PackerError, SourceError
+from packer.inputs.layout import IMAGE_EXTENSIONS, class_folders, image_order, is_hidden, is_image, notes_on
 
 
 @pytest.mark.parametrize("extension", sorted(IMAGE_EXTENSIONS))

@@ -15,13 +15,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.triangle import Axis
+from packer.pixels.triangle import Axis
 
 _ROWS_AT_ONCE = 64
 _Sums = TypeVar("_Sums", np.uint16, np.uint32)
 
 try:
-    from packer.convert import _kernels
+    from packer.pixels import _kernels
 except ImportError:
     COMPILED = False
 else:

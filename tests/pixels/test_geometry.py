@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer.codecs.orientation import EXIF_TAG
-from packer.convert.geometry import Geometry
-from packer.convert.pixels import PixelMaker, PixelSpec
-from packer.convert.resize import FITS, Box
+from packer.pixels.geometry import Geometry
+from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.resize import FITS, Box
 
 Encode = Callable[..., bytes]
 sides = st.tuples(st.integers(1, 300), st.integers(1, 300))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.resize import Box, place
+from packer.pixels.resize import Box, place
 
 
 class Geometry(NamedTuple):

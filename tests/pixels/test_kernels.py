@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.convert import kernels
-from packer.convert.kernels import COMPILED, channel_sums_opencv, resample_numpy
-from packer.convert.triangle import Axis, triangle
+from packer.pixels import kernels
+from packer.pixels.kernels import COMPILED, channel_sums_opencv, resample_numpy
+from packer.pixels.triangle import Axis, triangle
 
 Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], Axis, Axis], None]
 compiled = pytest.mark.skipif(not COMPILED, reason="packer was installed without a compiler")
@@ -186,10 +186,10 @@ def test_sums_of_something_else_are_refused() -> None:
 def test_packer_works_without_the_compiled_form() -> None:
     code = """
         import sys
-        sys.modules["packer.convert._kernels"] = None
+        sys.modules["packer.pixels._kernels"] = None
         import numpy as np
-        from packer.convert import kernels
-        from packer.convert.resize import Box, resize
+        from packer.pixels import kernels
+        from packer.pixels.resize import Box, resize
         assert not kernels.COMPILED
         out = np.empty((5, 5, 3), np.uint8)
         resize(np.full((9, 9, 4), 50, np.uint8), Box(0, 0, 9, 9), out)

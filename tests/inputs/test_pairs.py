@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.codecs.orientation import EXIF_TAG
-from packer.convert.geometry import Geometry
-from packer.convert.pairs import Pair, open_pair
-from packer.convert.pixels import PixelMaker, PixelSpec
-from packer.convert.resize import FITS
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
+from packer.inputs.pairs import Pair, open_pair
+from packer.pixels.geometry import Geometry
+from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.resize import FITS
 
 Encode = Callable[..., bytes]
 SPEC = PixelSpec((8, 8), "stretch")

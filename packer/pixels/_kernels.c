@@ -406,7 +406,7 @@ static PyModuleDef_Slot slots[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "packer.convert._kernels", .m_methods = methods, .m_slots = slots,
+    PyModuleDef_HEAD_INIT, .m_name = "packer.pixels._kernels", .m_methods = methods, .m_slots = slots,
 };
 
 PyMODINIT_FUNC

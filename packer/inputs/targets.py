@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.geometry import Geometry
-from packer.convert.labels import LabelTable, finite_numbers, multi_hot, number_columns, number_labels
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
+from packer.inputs.labels import LabelTable, finite_numbers, multi_hot, number_columns, number_labels
+from packer.pixels.geometry import Geometry
 
 _SIZES = frozenset(("w", "width", "h", "height"))
 Columns = str | Sequence[str]

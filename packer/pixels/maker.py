@@ -15,10 +15,10 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from packer.codecs.orientation import swaps_sides, upright
-from packer.convert.decode import MODES, Decoded, decode
-from packer.convert.resize import FITS, Box, place, resize
-from packer.convert.scratch import Scratch
 from packer.errors import UsageError
+from packer.pixels.decode import MODES, Decoded, decode
+from packer.pixels.resize import FITS, Box, place, resize
+from packer.pixels.scratch import Scratch
 
 MAX_PIXELS = 178_956_970
 """Default limit of height times width: 512 MiB as RGB. Pillow refuses larger pictures, too."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer.convert.geometry import Geometry
-from packer.convert.targets import Targets, read_targets
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
+from packer.inputs.targets import Targets, read_targets
+from packer.pixels.geometry import Geometry
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
 CROP = Geometry.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.convert.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
+from packer.inputs.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
 
 Member = tuple[str, bytes | None]
 Write = Callable[..., str]

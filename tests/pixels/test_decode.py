@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.codecs.orientation import EXIF_TAG
-from packer.convert.decode import Decoded, dct_scale
-from packer.convert.decode import decode as decode_with
-from packer.convert.scratch import Scratch
 from packer.errors import ImageError
+from packer.pixels.decode import Decoded, dct_scale
+from packer.pixels.decode import decode as decode_with
+from packer.pixels.scratch import Scratch
 
 Encode = Callable[..., bytes]
 LOSSLESS: dict[str, dict[str, Any]] = {

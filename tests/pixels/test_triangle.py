@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.convert.triangle import MOST_SHORT_TAPS, Axis, triangle
+from packer.pixels.triangle import MOST_SHORT_TAPS, Axis, triangle
 
 
 def dense(axis: Axis, pixels: int) -> NDArray[np.float64]:

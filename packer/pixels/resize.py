@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.kernels import resample
-from packer.convert.triangle import triangle
+from packer.pixels.kernels import resample
+from packer.pixels.triangle import triangle
 
 FITS = ("crop", "pad", "stretch")
 

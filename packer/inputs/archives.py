@@ -25,8 +25,8 @@ from array import array
 from collections.abc import Callable
 from typing import IO, Any, cast
 
-from packer.convert.layout import is_hidden, is_image
 from packer.errors import ImageError, SourceError, SpaceError, UsageError
+from packer.inputs.layout import is_hidden, is_image
 
 _COMPRESSED: dict[str, Callable[[str], Any]] = {
     ".tar.gz": gzip.open,

@@ -46,9 +46,9 @@ from PIL import (
 )
 
 from packer.codecs.orientation import EXIF_TAG, jpeg_orientation, swaps_sides
-from packer.convert.png import decode_plain_png, plain_png_size
-from packer.convert.scratch import Scratch
 from packer.errors import ImageError
+from packer.pixels.png import decode_plain_png, plain_png_size
+from packer.pixels.scratch import Scratch
 
 MODES = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
 """What a user calls the channels, and what Pillow does."""

@@ -36,14 +36,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from packer.codecs.orientation import EXIF_TAG, upright
-from packer.convert.archives import archive_stem, open_archive
-from packer.convert.decode import DAMAGE, FORMATS, check_pixels, without_pillow_limit
-from packer.convert.geometry import Geometry
-from packer.convert.layout import is_hidden
-from packer.convert.pixels import PixelSpec
-from packer.convert.sources import newest_file, read_file, split_archive
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
+from packer.inputs.archives import archive_stem, open_archive
+from packer.inputs.layout import is_hidden
+from packer.inputs.sources import newest_file, read_file, split_archive
+from packer.pixels.decode import DAMAGE, FORMATS, check_pixels, without_pillow_limit
+from packer.pixels.geometry import Geometry
+from packer.pixels.maker import PixelSpec
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
 """What a partner's name ends in, whichever the case."""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from packer.convert.images import convert_images
-from packer.convert.sources import IMAGE_EXTENSIONS, Source, open_source
 from packer.errors import ImageError, PackerError, SourceError, UsageError
+from packer.inputs.sources import IMAGE_EXTENSIONS, Source, open_source
 
 Tree = Callable[..., Path]
 NO_LABELS = "The images are not in class folders, so the pack has no labels; pass --labels to add some."

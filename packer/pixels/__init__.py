@@ -1,0 +1,12 @@
+"""Encoded image -> pixels of one size, the same on every machine. Read ``maker.py`` first.
+
+    maker.py         PixelMaker: decode, crop, resize, turn upright
+    decode.py        bytes -> pixels as they are stored (png.py: plain PNGs)
+    resize.py        where a picture goes, and its antialiased resize
+    triangle.py      the filter's weights; kernels.py: the loops, in C (_kernels.c) where it was compiled
+    geometry.py      where boxes, points and masks go with it
+    statistics.py    exact per-channel mean and standard deviation
+    scratch.py       buffers that are used again
+
+Imports ``packer.codecs`` and ``packer.errors``.
+"""

@@ -1,0 +1,280 @@
+"""Both datasets over every way to store a pack, with and without splits: every row once, with its own content."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.errors import FormatError, UsageError
+from packer.format.pack import Pack
+from packer.load.batches import PackedBatchDataset
+from packer.load.order import ORDERS
+from packer.load.rows import PackedDataset
+from tests.load.conftest import ROWS, SHAPE, SPLITS, STORED, make_stored, store_of
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402
+
+FIELDS = ("image", "label", "text", "key")
+ALL = list(range(ROWS))
+
+
+def rows_of(split: str | None) -> list[int]:
+    return ALL if split is None else [row for a, b in SPLITS[split] for row in range(a, b)]
+
+
+class Checked:
+    """Looks at the rows of batches, and returns their numbers."""
+
+    def __init__(self, images: np.ndarray) -> None:
+        self.images = images
+
+    def __call__(self, batch) -> list[int]:
+        image, label = batch.image, np.asarray(batch.label)
+        if isinstance(image, torch.Tensor):
+            image = image.permute(0, 2, 3, 1).numpy()
+        rows = (label // 3).tolist()
+        assert (label == 3 * np.array(rows)).all()
+        assert (image == self.images[rows]).all()
+        if "key" in batch._fields:
+            assert batch.key == [f"row/{row}" for row in rows]
+            assert batch.text == [b"abcd"[: row % 5] for row in rows]
+        return rows
+
+
+@pytest.fixture
+def check(stored: Pack, expected: dict[str, np.ndarray]) -> Checked:
+    return Checked(expected[store_of(stored)])
+
+
+@pytest.mark.parametrize("split", [None, "train", "val"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_row_once_an_epoch(stored: Pack, check: Checked, order: str, split: str | None):
+    wanted = rows_of(split)
+    for output in ("numpy", "torch"):
+        with PackedBatchDataset(
+            stored, 9, order=order, output=output, fields=FIELDS, split=split, threads=2
+        ) as dataset:
+            assert dataset.rows == len(wanted)
+            first, second = ([row for batch in dataset for row in check(batch)] for _ in range(2))
+        assert sorted(first) == sorted(second) == wanted
+        assert (first == wanted) == (second == wanted) == (order == "sequential")
+        assert (first == second) == (order == "sequential")
+
+
+@pytest.mark.parametrize("split", [None, "train"])
+def test_checked_against_their_checksums_and_by_many_threads(
+    stored: Pack, check: Checked, split: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("packer.load.batches.SPLIT_BYTES", 1)
+    monkeypatch.setattr("packer.load.batches.SPLIT_CODED_BYTES", 1)
+    with PackedBatchDataset(
+        stored, 32, order="rows", output="numpy", fields=FIELDS, split=split, threads=3, verify="blocks"
+    ) as dataset:
+        assert sorted(row for batch in dataset for row in check(batch)) == rows_of(split)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_ranks_share_one_sequence_of_a_split(stored: Pack, check: Checked, order: str):
+    def batches(**ranks: int) -> list[list[int]]:
+        size = 4 if ranks else 12
+        with PackedBatchDataset(
+            stored, size, order=order, seed=5, split="train", output="numpy", **ranks
+        ) as dataset:
+            return [check(batch) for batch in dataset]
+
+    alone, ranks = batches(), [batches(rank=rank, world_size=3) for rank in range(3)]
+    steps = max(map(len, ranks))
+    joined = [row for step in range(steps) for rank in ranks if step < len(rank) for row in rank[step]]
+    assert joined == [row for batch in alone for row in batch]
+    assert sorted(joined) == rows_of("train")
+
+
+def test_the_same_rows_are_augmented_alike_in_a_split(stored: Pack, check: Checked):
+    from packer.augment import RandomCrop
+
+    def images(split: str | None, order: str) -> dict[int, torch.Tensor]:
+        with PackedBatchDataset(
+            stored, 7, order=order, split=split, augment=[RandomCrop((5, 5), padding=2)]
+        ) as dataset:
+            return {
+                int(label): image.clone() for batch in dataset for image, label in zip(*batch, strict=True)
+            }
+
+    everything, split = images(None, "sequential"), images("train", "rows")
+    assert sorted(split) == [3 * row for row in rows_of("train")]
+    assert all(torch.equal(everything[label], image) for label, image in split.items())
+
+
+def test_pickled_datasets_go_on(stored: Pack, check: Checked):
+    with PackedBatchDataset(
+        stored, 9, order="rows", seed=3, split="val", fields=FIELDS, verify="blocks"
+    ) as dataset:
+        epochs = [[check(batch) for batch in dataset] for _ in range(2)]
+        with pickle.loads(pickle.dumps(dataset)) as copy:
+            copy.set_epoch(1)
+            assert [check(batch) for batch in copy] == epochs[1]
+    rows = PackedDataset(stored, split="val", fields=FIELDS)
+    assert check(pickle.loads(pickle.dumps(rows))[3:7]) == check(rows[3:7]) == rows_of("val")[3:7]
+
+
+@pytest.mark.parametrize("split", [None, "train", "val"])
+def test_rows_one_by_one_and_together(stored: Pack, check: Checked, split: str | None):
+    dataset, wanted = PackedDataset(stored, fields=FIELDS, split=split), np.array(rows_of(split))
+    n = len(dataset)
+    assert n == len(wanted)
+    for index in ([0, n - 1, 5, 5, -1], slice(None), slice(25, 35), slice(n, 0, -7), []):
+        assert check(dataset[index]) == wanted[index].tolist()
+    for row in (0, 29, 30, -1):
+        sample = dataset[row]
+        assert sample.image.shape == (3, *SHAPE[:2])
+        assert (int(sample.label), sample.key) == (3 * wanted[row], f"row/{wanted[row]}")
+        assert (sample.image.permute(1, 2, 0).numpy() == check.images[wanted[row]]).all()
+    for index in (n, -n - 1):
+        with pytest.raises(IndexError, match=f"^row {index} of {n}$"):
+            dataset[index]
+    dataset.close()
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+@pytest.mark.parametrize(
+    "kind", [param for param in STORED if param.id in ("h5-jpeg-shards", "h5-gzip-one", "npy-raw-shards")]
+)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_worker_processes(
+    tmp_path: Path,
+    kind: tuple[str, str, tuple[int, ...] | None],
+    context: str,
+    expected: dict[str, np.ndarray],
+):
+    pack, check = make_stored(tmp_path, *kind), Checked(expected[kind[1]])
+    options = {"num_workers": 2, "multiprocessing_context": context}
+    with PackedBatchDataset(pack, 9, order="rows", fields=FIELDS, split="train", verify="blocks") as batches:
+        check(batches[0])  # threads and files are open before the workers start
+        loader = DataLoader(batches, batch_size=None, **options)
+        assert sorted(row for batch in loader for row in check(batch)) == rows_of("train")
+    rows = PackedDataset(pack, fields=FIELDS, split="val")
+    check(rows[:3])
+    sampler = BatchSampler(RandomSampler(rows), batch_size=8, drop_last=False)
+    loader = DataLoader(rows, sampler=sampler, batch_size=None, **options)
+    assert sorted(row for batch in loader for row in check(batch)) == rows_of("val")
+
+
+def test_a_forked_child_reads_on(stored: Pack, check: Checked):
+    """What the parent has opened and decoded is of no use to the child, and does it no harm."""
+    dataset = PackedDataset(stored, fields=FIELDS)
+    assert check(dataset[20:24]) == [20, 21, 22, 23]
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if check(dataset[21:60]) == list(range(21, 60)) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert check(dataset[10:70]) == list(range(10, 70))
+    dataset.close()
+
+
+def test_an_empty_split(stored: Pack):
+    """As a share of few rows gives; in shards, a split without rows is not recorded."""
+    if "none" not in stored.header.splits:
+        with pytest.raises(UsageError) as error:
+            PackedBatchDataset(stored, 4, output="numpy", split="none")
+        assert str(error.value) == (
+            f"{stored.path}: has no split 'none'; its splits: train, val. Pass one of these."
+        )
+        return
+    with PackedBatchDataset(stored, 4, output="numpy", split="none", fields=FIELDS) as dataset:
+        assert (len(dataset), list(dataset)) == (0, [])
+    rows = PackedDataset(stored, split="none", fields=FIELDS)
+    assert len(rows) == 0
+    for index in ([], slice(None)):
+        batch = rows[index]
+        assert (batch.image.shape, batch.label.shape, batch.text) == ((0, 3, *SHAPE[:2]), (0,), [])
+    with pytest.raises(IndexError, match=r"^row 0 of 0$"):
+        rows[0]
+    with pytest.raises(UsageError, match="has 0 rows, fewer than one batch of 4"):
+        PackedBatchDataset(stored, 4, output="numpy", split="none", drop_last=True)
+
+
+def test_unknown_splits_are_a_sentence(stored: Pack, pack: Pack):
+    for make in (lambda p, **o: PackedBatchDataset(p, 4, **o), PackedDataset):
+        with pytest.raises(
+            UsageError, match=r"has no split 'test'; its splits: .*train, val\. Pass one of these"
+        ):
+            make(stored, split="test")
+        with pytest.raises(UsageError) as error:
+            make(pack, split="test")
+        assert str(error.value) == f"{pack.path}: has no split 'test'; its splits: none. Pass one of these."
+
+
+def test_verify_takes_one_word(stored: Pack):
+    with pytest.raises(UsageError) as error:
+        PackedBatchDataset(stored, 4, verify=True)
+    assert str(error.value) == "verify=True: is neither None nor 'blocks'. Pass one of them."
+
+
+def test_damage_is_an_error_in_the_loop_only_where_it_is_looked_for(tmp_path: Path):
+    """A flipped pixel: without verify it is loaded; with it, its block is refused, and the others are read."""
+    pack = make_stored(tmp_path, "npy", "raw", (40, 1, 62))
+    with open(Path(pack.path) / "00002" / "image.npy", "r+b") as file:
+        file.seek(128 + 20 * int(np.prod(SHAPE)))
+        file.write(b"\0\0\0\0\0\0\0\0\0")
+    with PackedBatchDataset(pack, 9, output="numpy") as dataset:
+        assert sum(len(batch.label) for batch in dataset) == ROWS
+    with PackedBatchDataset(pack, 9, output="numpy", verify="blocks") as dataset:
+        assert len(dataset[0].label) == len(dataset[11].label) + 5 == 9
+        with pytest.raises(FormatError) as error:
+            list(dataset)
+    assert str(error.value) == (
+        f"{pack.path}/00002: rows 16 to 31 of 'image' are damaged (their checksum differs)."
+        " Run packer verify, or convert the images again."
+    )
+
+
+def test_a_shard_that_vanishes_is_a_sentence(tmp_path: Path):
+    pack = make_stored(tmp_path, "npy", "jpeg", (40, 1, 62))
+    shutil.rmtree(Path(pack.path) / "00001")
+    with PackedBatchDataset(pack, 9, output="numpy") as dataset, pytest.raises(FormatError) as error:
+        list(dataset)
+    assert str(error.value) == (
+        f"{pack.path}/00001/image.npy: cannot be read (No such file or directory). Check the name and the permissions."
+    )
+
+
+def test_images_of_their_own_sizes(tmp_path: Path):
+    """JPEG rows without a common shape: a list with an image a row."""
+    from dataclasses import replace
+
+    from packer.codecs import jpeg
+    from packer.format.pack import open_pack
+    from tests.format.packs import begin
+    from tests.load.conftest import content_of
+
+    content = content_of("jpeg", 12)
+    sizes = [(8 + row, 20 - row, 3 if row % 3 else 1) for row in range(12)]
+    files = [jpeg.encode(np.full(size, 20 * row, np.uint8), 95) for row, size in enumerate(sizes)]
+    codec = {"name": "jpeg", "shape": None, "quality": 95}
+    fields = (replace(content.fields[0], codec=codec), *content.fields[1:])
+    with begin(tmp_path / "p.h5", content, fields=fields, block_rows=12) as writer:
+        writer.write_block(0, (), {"image": files, "label": content.labels, "text": content.texts})
+        writer.finish(rows=12, ragged={"key": content.keys})
+    pack = open_pack(tmp_path / "p.h5")
+    with PackedBatchDataset(pack, 5, order="rows", output="numpy") as dataset:
+        for batch in dataset:
+            for image, label in zip(batch.image, batch.label.tolist(), strict=True):
+                assert image.shape == (*sizes[label // 3][:2], 3)
+                assert abs(image.astype(int) - 20 * (label // 3)).max() <= 2
+    with PackedBatchDataset(pack, 5, order="rows") as dataset:
+        batch = dataset[0]
+        assert [tuple(i.shape) for i in batch.image] == [
+            (3, *sizes[k // 3][:2]) for k in batch.label.tolist()
+        ]
+    sample = PackedDataset(pack)[4]
+    assert (sample.image.dtype, tuple(sample.image.shape)) == (torch.uint8, (3, 12, 16))
