@@ -17,10 +17,10 @@ from packer.convert.estimate import Trade, estimate
 from packer.convert.imagerows import ImageRows
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, Written, write_pack
-from packer.convert.resuming import already, interrupted
+from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
 from packer.errors import UsageError
-from packer.format.output import check_output, check_space, format_of
+from packer.format.output import check_output, format_of
 from packer.format.pack import Pack
 from packer.inputs.pairs import open_pair
 from packer.inputs.sources import Source, open_source
@@ -184,7 +184,7 @@ def convert_images(
         task = made.task
         if resume and (header := already(out, task.members["provenance"])) is not None:
             return report_of(Written(header, resumed=header.rows), out, began, running.workers)
-        check_space(out, made.plan.bytes * (2 if task.storing.gathered else 1))
+        check_room(out, made.plan.bytes * (2 if task.storing.gathered else 1))
         if on_plan is not None:
             on_plan(made.plan)
         with interrupted(out):

@@ -46,12 +46,8 @@ def parse_split(text: str | Mapping[str, float]) -> dict[str, float]:
     try:
         pairs = [part.split("=") for part in text.split(",")] if isinstance(text, str) else list(text.items())
         shares = {str(name).strip(): float(share) for name, share in pairs}
-        if (
-            len(shares) != len(pairs)
-            or not all(shares)
-            or not all(s > 0 for s in shares.values())
-            or not shares
-        ):
+        named = shares and len(shares) == len(pairs) and all(shares)
+        if not named or not all(share > 0 for share in shares.values()):
             raise ValueError
     except ValueError:
         raise UsageError(

@@ -10,9 +10,15 @@ from typing import Any
 from packer import units
 from packer.errors import PackerError, UsageError
 from packer.format.header import PARTIAL_SUFFIX, Header
-from packer.format.output import remove
+from packer.format.output import check_space, remove
 from packer.format.pack import open_pack
 from packer.format.workplace import clear_idle, difference, locked
+
+
+def check_room(out: str, needed: int) -> None:
+    """Refuse when the disk has less room than needed, what an interrupted run has taken of it included. Raises SpaceError."""
+    left = _nbytes(out.rstrip("/") + PARTIAL_SUFFIX)
+    check_space(out, max(0, needed - left))
 
 
 def already(out: str, provenance: Mapping[str, Any]) -> Header | None:

@@ -27,7 +27,7 @@ from packer.convert.images import (
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, append_shards, write_pack
 from packer.convert.packrows import PackRows, together
-from packer.convert.resuming import interrupted
+from packer.convert.resuming import check_room, interrupted
 from packer.convert.storing import Storing
 from packer.errors import UsageError
 from packer.format.header import Header
@@ -228,7 +228,7 @@ class _Work:
         task = Task(self.pack.path, self.rows, self.order, self.storing, members, provenance)
         check_output(out, overwrite=running.overwrite)
         raw = sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
-        check_space(out, round(min(raw, 2 * self.pack.nbytes / self.pack.rows) * len(self.order.samples)))
+        check_room(out, round(min(raw, 2 * self.pack.nbytes / self.pack.rows) * len(self.order.samples)))
         with interrupted(out):
             written = write_pack(task, out, running)
         return report_of(written, out, began, running.workers)

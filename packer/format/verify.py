@@ -131,7 +131,7 @@ def _verify_shards(name: str, threads: int | None, progress: Callable[[int], Non
         path = os.path.join(name, shard.file)
         before = nbytes
         try:
-            own = verify_pack(path, threads=threads, progress=partial(_behind, progress, before))  # type: ignore[misc]
+            own = verify_pack(path, threads=threads, progress=partial(_behind, progress, before))
             problems += own.problems
             nbytes += own.nbytes
             if own.ok and seal_of(read_seal(path)) != shard.seal:

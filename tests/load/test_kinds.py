@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from packer.codecs import jpeg
 from packer.errors import FormatError, UsageError
-from packer.format.pack import Pack
+from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
 from packer.load.order import ORDERS
 from packer.load.rows import PackedDataset
-from tests.load.conftest import ROWS, SHAPE, SPLITS, STORED, make_stored, store_of
+from tests.format.packs import begin
+from tests.load.conftest import ROWS, SHAPE, SPLITS, STORED, content_of, make_stored, store_of
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402
+
+from packer.augment import RandomCrop  # noqa: E402
 
 FIELDS = ("image", "label", "text", "key")
 ALL = list(range(ROWS))
@@ -96,11 +101,14 @@ def test_ranks_share_one_sequence_of_a_split(stored: Pack, check: Checked, order
 
 
 def test_the_same_rows_are_augmented_alike_in_a_split(stored: Pack, check: Checked):
-    from packer.augment import RandomCrop
-
     def images(split: str | None, order: str) -> dict[int, torch.Tensor]:
         with PackedBatchDataset(
-            stored, 7, order=order, split=split, augment=[RandomCrop((5, 5), padding=2)]
+            stored,
+            7,
+            order=order,
+            split=split,
+            fields=("image", "label"),
+            augment=[RandomCrop((5, 5), padding=2)],
         ) as dataset:
             return {
                 int(label): image.clone() for batch in dataset for image, label in zip(*batch, strict=True)
@@ -141,9 +149,22 @@ def test_rows_one_by_one_and_together(stored: Pack, check: Checked, split: str |
     dataset.close()
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
+WORKERS = [
+    ("h5-jpeg-shards", "fork"),
+    ("h5-jpeg-shards", "forkserver"),
+    ("h5-gzip-one", "fork"),
+    ("npy-raw-shards", "fork"),
+]
+
+
 @pytest.mark.parametrize(
-    "kind", [param for param in STORED if param.id in ("h5-jpeg-shards", "h5-gzip-one", "npy-raw-shards")]
+    ("kind", "context"),
+    [
+        pytest.param(param.values[0], context, id=f"{param.id}-{context}", marks=param.marks)
+        for param in STORED
+        for kind, context in WORKERS
+        if kind == param.id
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_worker_processes(
@@ -165,6 +186,7 @@ def test_worker_processes(
     assert sorted(row for batch in loader for row in check(batch)) == rows_of("val")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_reads_on(stored: Pack, check: Checked):
     """What the parent has opened and decoded is of no use to the child, and does it no harm."""
     dataset = PackedDataset(stored, fields=FIELDS)
@@ -250,13 +272,6 @@ def test_a_shard_that_vanishes_is_a_sentence(tmp_path: Path):
 
 def test_images_of_their_own_sizes(tmp_path: Path):
     """JPEG rows without a common shape: a list with an image a row."""
-    from dataclasses import replace
-
-    from packer.codecs import jpeg
-    from packer.format.pack import open_pack
-    from tests.format.packs import begin
-    from tests.load.conftest import content_of
-
     content = content_of("jpeg", 12)
     sizes = [(8 + row, 20 - row, 3 if row % 3 else 1) for row in range(12)]
     files = [jpeg.encode(np.full(size, 20 * row, np.uint8), 95) for row, size in enumerate(sizes)]
