@@ -12,7 +12,7 @@ from packer.convert.order import Order, fill
 from packer.convert.rows import RowMaker
 from packer.convert.storing import Storing
 from packer.errors import SourceError, UsageError
-from packer.format.header import Field, Header
+from packer.format.header import PARTIAL_SUFFIX, Field, Header
 from packer.format.joined import joined
 from packer.format.output import failure, remove
 from packer.format.pack import Pack, open_pack
@@ -105,6 +105,7 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
             name = shard_name(number, task.storing.format)
             path = os.path.join(place.pack, name)
             if os.path.exists(path):
+                remove(path + PARTIAL_SUFFIX)  # of a run that was killed just after it had named the shard
                 done.resumed += min(rows, total - first)
                 running.progress(done.resumed)
             else:
@@ -129,7 +130,8 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
         return done
     except BaseException:
         kept = kept or (
-            os.path.isdir(place.pack) and any(name.endswith(".packing") for name in os.listdir(place.pack))
+            os.path.isdir(place.pack)
+            and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
         )
         place.close(keep=kept)
         raise

@@ -329,7 +329,7 @@ def _read_header(fd: int, trailer: Trailer, name: str) -> Header:
             f"{name}: header is {trailer.header_length} bytes; at most {MAX_HEADER_BYTES} are read."
         )
     data = pread_all(fd, trailer.header_length, min(trailer.header_offset, _MAX_OFFSET))
-    if digest([data]) != trailer.header_digest:
+    if len(data) != trailer.header_length or digest([data]) != trailer.header_digest:
         raise FormatError(f"{name}: header is damaged (its checksum differs). Convert the images again.")
     return Header.from_bytes(data, name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -216,6 +217,21 @@ def test_each_damaged_directory_is_one_sentence(
     with pytest.raises(FormatError) as error:
         open_pack("p")
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("member", ["header_offset", "header_length", "checksums_offset", "checksums_length"])
+@pytest.mark.parametrize("value", [(1 << 64) - 1, 1 << 62, 1 << 29])
+def test_a_trailer_that_leads_astray_is_a_format_error(tmp_path: Path, format: str, member: str, value: int):
+    """Whole by its own checksum, as a hostile file's may be."""
+    out = out_path(tmp_path, format)
+    write_pack(out)
+    file = out if format == "h5" else out / "trailer"
+    data = file.read_bytes()
+    trailer = Trailer.from_bytes(data[-SIZE:])
+    assert trailer is not None
+    file.write_bytes(data[:-SIZE] + replace(trailer, **{member: value}).to_bytes())
+    with pytest.raises(FormatError, match=r"header is damaged|header is \d+ bytes|checksum table is damaged"):
+        open_pack(out).checksums()
 
 
 def test_an_unfinished_conversion_is_never_read(tmp_path: Path):

@@ -70,6 +70,14 @@ def test_interrupted_while_writing(out: Path, content: Content, whole: dict[str,
     assert go_on(out, content, {0, 3}, resume) == whole
 
 
+def test_interrupted_with_nothing_skipped(tmp_path: Path, kind: tuple[str, str], content: Content, out: Path):
+    """No block is changed in the end: the checksums of those that are done come from the journal."""
+    leave(out, content, recorded=(1, 4))
+    write_content(out, content, plan=PLAN, resume=True)
+    write_content(out_path(tmp_path, kind[0], "straight"), content)
+    assert files_of(out) == files_of(out_path(tmp_path, kind[0], "straight"))
+
+
 def test_interrupted_again_and_again(out: Path, content: Content, whole: dict[str, bytes]):
     leave(out, content, recorded=(0,))
     for block in range(1, 5):

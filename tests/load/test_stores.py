@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.codecs import jpeg
+from packer.codecs.blocks import Gzip
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
@@ -21,7 +22,7 @@ from packer.load import stores
 from packer.load.batches import PackedBatchDataset
 from packer.load.order import Runs
 from packer.load.reader import Reader
-from tests.format.packs import Content, begin, write_blocks, write_content
+from tests.format.packs import Content, begin, write_blocks, write_content, write_shards
 from tests.load.conftest import ROWS, SHAPE, STORED, content_of, make_stored, store_of
 
 ROW_BYTES = int(np.prod(SHAPE))
@@ -88,6 +89,41 @@ def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(
     assert decoded == [0, 1, 2, 3, 2]
 
 
+def test_a_block_that_failed_is_not_taken_for_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It was decoded into the same memory."""
+    content = content_of("gzip")
+    write_content(tmp_path / "p.h5", content, block_rows=16)
+    pack = open_pack(tmp_path / "p.h5")
+    reader = Reader(pack, pack.fields)
+    assert (images(reader, runs_of((3, 2))) == content.images[3:5]).all()
+
+    def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
+        out[:] = 7
+        raise ValueError("spoilt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gzip, "decompress_into", spoil)
+        with pytest.raises(FormatError, match=r"rows 16 to 31 of 'image' are damaged \(spoilt\)"):
+            images(reader, runs_of((20, 1)))
+    assert (images(reader, runs_of((3, 2))) == content.images[3:5]).all()
+
+
+@pytest.mark.parametrize(
+    ("format", "store"), [("h5", "raw"), ("h5", "jpeg"), ("h5", "gzip"), ("npy", "raw"), ("npy", "jpeg")]
+)
+def test_shards_with_blocks_of_other_lengths(tmp_path: Path, store: str, format: str):
+    content = content_of(store, 50)
+    pack = open_pack(write_shards(tmp_path / "p", content, (20, 7, 3, 20), format=format, block_rows=16))
+    assert [part.header.block_rows for part in pack.parts] == [16, 7, 3, 16]
+    truth = content.loaded_images()
+    for verify in (False, True):
+        reader = Reader(pack, pack.fields, verify=verify)
+        for run in ((3, 2), (21, 3), (28, 1), (3, 2), (33, 4), (15, 30)):
+            assert (images(reader, runs_of(run)) == truth[run[0] : sum(run)]).all()
+
+
 def test_threads_decode_blocks_of_their_own(stored: Pack, expected: dict[str, np.ndarray]):
     reader, truth = Reader(stored, stored.fields, verify=True), expected[store_of(stored)]
 
@@ -138,12 +174,13 @@ BAD_JPEG = {
 }
 
 
-@pytest.mark.parametrize("shape", ["one shape", "its own"])
-@pytest.mark.parametrize("bad", BAD_JPEG)
+@pytest.mark.parametrize(
+    ("bad", "shape"),
+    [(bad, "one shape") for bad in BAD_JPEG]
+    + [(bad, "its own") for bad in ("truncated", "garbage", "empty")],
+)
 def test_a_damaged_jpeg_row_is_named(tmp_path: Path, bad: str, shape: str):
     """With the pack and the row, whether the images are of one size or not."""
-    if shape == "its own" and bad in ("size", "channels"):
-        pytest.skip("any size will do")
     make, reason = BAD_JPEG[bad]
     content = content_of("jpeg", 20)
     field, label, text, key = content.fields

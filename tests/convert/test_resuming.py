@@ -1,0 +1,479 @@
+"""Work that ends early, at any moment: killed, on a full disk, beside another. The next run gives the very same pack."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from packer.convert.images import Report, convert_images
+from packer.errors import PackerError, SpaceError, UsageError
+from packer.format.pack import open_pack
+from packer.format.verify import verify_pack
+from packer.format.workplace import Workplace
+from tests.format.packs import files_of
+
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "h5": ("p.h5", {}),
+    "npy": ("p", {}),
+    "jpeg": ("p.h5", {"store": "jpeg"}),
+    "gzip": ("p.h5", {"compress": "gzip"}),
+    "shards": ("p", {"shard_rows": 9}),
+    "npy shards": ("p", {"shard_rows": 9, "format": "npy", "store": "jpeg"}),
+}
+every_way = pytest.mark.parametrize(("out", "options"), WAYS.values(), ids=list(WAYS))
+KEPT = (
+    r" What has been done is kept \({out}\.packing, [0-9.]+ [kM]B\):"
+    r" run the same command again, with --resume, to go on\."
+)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of two rows: a dozen, from a few images."""
+    monkeypatch.setattr(
+        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 2)
+    )
+
+
+def convert(source: Path, out: Path, **options: Any) -> Report:
+    return convert_images(source, out, **{"size": 32, "workers": 1, "on_error": "skip", **options})
+
+
+@pytest.fixture
+def photos(photo_folder: Path, small_blocks: None) -> Path:
+    """The photos, two of them spoilt, so that rows move at the end."""
+    for key in ("blue/3.jpg", "red/1.jpg"):
+        (photo_folder / key).write_bytes(b"")
+    return photo_folder
+
+
+DEADLY = """
+import json, os, signal, sys
+from importlib import import_module
+from pathlib import Path
+
+import packer.convert.images, packer.convert.storing
+
+packer.convert.storing.block_rows = lambda rows, row_bytes, least_bytes: min(rows, 2)
+
+def arm(target, count):
+    module, _, rest = target.partition(":")
+    owner = import_module(module)
+    *path, name = rest.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    real, left = getattr(owner, name), [count]
+    def call(*args, **options):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **options)
+    setattr(owner, name, call)
+
+for source, out, options, target, count in json.load(sys.stdin):
+    child = os.fork()
+    if child == 0:
+        arm(target, count)
+        packer.convert.images.convert_images(source, out, size=32, workers=1, on_error="skip", **options)
+        os._exit(0)
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
+"""
+MOMENTS = {
+    "the plan is journalled": ("packer.format.journal:Journal.add", 1),
+    "the first block is": ("packer.format.journal:Journal.add", 2),
+    "some are": ("packer.format.journal:Journal.add", 6),
+    "rows are written": ("packer.format.writer:PackWriter.write_block", 5),
+    "bytes are written": ("os:pwrite", 7),
+    "rows move": ("packer.format.writer:PackWriter.move_rows", 1),
+    "it is sealed": ("packer.format.trailer:Trailer.to_bytes", 1),
+    "it gets its name": ("packer.format.workplace:Workplace.publish", 1),
+    "its name is flushed": ("packer.format.workplace:fsync_path", 1),
+    "its folder is removed": ("packer.format.workplace:Workplace.close", 1),
+    "the second shard begins": ("packer.format.workplace:Workplace.close", 2),
+    "the index is written": ("packer.format.shards:write_index", 1),
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_at_any_moment_the_next_run_gives_the_same_bytes(photos: Path, tmp_path: Path):
+    jobs = []
+    for way, (out, options) in WAYS.items():
+        (tmp_path / "whole" / way).mkdir(parents=True)
+        convert(photos, tmp_path / "whole" / way / out, **options)
+        for moment, (target, count) in MOMENTS.items():
+            folder = tmp_path / way / moment
+            folder.mkdir(parents=True)
+            jobs.append((str(photos), str(folder / out), options, target, count))
+    done = subprocess.run(
+        [sys.executable, "-c", DEADLY],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    signals = [int(line) for line in done.stdout.split()]
+    killed = sum(number == signal.SIGKILL for number in signals)
+    assert killed > 0.7 * len(jobs)  # not every way has every moment
+    resumed = 0
+    for (_, out, options, target, count), number in zip(jobs, signals, strict=True):
+        way = Path(out).parent.parent.name
+        place, expected = Path(out), files_of(tmp_path / "whole" / way / Path(out).name)
+        if place.exists():
+            assert files_of(place) == expected, (way, target, count)
+        else:
+            assert number == signal.SIGKILL
+        report = convert(photos, place, resume=True, **options)
+        assert files_of(place) == expected, (way, target, count)
+        assert os.listdir(place.parent) == [place.name]
+        resumed += report.resumed > 0
+    assert resumed > 0.6 * len(jobs)
+
+
+@pytest.fixture
+def slow_photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "slow" / "a"
+    folder.mkdir(parents=True)
+    Image.effect_noise((1200, 1200), 90).convert("RGB").save(folder / "0.jpg")
+    for k in range(1, 40):
+        os.link(folder / "0.jpg", folder / f"{k}.jpg")
+    return folder.parent
+
+
+def journals(folder: Path) -> int:
+    """Lines in all journals below."""
+    found = 0
+    for path in folder.rglob("journal"):
+        try:
+            found += path.read_bytes().count(b"\n")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_the_command_killed_while_it_works(slow_photos: Path, tmp_path: Path):
+    out, options = tmp_path / "p", ["--size", "512", "--shard-rows", "30"]
+    command = [sys.executable, "-m", "packer", "convert", str(slow_photos), str(out), *options]
+    for lines in (3, 7):
+        work = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 20
+        while journals(tmp_path / "p.packing") < lines and time.monotonic() < deadline:
+            if work.poll() is not None:
+                break
+            time.sleep(0.005)
+        work.kill()
+        work.wait()
+    report = convert_images(slow_photos, out, size=512, shard_rows=30, resume=True)
+    assert report.resumed > 0
+    assert verify_pack(out).ok
+    assert open_pack(out).rows == 40
+    assert sorted(os.listdir(tmp_path)) == ["p", "slow"]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the workers of a run that was killed."""
+    monkeypatch.setattr("packer.format.workplace._DYING_SECONDS", 0.05)
+
+
+def test_a_second_run_beside_the_first_is_refused(photos: Path, tmp_path: Path, impatient: None):
+    out = tmp_path / "p.h5"
+    place = Workplace(str(out), plan={"a": 1})
+    place.record([0])
+    for resume in (False, True):
+        with pytest.raises(PackerError) as error:
+            convert(photos, out, resume=resume)
+        assert str(error.value) == (
+            f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
+        )
+        assert sorted(os.listdir(f"{out}.packing")) == ["blocks", "journal"]
+    place.close(keep=False)
+
+
+def test_a_whole_pack_does_not_touch_what_another_run_is_replacing_it_with(
+    photos: Path, tmp_path: Path, impatient: None
+):
+    out = tmp_path / "p.h5"
+    convert(photos, out)
+    place = Workplace(str(out), overwrite=True, plan={"a": 1})
+    assert convert(photos, out, resume=True).resumed == 22
+    assert os.path.exists(f"{out}.packing/journal")
+    place.close(keep=False)
+
+
+def stop_after(blocks: int) -> Callable[[int], None]:
+    """Ends a run, as Ctrl-C would, once so many rows are done."""
+
+    def progress(rows: int) -> None:
+        if rows >= blocks:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def interrupt(photos: Path, out: Path, **options: Any) -> None:
+    """Leave half a conversion behind."""
+    with pytest.raises(KeyboardInterrupt, match="What has been done is kept"):
+        convert(photos, out, on_progress=stop_after(1), **options)
+    assert os.path.exists(f"{out}.packing/journal")
+
+
+def added(photos: Path) -> None:
+    shutil.copy(photos / "red" / "0.jpg", photos / "red" / "99.jpg")
+
+
+def grown(photos: Path) -> None:
+    with open(photos / "red" / "0.jpg", "ab") as file:
+        file.write(b"\0" * 5)
+
+
+def touched(photos: Path) -> None:
+    os.utime(photos / "red" / "0.jpg", (4e9, 4e9))
+
+
+def spoilt(photos: Path) -> None:
+    os.rename(photos / "red" / "0.jpg", photos / "red" / "zero.jpg")
+
+
+CHANGES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
+    "size": (lambda photos: None, {"size": 16}, r"options size was 32x32, now it is 16x16"),
+    "seed": (lambda photos: None, {"seed": 3}, r"options seed was 0, now it is 3"),
+    "shuffle": (lambda photos: None, {"shuffle": False}, r"options seed was 0, now it is not given"),
+    "store": (lambda photos: None, {"store": "jpeg"}, r"options store was raw, now it is jpeg"),
+    "shards": (
+        lambda photos: None,
+        {"shard_rows": 9, "format": "npy"},
+        r"options shard_rows was not given, now it is 9",
+    ),
+    "split": (
+        lambda photos: None,
+        {"split": "a=0.5,b=0.5"},
+        r"options split was not given, now it is \{'a': 0\.5, 'b': 0\.5\}",
+    ),
+    "file": (added, {}, r"source images was 24, now it is 25"),
+    "bytes": (grown, {}, r"source bytes was \d+, now it is \d+"),
+    "name": (spoilt, {}, r"source digest of names, sizes and labels was [0-9a-f]+, now it is [0-9a-f]+"),
+    "time": (touched, {}, r"newest file was \S+\.jpg of [-0-9:. ]+, now it is red/0\.jpg of 2096-[-0-9:. ]+"),
+}
+every_change = pytest.mark.parametrize(
+    ("change", "options", "difference"), CHANGES.values(), ids=list(CHANGES)
+)
+
+
+@every_change
+def test_another_plan_begins_anew_and_says_what_differs(
+    photos: Path, tmp_path: Path, change: Callable[[Path], None], options: dict[str, Any], difference: str
+):
+    out = tmp_path / "p"
+    interrupt(photos, out)
+    change(photos)
+    report = convert(photos, out, **options)
+    assert re.fullmatch(difference, report.cleared)
+    assert report.resumed == 0
+    convert(photos, tmp_path / "fresh", **options)
+    assert files_of(out) == files_of(tmp_path / "fresh")
+
+
+@every_change
+def test_another_plan_is_refused_when_resuming(
+    photos: Path, tmp_path: Path, change: Callable[[Path], None], options: dict[str, Any], difference: str
+):
+    out = tmp_path / "p"
+    interrupt(photos, out)
+    change(photos)
+    before = files_of(tmp_path / "p.packing")
+    with pytest.raises(UsageError) as error:
+        convert(photos, out, resume=True, **options)
+    sentence = (
+        rf"{out}: --resume cannot go on with what {out}\.packing holds: {difference}\."
+        r" Undo that, or start anew without --resume\."
+    )
+    assert re.fullmatch(sentence, str(error.value))
+    assert files_of(tmp_path / "p.packing") == before
+
+
+def test_without_any_difference_nothing_is_cleared(photos: Path, tmp_path: Path):
+    interrupt(photos, tmp_path / "p")
+    report = convert(photos, tmp_path / "p")
+    assert report.cleared == ""
+    assert report.resumed > 0
+
+
+@every_way
+def test_a_whole_pack_of_the_same_is_left_as_it_is(
+    photos: Path, tmp_path: Path, out: str, options: dict[str, Any]
+):
+    convert(photos, tmp_path / out, **options)
+
+    def stamps() -> list[tuple[str, int, int]]:
+        paths = (
+            [tmp_path / out, *sorted((tmp_path / out).rglob("*"))]
+            if (tmp_path / out).is_dir()
+            else [tmp_path / out]
+        )
+        return [(str(p), p.stat().st_ino, p.stat().st_mtime_ns) for p in paths]
+
+    before = stamps()
+    plans: list[object] = []
+    report = convert(photos, tmp_path / out, resume=True, on_plan=plans.append, **options)
+    assert stamps() == before
+    assert plans == []
+    assert (report.resumed, report.rows, report.bytes_read) == (22, 22, 0)
+    assert len(report.skipped) == 2
+    assert report.rows_per_second == 0
+
+
+def test_a_whole_pack_of_something_else_is_refused(photos: Path, tmp_path: Path):
+    out = tmp_path / "p.h5"
+    convert(photos, out)
+    before = out.read_bytes()
+    for overwrite in (False, True):
+        with pytest.raises(UsageError) as error:
+            convert(photos, out, resume=True, size=16, overwrite=overwrite)
+        assert str(error.value) == (
+            f"{out}: is a whole pack, but another than is asked for: options size was 32x32, now it is 16x16."
+            " Pass --overwrite without --resume, or another name."
+        )
+    assert out.read_bytes() == before
+
+
+def test_resuming_nothing_starts_anew(photos: Path, tmp_path: Path):
+    report = convert(photos, tmp_path / "p", resume=True)
+    assert (report.rows, report.resumed, report.cleared) == (22, 0, "")
+
+
+class Full:
+    """A call that fails once it has been made so often, as on a full disk."""
+
+    def __init__(self, real: Callable[..., Any], calls: int) -> None:
+        self.real, self.left = real, calls
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return lambda *args, **options: self(instance, *args, **options)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.real(*args, **options)
+
+
+DISKS = {
+    "rows": ("os.pwrite", 14),
+    "the journal": ("packer.format.journal.Journal.add", 5),
+    "blocks": ("packer.format.blocks.BlockFiles.write", 5),
+    "the table": ("packer.format.hdf5._add", 1),
+    "npy files": ("packer.format.npy.NpyContainer._new", 1),
+    "the flush": ("os.fsync", 0),
+    "the index": ("packer.convert.packing.write_index", 0),
+}
+GATHERED = {"jpeg", "gzip", "npy shards"}
+FULL = [
+    (way, disk)
+    for way in WAYS
+    for disk in DISKS
+    if (disk != "rows" or way in ("h5", "npy", "shards"))
+    and (disk != "blocks" or way in GATHERED)
+    and (disk != "the table" or "npy" not in way)
+    and (disk != "npy files" or "npy" in way)
+    and (disk != "the index" or "shards" in way)
+]
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.MonkeyPatch]:
+    """broken(disk): from now on it is full; undo what it returns to free it."""
+
+    def run(disk: str) -> pytest.MonkeyPatch:
+        target, calls = DISKS[disk]
+        monkeypatch.setattr(target, Full(resolve_name(target), calls))
+        return monkeypatch
+
+    return run
+
+
+@pytest.mark.parametrize(("way", "disk"), FULL, ids=["-".join(pair) for pair in FULL])
+def test_a_disk_that_fills_keeps_what_is_done(
+    photos: Path, tmp_path: Path, broken: Callable[[str], pytest.MonkeyPatch], way: str, disk: str
+):
+    name, options = WAYS[way]
+    (tmp_path / "whole").mkdir()
+    convert(photos, tmp_path / "whole" / name, **options)
+    out = tmp_path / name
+    patched = broken(disk)
+    with pytest.raises(SpaceError) as error:
+        convert(photos, out, **options)
+    patched.undo()
+    sentence = (
+        r"{part}: writing failed \(No space left on device\)\. Free some space, or pass another disk\." + KEPT
+    )
+    part = rf"{out}(\.packing/pack/0000\d(\.h5)?)?"
+    assert re.fullmatch(sentence.format(part=part, out=re.escape(str(out))), str(error.value))
+    assert sorted(os.listdir(tmp_path)) == sorted([f"{name}.packing", "photos", "whole"])
+    patched.setattr("packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 2))
+    report = convert(photos, out, resume=True, **options)
+    assert report.resumed > 0
+    assert files_of(out) == files_of(tmp_path / "whole" / name)
+    assert sorted(os.listdir(tmp_path)) == sorted([name, "photos", "whole"])
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_nothing(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, options in WAYS.values():
+        with monkeypatch.context() as patched:
+            patched.setattr("packer.format.journal.Journal.add", Full(lambda *a: None, 0))
+            with pytest.raises(SpaceError) as error:
+                convert(photos, tmp_path / name, **options)
+        assert str(error.value) == (
+            f"{tmp_path / name}: writing failed (No space left on device). Free some space, or pass another disk."
+        )
+        assert os.listdir(tmp_path) == ["photos"]
+
+
+@pytest.mark.parametrize("way", ["h5", "gzip", "shards"])
+def test_bad_inputs_may_be_skipped_from_now_on(photos: Path, tmp_path: Path, way: str):
+    name, options = WAYS[way]
+    (tmp_path / "whole").mkdir()
+    convert(photos, tmp_path / "whole" / name, **options)
+    out = tmp_path / name
+    with pytest.raises(
+        PackerError, match=r"empty \(0 bytes\).* Remove it, or pass --on-error skip\. What has been"
+    ):
+        convert(photos, out, on_error="stop", **options)
+    assert convert(photos, out, resume=True, **options).resumed > 0
+    assert files_of(out) == files_of(tmp_path / "whole" / name)
+
+
+def test_a_block_that_changed_on_the_disk_is_done_again(photos: Path, tmp_path: Path):
+    convert(photos, tmp_path / "whole")
+    interrupt(photos, tmp_path / "p")
+    path = tmp_path / "p.packing" / "pack" / "image.npy"
+    path.write_bytes(bytes(path.stat().st_size))
+    assert convert(photos, tmp_path / "p", resume=True).resumed == 0
+    assert files_of(tmp_path / "p") == files_of(tmp_path / "whole")
+
+
+def test_a_replaced_pack_is_there_until_the_new_one_is_whole(photos: Path, tmp_path: Path):
+    for name in ("p", "p.h5"):
+        out = tmp_path / name
+        convert(photos, out, size=16)
+        before = files_of(out)
+        interrupt(photos, out, overwrite=True)
+        assert files_of(out) == before
+        assert convert(photos, out, overwrite=True).resumed > 0
+        assert open_pack(out).header.field("image").loaded.shape == (32, 32, 3)
