@@ -49,9 +49,8 @@ class Task:
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
         splits = {
-            name: (max(a, first) - first, min(b, stop) - first)
+            name: (min(max(a, first), stop) - first, max(min(b, stop), first) - first)
             for name, (a, b) in self.order.splits.items()
-            if max(a, first) < min(b, stop)
         }
         return replace(
             self, order=Order(self.order.samples[first:stop], splits), plan={**self.plan, "shard": number}

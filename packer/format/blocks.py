@@ -40,7 +40,7 @@ Added = NDArray[np.generic] | Stream | Coded
 
 
 class BlockFiles:
-    """The files of one field. Methods are thread-safe for different blocks."""
+    """The files of one field. Writing is thread-safe for different blocks."""
 
     def __init__(self, folder: str, name: str) -> None:
         self._stem = os.path.join(folder, f"{name}.")
@@ -94,13 +94,8 @@ class Moved:
     def __init__(
         self, files: BlockFiles, *, block_rows: int, planned: int, kept: int, moves: Mapping[int, int]
     ) -> None:
-        self.files, self.block_rows, self.planned, self.kept, self.moves = (
-            files,
-            block_rows,
-            planned,
-            kept,
-            moves,
-        )
+        self.files, self.block_rows = files, block_rows
+        self.planned, self.kept, self.moves = planned, kept, moves
 
     @property
     def blocks(self) -> int:
@@ -129,6 +124,7 @@ class Moved:
 
     def ragged(self) -> Iterator[bytes]:
         """The bytes of each finished block's rows."""
+        kept: tuple[int, list[bytes]] | None = None
         for block in range(self.blocks):
             planned = self._count(block, self.planned)
             if not self.changed(block):
@@ -138,14 +134,17 @@ class Moved:
             rows = self.files.rows(block, planned)[: self.kept - start]
             for i in range(len(rows)):
                 if start + i in self.moves:
-                    origin = self.moves[start + i]
-                    rows[i] = self.files.rows(
-                        origin // self.block_rows, self._count(origin // self.block_rows, self.planned)
-                    )[origin % self.block_rows]
+                    block_of, at = divmod(self.moves[start + i], self.block_rows)
+                    if (
+                        kept is None or kept[0] != block_of
+                    ):  # rows that follow each other come from one block, mostly
+                        kept = block_of, self.files.rows(block_of, self._count(block_of, self.planned))
+                    rows[i] = kept[1][at]
             yield b"".join(rows)
 
     def coded(self, field: Field, codec: BlockCodec) -> Iterator[bytes]:
         """Each finished block as it is to be stored."""
+        kept: tuple[int, NDArray[np.generic]] | None = None
         for block in range(self.blocks):
             if not self.changed(block):
                 yield self.files.read(block)
@@ -154,8 +153,10 @@ class Moved:
             rows[max(0, self.kept - start) :] = 0
             for i in range(self._count(block, self.kept)):
                 if start + i in self.moves:
-                    origin = self.moves[start + i]
-                    rows[i] = self.decoded(origin // self.block_rows, field, codec)[origin % self.block_rows]
+                    block_of, at = divmod(self.moves[start + i], self.block_rows)
+                    if kept is None or kept[0] != block_of:
+                        kept = block_of, self.decoded(block_of, field, codec)
+                    rows[i] = kept[1][at]
             yield codec.compress(rows[: min(self.block_rows, self.kept)])
 
     def decoded(self, block: int, field: Field, codec: BlockCodec) -> NDArray[np.generic]:

@@ -140,12 +140,7 @@ class Hdf5Container:
         )
         for block, data in enumerate(coded.blocks):
             dataset.write_direct_chunk((block * step, *(0 for _ in f.shape)), data)
-        stored: list[tuple[int, int, int]] = []
-        dataset.chunk_iter(lambda c: stored.append((c.chunk_offset[0], c.byte_offset, c.size)))
-        return tuple(
-            Extent("", offset, min(step, rows - row), f.row_bytes, size)
-            for row, offset, size in sorted(stored)
-        )
+        return _coded_extents(dataset, rows, step, f.row_bytes)
 
     def close(self) -> None:
         """Close the file; what was not sealed stays unsealed."""
@@ -178,6 +173,8 @@ def read_extents(path: str, fields: Sequence[Field]) -> Extents:
                     )
                 if dataset.chunks is None and (dataset.size == 0 or dataset.id.get_offset() is not None):
                     found[name] = (Extent("", dataset.id.get_offset() or 0, dataset.shape[0], row_bytes),)
+                elif f.compressed and dataset.chunks is not None:
+                    found[name] = _coded_extents(dataset.id, dataset.shape[0], dataset.chunks[0], row_bytes)
                 elif dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() == 0:
                     found[name] = _chunk_extents(dataset, row_bytes)
                 else:
@@ -226,6 +223,15 @@ def _add(file: h5py.File, name: str, array: NDArray[np.generic]) -> int:
     if array.size:
         dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array))
     return int(dataset.get_offset() or 0)
+
+
+def _coded_extents(dataset: h5py.h5d.DatasetID, rows: int, step: int, row_bytes: int) -> tuple[Extent, ...]:
+    """The compressed chunks of a dataset, `step` rows each."""
+    stored: list[tuple[int, int, int]] = []
+    dataset.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
+    return tuple(
+        Extent("", offset, min(step, rows - row), row_bytes, size) for row, offset, size in sorted(stored)
+    )
 
 
 def _chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:

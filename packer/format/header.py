@@ -316,6 +316,8 @@ class Header:
                 extents = self.extents[array]
                 if any(e.row_bytes != row_bytes or (e.stored is None) is f.compressed for e in extents):
                     raise ValueError(f"extents of {array!r} do not fit its dtype and shape")
+                if f.compressed and self.block_rows * row_bytes >= 1 << 32:
+                    raise ValueError(f"blocks of {array!r} are larger than any chunk of HDF5")
                 if f.compressed and any(
                     e.rows != min(self.block_rows, self.rows - b * self.block_rows)
                     for b, e in enumerate(extents)

@@ -20,6 +20,8 @@ def joined(headers: Sequence[Header], files: Sequence[str]) -> Header:
         for name, spans in header.splits.items():
             for start, stop in spans:
                 before = splits.setdefault(name, [])
+                if start == stop:
+                    continue
                 if before and before[-1][1] == first + start:
                     before[-1] = before[-1][0], first + stop
                 else:

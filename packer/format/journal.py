@@ -23,18 +23,20 @@ class Journal:
         size = os.fstat(self._fd).st_size
         with open(path, "rb") as file:
             file.seek(max(0, size - 1))
-            if (
-                size and file.read(1) != b"\n"
-            ):  # the writer died, or the disk was full, in the middle of a line
-                os.write(self._fd, b"\n")
+            # The writer died, or the disk was full, in the middle of a line.
+            self._torn = size > 0 and file.read(1) != b"\n"
 
     def add(self, record: Any) -> None:
         """Add one record, plain JSON values, by one write. Raises OSError, for a full disk too."""
         text = json.dumps(record, separators=(",", ":"))
+        if self._torn:
+            os.write(self._fd, b"\n")
+        self._torn = True
         line = f"{xxhash.xxh3_64_hexdigest(text.encode('ascii'))} {text}\n".encode("ascii")
         written = os.write(self._fd, line)
         while written < len(line):
             written += os.write(self._fd, line[written:])
+        self._torn = False
 
     def close(self) -> None:
         """Close the file; closing again does nothing."""

@@ -144,7 +144,12 @@ class Pack:
         return [blob[a:b] for a, b in itertools.pairwise(bounds)]
 
     def checksums(self) -> NDArray[np.uint64]:
-        """The checksum table, uint64 [blocks, columns], of a pack of one part. Raises FormatError if it is damaged."""
+        """The checksum table, uint64 [blocks, columns], of a pack of one part.
+
+        Raises FormatError if it is damaged; ValueError for a pack of shards, each of which has its own.
+        """
+        if self.shards:
+            raise ValueError("a pack of shards has a checksum table in each")
         trailer = Trailer.from_bytes(self.seal)
         if trailer is None:
             raise FormatError(
@@ -198,7 +203,7 @@ class Pack:
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The inputs' relative paths of rows [start, stop), as os.fsdecode makes them."""
-        return [os.fsdecode(key) for key in self.read_ragged("key", start, stop)]
+        return [os.fsdecode(key) for key in self.read_ragged("key", start, stop)] if start < self.rows else []
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:

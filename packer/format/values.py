@@ -56,7 +56,7 @@ class _Offsets:
                 found.append((first - 1, first, "fall"))
             end, before = first + count, last
         if end == self._entries and before != self._length:
-            found.append((end - 2, end - 1, f"end at {before}, the bytes at {self._length}"))
+            found.append((end - 2, end - 1, f"end at {before}, their bytes at {self._length}"))
         return found
 
 

@@ -64,11 +64,10 @@ class Workplace:
         try:
             self._bring_back()
             self._take_over(plan, resume)
-        except OSError as error:
-            os.close(self._lock)
-            raise failure(out, error) from error
-        except BaseException:
-            os.close(self._lock)
+        except BaseException as error:
+            self.close(keep=True)
+            if isinstance(error, OSError):
+                raise failure(out, error) from error
             raise
 
     def record(self, record: Any) -> None:
@@ -208,7 +207,9 @@ def _plain(value: Any) -> Any:
 def _shown(value: Any) -> str:
     if value is None:
         return "not given"
-    text = "x".join(map(str, value)) if isinstance(value, list) and value else str(value)
+    if isinstance(value, list):
+        value = ("x" if all(isinstance(v, int) for v in value) else ", ").join(map(str, value)) or "none"
+    text = str(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

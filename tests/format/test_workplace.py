@@ -289,7 +289,7 @@ def test_begin_anew_forgets_all_but_the_plan(tmp_path: Path):
         ({"options": {"size": [8, 8]}}, {"options": {"size": (8, 9)}}, "options size was 8x8, now it is 8x9"),
         ({"options": {"fit": "pad"}}, {"options": {}}, "options fit was pad, now it is not given"),
         ({}, {"limit": 5}, "limit was not given, now it is 5"),
-        ({"folders": []}, {"folders": ["a"]}, "folders was [], now it is a"),
+        ({"folders": []}, {"folders": ["a"]}, "folders was none, now it is a"),
         ({"a": 1, "b": 1}, {"a": 2, "b": 2}, "a was 1, now it is 2"),
         ({"a": "x" * 99}, {"a": "y"}, f"a was {'x' * 77}..., now it is y"),
         ({"a": {"b": 1}}, {"a": 3}, "a was {'b': 1}, now it is 3"),

@@ -1,0 +1,609 @@
+"""Packs made of packs: what went in comes out, however it is stored then."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.codecs import jpeg
+from packer.convert.images import convert_images
+from packer.convert.order import arrange
+from packer.convert.rework import append_images, merge_packs, repack, split_pack
+from packer.errors import SourceError, UsageError
+from packer.format.pack import Pack, open_pack
+from packer.format.verify import verify_pack
+from packer.load.order import Runs
+from packer.load.reader import Reader
+from packer.pixels.geometry import Geometry
+from tests.format.packs import files_of
+
+Convert = Callable[..., Pack]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of three rows: several blocks and a short last one from a few images. One worker: forking takes longer than these."""
+    monkeypatch.setattr("packer.convert.images.cores", lambda: 1)
+    monkeypatch.setattr(
+        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
+    )
+
+
+@pytest.fixture
+def convert(tmp_path: Path) -> Convert:
+    def run(source: Path, name: str, **options: Any) -> Pack:
+        convert_images(source, tmp_path / name, **{"size": 32, "workers": 1, **options})
+        return open_pack(tmp_path / name)
+
+    return run
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Path:
+    """Six more images: of a class that photo_folder has, and of a new one."""
+    draws = np.random.default_rng(9)
+    folder = tmp_path / "others"
+    for name in ("green", "amber"):
+        (folder / name).mkdir(parents=True)
+        for k in range(3):
+            Image.fromarray(draws.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(
+                folder / name / f"n{k}.jpg"
+            )
+    return folder
+
+
+def opened(path: Path) -> Pack:
+    assert verify_pack(path).problems == ()
+    return open_pack(path)
+
+
+def images_of(pack: Pack) -> list[bytes]:
+    """Each row's image as it is loaded."""
+    reader = Reader(pack, pack.fields)
+    image = pack.header.field("image").loaded
+    rows = Runs(np.array([0]), np.array([pack.rows]))
+    if image.ragged:
+        return reader.read_ragged("image", rows)
+    out = np.empty((pack.rows, image.row_bytes), np.uint8)
+    reader.read("image", rows, out)
+    reader.close()
+    return [row.tobytes() for row in out]
+
+
+def content(pack: Pack) -> dict[str, tuple[str, bytes]]:
+    """key -> (class, image)."""
+    classes = pack.header.classes
+    assert classes is not None
+    names = [classes[label] for label in pack.read("label").tolist()]
+    found = dict(zip(pack.keys(), zip(names, images_of(pack), strict=True), strict=True))
+    assert len(found) == pack.rows
+    return found
+
+
+# Merging
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"compress": "gzip"}, {"shard_rows": 5}], ids=str)
+def test_merged_classes_are_those_of_all(
+    photo_folder: Path, others: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
+):
+    format = {"format": "h5", **options}
+    first, second = convert(photo_folder, "a", **format), convert(others, "b", **format)
+    report = merge_packs([tmp_path / "a", tmp_path / "b"], tmp_path / "m.h5")
+    pack = opened(tmp_path / "m.h5")
+    assert pack.header.classes == ("amber", "blue", "green", "red")
+    assert content(pack) == {**content(first), **content(second)}
+    assert report.rows == pack.rows == 30
+    assert pack.header.seed == 0
+    assert pack.header.field("image").codec == first.header.field("image").codec
+    images = np.stack([np.frombuffer(i, np.uint8) for i in images_of(pack)]).reshape(-1, 3) / 255
+    assert pack.header.statistics["image"]["mean"] == pytest.approx(images.mean(axis=0), abs=1e-6)
+    assert pack.header.statistics["image"]["std"] == pytest.approx(images.std(axis=0), abs=1e-6)
+
+
+def test_merged_rows_lie_as_the_seed_says(photo_folder: Path, others: Path, tmp_path: Path, convert: Convert):
+    keys = convert(photo_folder, "a").keys() + convert(others, "b").keys()
+    packs = [tmp_path / "a", tmp_path / "b"]
+
+    def merged(name: str, **options: Any) -> list[str]:
+        merge_packs(packs, tmp_path / name, **options)
+        return opened(tmp_path / name).keys()
+
+    assert merged("plain", shuffle=False) == keys
+    assert open_pack(tmp_path / "plain").header.seed is None
+    order = arrange({"": np.arange(30)}, shuffle=True, seed=4).samples
+    assert merged("four", seed=4) == [keys[row] for row in order]
+    assert merged("five", seed=5) != merged("four again", seed=4) == open_pack(tmp_path / "four").keys()
+
+
+def test_merging_puts_splits_together(photo_folder: Path, others: Path, tmp_path: Path, convert: Convert):
+    expected: dict[str, set[str]] = {"train": set(), "test": set()}
+    for name, source in (("a", photo_folder), ("b", others)):
+        pack = convert(source, name, split="train=0.5,test=0.5")
+        for split, ((start, stop),) in pack.header.splits.items():
+            expected[split] |= set(pack.keys(start, stop))
+    merge_packs([tmp_path / "a", tmp_path / "b"], tmp_path / "m")
+    pack = opened(tmp_path / "m")
+    found = {split: set(pack.keys(*span)) for split, (span,) in pack.header.splits.items()}
+    assert found == expected
+    assert set().union(*found.values()) == set(pack.keys())
+
+
+def test_rows_in_no_split_are_not_lost(photo_folder: Path, others: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "a", split="train=0.5,val=0.5")
+    convert(others, "b")
+    for names in (("a", "b"), ("b", "a")):
+        with pytest.raises(UsageError) as error:
+            merge_packs([tmp_path / name for name in names], tmp_path / "m")
+        joined = " + ".join(str(tmp_path / name) for name in names)
+        assert str(error.value) == (
+            f"{joined}: 6 of its 30 rows are in no split; all of them or none can be."
+            " Put packs together that all have splits, or none."
+        )
+
+
+def test_a_merge_of_a_merge(photo_folder: Path, others: Path, tmp_path: Path, convert: Convert):
+    first, second = convert(photo_folder, "a"), convert(others, "b")
+    shutil.copytree(others, tmp_path / "third" / "more")
+    third = convert(tmp_path / "third", "c")
+    merge_packs([tmp_path / "a", tmp_path / "b"], tmp_path / "m1")
+    merge_packs([tmp_path / "c", tmp_path / "m1"], tmp_path / "m2.h5")
+    assert content(opened(tmp_path / "m2.h5")) == {**content(first), **content(second), **content(third)}
+
+
+def boxed(tmp_path: Path, name: str, kinds: list[str], **options: Any) -> Pack:
+    """Two images with a box of each kind, a mask and a point."""
+    folder = tmp_path / f"{name} images"
+    (tmp_path / f"{name} masks").mkdir()
+    folder.mkdir()
+    lines = ["file,l,t,r,b,kind,x,y"]
+    for k in range(2):
+        Image.new("RGB", (64, 64), (50 * k, 9, 9)).save(folder / f"{name}{k}.png")
+        mask = np.zeros((64, 64), np.uint8)
+        mask[16:48, 8:40] = 7 + k
+        Image.fromarray(mask).save(tmp_path / f"{name} masks" / f"{name}{k}.png")
+        lines += [f"{name}{k}.png,8,16,40,48,{kind},{12 + k},20" for kind in kinds]
+    (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    convert_images(
+        folder, tmp_path / name, size=64, labels=tmp_path / f"{name}.csv", label="kind", boxes="l,t,r,b", keypoints="x,y",
+        pairs={"mask": tmp_path / f"{name} masks"}, workers=1, **options,
+    )  # fmt: skip
+    return open_pack(tmp_path / name)
+
+
+def kinds_of(pack: Pack) -> dict[str, list[str]]:
+    classes = pack.header.classes
+    assert classes is not None
+    rows = zip(pack.keys(), pack.read_ragged("box_label"), strict=True)
+    return {key: [classes[n] for n in np.frombuffer(labels, "<i8")] for key, labels in rows}
+
+
+def test_labels_of_boxes_are_numbered_anew(tmp_path: Path):
+    first, second = boxed(tmp_path, "a", ["dog", "cat"]), boxed(tmp_path, "b", ["dog", "ant", "dog"])
+    merge_packs([tmp_path / "a", tmp_path / "b"], tmp_path / "m.h5")
+    pack = opened(tmp_path / "m.h5")
+    assert pack.header.classes == ("ant", "cat", "dog")
+    assert kinds_of(pack) == {**kinds_of(first), **kinds_of(second)}
+
+
+def hot(photo_folder: Path, tmp_path: Path, name: str, cells: list[str]) -> Pack:
+    folder = tmp_path / f"{name} images"
+    folder.mkdir()
+    for k, _ in enumerate(cells):
+        shutil.copy(photo_folder / "red" / f"{k}.jpg", folder / f"{name}{k}.jpg")
+    lines = [f"{name}{k}.jpg,{cell}" for k, cell in enumerate(cells)]
+    (tmp_path / f"{name}.csv").write_text("\n".join(["file,tags", *lines]))
+    convert_images(
+        folder, tmp_path / name, size=32, labels=tmp_path / f"{name}.csv", multi_label=True, shuffle=False
+    )
+    return open_pack(tmp_path / name)
+
+
+def test_multi_hot_labels_are_kept_as_they_are(photo_folder: Path, tmp_path: Path):
+    """Their classes are not in the order of text, 2 before 10, and their entries are no numbers of classes."""
+    first = hot(photo_folder, tmp_path, "a", ["2|10", "10", "9|2"])
+    hot(photo_folder, tmp_path, "b", ["10|9|2", "9"])
+    assert first.header.classes == ("2", "9", "10")
+    repack(tmp_path / "a", tmp_path / "r.h5")
+    assert (opened(tmp_path / "r.h5").read("label") == first.read("label")).all()
+    merge_packs([tmp_path / "a", tmp_path / "b"], tmp_path / "m", shuffle=False)
+    assert opened(tmp_path / "m").read("label").tolist() == [
+        [1, 0, 1], [0, 0, 1], [1, 1, 0], [1, 1, 1], [0, 1, 0],
+    ]  # fmt: skip
+    hot(photo_folder, tmp_path, "c", ["x|y", "z"])
+    with pytest.raises(UsageError) as error:
+        merge_packs([tmp_path / "a", tmp_path / "c"], tmp_path / "m2")
+    assert str(error.value) == (
+        f"{tmp_path}/c: its labels are columns of other classes than those of {tmp_path}/a; equal ones go together."
+        " Convert the images of both at once."
+    )
+
+
+def test_packs_that_do_not_go_together(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "a")
+    convert(photo_folder, "small", size=16)
+    convert(photo_folder / "red", "flat")
+    (tmp_path / "l.csv").write_text("\n".join(["file,n", *(f"{k}.jpg,{k}" for k in range(8))]))
+    convert(photo_folder / "red", "numbers", labels=tmp_path / "l.csv")
+    sentences = {
+        "small": "{b}: its field 'image' is u1 16x16x3, that of {a} is 'image', u1 32x32x3; packs of equal fields go together."
+        " Run packer repack on one of them.",
+        "flat": "{b}: its field 'key' is u1 any length, that of {a} is 'label', i8 scalar; packs of equal fields go together."
+        " Run packer repack on one of them.",
+        "numbers": "{b}, {a}: only one of them has class names; all or none may.",
+    }
+    for other, sentence in sentences.items():
+        with pytest.raises(UsageError) as error:
+            merge_packs([tmp_path / "a", tmp_path / other], tmp_path / "m")
+        assert str(error.value) == sentence.format(a=tmp_path / "a", b=tmp_path / other)
+    with pytest.raises(UsageError) as error:
+        merge_packs([tmp_path / "a"], tmp_path / "m")
+    assert str(error.value) == "merge: takes two packs or more. Pass their names."
+    assert not (tmp_path / "m").exists()
+
+
+# Splitting
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"shard_rows": 5}, {"compress": "gzip"}], ids=str)
+def test_a_pack_is_dealt_out_with_equal_shares(
+    photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
+):
+    name = "p.h5" if "shard_rows" not in options else "p"
+    pack = convert(photo_folder, name, **options)
+    before = files_of(tmp_path / name)
+    reports = split_pack(tmp_path / name, "train=0.75,test=0.25", seed=3)
+    parts = {}
+    for split, rows in (("train", 18), ("test", 6)):
+        path = tmp_path / f"p.{split}{'.h5' if name == 'p.h5' else ''}"
+        parts[split] = opened(path)
+        assert (reports[split].out, reports[split].rows) == (str(path), rows)
+        assert np.bincount(parts[split].read("label").astype(int)).tolist() == [rows // 3] * 3
+        keys = parts[split].keys()
+        assert keys == [key for key in pack.keys() if key in set(keys)]  # in their old order
+        assert parts[split].header.classes == pack.header.classes
+        assert parts[split].header.field("image").codec == pack.header.field("image").codec
+    assert content(parts["train"]) | content(parts["test"]) == content(pack)
+    assert files_of(tmp_path / name) == before
+
+
+def test_splits_differ_by_seed_and_go_where_asked(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "p.h5")
+    (tmp_path / "out").mkdir()
+    keys = []
+    for seed in (0, 1, 1):
+        split_pack(tmp_path / "p.h5", {"a": 0.5, "b": 0.5}, out=tmp_path / "out", seed=seed, overwrite=True)
+        keys.append(open_pack(tmp_path / "out" / "p.a.h5").keys())
+    assert keys[0] != keys[1] == keys[2]
+    with pytest.raises(UsageError, match=r"p\.a\.h5: exists; nothing is overwritten unasked\."):
+        split_pack(tmp_path / "p.h5", "a=0.5,b=0.5", out=tmp_path / "out")
+    with pytest.raises(
+        UsageError, match=r"^split b=0\.01: none of 24 samples falls to it\. Pass a larger share\.$"
+    ):
+        split_pack(tmp_path / "p.h5", "a=0.99,b=0.01")
+
+
+# Repacking
+
+KINDS: dict[str, dict[str, Any]] = {
+    "h5": {"format": "h5"},
+    "npy": {"format": "npy"},
+    "gzip": {"format": "h5", "compress": "gzip"},
+    "shards": {"shard_rows": 5},
+    "npy shards": {"shard_rows": 7, "format": "npy"},
+}
+
+
+@pytest.mark.parametrize("before", KINDS)
+@pytest.mark.parametrize("after", KINDS)
+def test_pixels_survive_every_way(
+    photo_folder: Path, tmp_path: Path, convert: Convert, before: str, after: str
+):
+    pack = convert(photo_folder, "a", split="train=0.75,test=0.25", **KINDS[before])
+    options = {"compress": "none", **KINDS[after]}
+    report = repack(tmp_path / "a", tmp_path / "b", workers=1, **options)
+    found = opened(tmp_path / "b")
+    assert (found.keys(), images_of(found)) == (pack.keys(), images_of(pack))
+    assert (found.read("label") == pack.read("label")).all()
+    assert found.header.splits == pack.header.splits
+    assert (found.header.classes, found.header.seed) == (pack.header.classes, pack.header.seed)
+    assert found.header.statistics["image"]["std"] == pytest.approx(pack.header.statistics["image"]["std"])
+    codec = found.header.field("image").codec
+    assert (codec and codec["name"]) == (KINDS[after].get("compress"))
+    assert (len(found.parts) > 1) == ("shard_rows" in KINDS[after])
+    assert found.format == KINDS[after].get("format", "h5")
+    assert report.rows == 24
+
+
+def test_splits_by_folders_keep_their_order(photo_folder: Path, tmp_path: Path, convert: Convert):
+    for name in ("train", "test"):
+        shutil.copytree(photo_folder, tmp_path / "s" / name)
+    pack = convert(tmp_path / "s", "a")
+    repack(tmp_path / "a", tmp_path / "b")
+    assert pack.keys()[0].startswith("train/")
+    assert opened(tmp_path / "b").keys() == pack.keys()
+
+
+def test_jpeg_rows_are_passed_on_untouched(photo_folder: Path, tmp_path: Path, convert: Convert):
+    pack = convert(photo_folder, "a", store="jpeg", quality=70)
+    for name, options in (("b.h5", {}), ("c", {"quality": 70}), ("d", {"shard_rows": 5, "store": "jpeg"})):
+        repack(tmp_path / "a", tmp_path / name, **options)
+        found = opened(tmp_path / name)
+        assert found.read_ragged("image") == pack.read_ragged("image")
+        assert found.header.field("image") == pack.header.field("image")
+        mean = found.header.statistics["image"]["mean"]
+        assert mean == pytest.approx(
+            pack.header.statistics["image"]["mean"], rel=0.02
+        )  # of the decoded pixels
+
+
+def test_kept_files_are_passed_on_untouched(photo_folder: Path, tmp_path: Path, convert: Convert):
+    pack = convert(photo_folder, "a", size="keep", store="jpeg")
+    repack(tmp_path / "a", tmp_path / "b.h5")
+    merge_packs([tmp_path / "a", tmp_path / "b.h5"], tmp_path / "m", shuffle=False)
+    files = [(photo_folder / key).read_bytes() for key in pack.keys()]
+    assert opened(tmp_path / "b.h5").read_ragged("image") == files
+    assert opened(tmp_path / "m").read_ragged("image") == files * 2
+    with pytest.raises(UsageError) as error:
+        repack(tmp_path / "a", tmp_path / "c", store="raw")
+    assert str(error.value) == (
+        f"{tmp_path}/a: its images have sizes of their own; they need one to be stored as pixels. Pass --size."
+    )
+    repack(tmp_path / "a", tmp_path / "c", store="raw", size=32)
+    assert images_of(opened(tmp_path / "c")) == images_of(convert(photo_folder, "direct"))
+
+
+def test_other_qualities_and_stores_are_encoded_anew(photo_folder: Path, tmp_path: Path, convert: Convert):
+    raw = convert(photo_folder, "raw")
+    repack(tmp_path / "raw", tmp_path / "j", store="jpeg", quality=80)
+    encoded = opened(tmp_path / "j")
+    assert encoded.read_ragged("image") == [jpeg.encode(image, 80) for image in raw.read("image")]
+    repack(tmp_path / "j", tmp_path / "k", quality=30)
+    pixels = [jpeg.decode(data, 1 << 20) for data in encoded.read_ragged("image")]
+    again = opened(tmp_path / "k")
+    assert again.read_ragged("image") == [jpeg.encode(image, 30) for image in pixels]
+    assert again.header.field("image").codec == {"name": "jpeg", "shape": [32, 32, 3], "quality": 30}
+    for store in ({"store": "raw"}, {"store": "raw", "compress": "gzip"}):
+        repack(tmp_path / "j", tmp_path / "r.h5", overwrite=True, **store)
+        assert images_of(opened(tmp_path / "r.h5")) == [image.tobytes() for image in pixels]
+    repack(tmp_path / "r.h5", tmp_path / "npy")
+    assert images_of(opened(tmp_path / "npy")) == [image.tobytes() for image in pixels]
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"compress": "gzip"}, {"shard_rows": 1}], ids=str)
+@pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+def test_masks_boxes_and_points_follow_a_smaller_size(tmp_path: Path, options: dict[str, Any], fit: str):
+    pack = boxed(tmp_path, "a", ["dog", "cat"], format="h5", **options)
+    repack(tmp_path / "a", tmp_path / "b", size="16x32", fit=fit, format="h5")
+    found = opened(tmp_path / "b")
+    assert found.keys() == pack.keys()
+    assert found.header.field("image").loaded.shape == (16, 32, 3)
+    geometry = Geometry.of(fit, (64, 64), (16, 32))
+    box, _ = geometry.boxes(np.array([[8.0, 16, 40, 48]]))
+    reader = Reader(found, found.fields)
+    for row, key in enumerate(found.keys()):
+        k = int(key[1])
+        assert (
+            np.frombuffer(found.read_ragged("boxes")[row], "<f4").reshape(-1, 4).tolist()
+            == [box[0].tolist()] * 2
+        )
+        point = geometry.keypoints(np.array([[12.0 + k, 20]]))
+        np.testing.assert_array_equal(found.read("keypoints")[row], point)
+        mask = np.empty((1, 16 * 32), np.uint8)
+        reader.read("mask", Runs(np.array([row]), np.array([1])), mask)
+        rows, columns = np.nonzero(mask.reshape(16, 32) == 7 + k)
+        left, top, right, bottom = box[0].tolist()
+        assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (left, top, right, bottom)
+    assert kinds_of(found) == kinds_of(pack)
+
+
+def test_boxes_that_are_cut_away_take_their_labels_with_them(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    Image.new("RGB", (64, 64)).save(folder / "a.png")
+    (tmp_path / "l.csv").write_text("file,l,t,r,b,kind\na.png,0,0,64,8,top\na.png,0,20,64,40,middle\n")
+    convert_images(folder, tmp_path / "a", size=64, labels=tmp_path / "l.csv", label="kind", boxes="l,t,r,b")
+    repack(tmp_path / "a", tmp_path / "b", size="16x64")
+    pack = opened(tmp_path / "b")
+    assert kinds_of(pack) == {"a.png": ["middle"]}
+    assert np.frombuffer(pack.read_ragged("boxes")[0], "<f4").tolist() == [0, 0, 64, 16]
+
+
+def test_sizes_that_are_refused_or_nothing(photo_folder: Path, tmp_path: Path, convert: Convert):
+    pack = convert(photo_folder, "a")
+    with pytest.raises(UsageError) as error:
+        repack(tmp_path / "a", tmp_path / "b", size=64)
+    assert str(error.value) == (
+        f"size 64x64: {tmp_path}/a has images of 32x32; they can only shrink."
+        " Pass a smaller size, or convert the source again."
+    )
+    with pytest.raises(UsageError, match=r"^size 20: 20 is not a power of two; "):
+        repack(tmp_path / "a", tmp_path / "b", size=20)
+    repack(tmp_path / "a", tmp_path / "b", size=32, fit="pad")
+    assert images_of(opened(tmp_path / "b")) == images_of(pack)
+
+
+def test_from_shards_to_one_file_the_image_rows_are_a_direct_conversions(
+    photo_folder: Path, tmp_path: Path, convert: Convert
+):
+    for options in ({}, {"store": "jpeg"}, {"compress": "gzip"}):
+        direct = convert(photo_folder, "one.h5", overwrite=True, **options)
+        convert(photo_folder, "shards", overwrite=True, shard_rows=6, **options)
+        repack(tmp_path / "shards", tmp_path / "again.h5", overwrite=True)
+        again = opened(tmp_path / "again.h5")
+
+        def stored(pack: Pack) -> list[bytes]:
+            data = Path(pack.path).read_bytes()
+            return [
+                data[e.offset : e.end] for array in pack.header.columns for e in pack.header.extents[array]
+            ]
+
+        assert stored(again) == stored(direct)
+        assert again.header.extents == direct.header.extents
+
+
+def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "a")
+    repack(tmp_path / "a", tmp_path / "whole", shard_rows=7)
+
+    def stop(rows: int) -> None:
+        if rows > 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="What has been done is kept"):
+        repack(tmp_path / "a", tmp_path / "b", shard_rows=7, workers=1, on_progress=stop)
+    with pytest.raises(UsageError, match=r"b: --resume cannot go on with what .*b\.packing holds: options "):
+        repack(tmp_path / "a", tmp_path / "b", shard_rows=8, resume=True)
+    report = repack(tmp_path / "a", tmp_path / "b", shard_rows=7, resume=True)
+    assert report.resumed >= 7
+    assert files_of(tmp_path / "b") == files_of(tmp_path / "whole")
+
+
+# Appending
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"compress": "gzip"}, {"format": "npy"}], ids=str)
+def test_appended_images_are_further_shards(
+    photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
+):
+    shutil.copytree(photo_folder, tmp_path / "more")
+    for path in sorted((tmp_path / "more").rglob("*.jpg")):
+        path.rename(path.with_name(f"n{path.name}"))
+    shutil.rmtree(tmp_path / "more" / "blue")
+    (tmp_path / "more" / "red" / "n0.jpg").write_bytes(b"")
+    before = content(convert(photo_folder, "p", shard_rows=10, split="train=0.75,test=0.25", **options))
+    old = files_of(tmp_path / "p")
+    plans: list[Any] = []
+    report = append_images(tmp_path / "p", tmp_path / "more", on_error="skip", on_plan=plans.append)
+    pack = opened(tmp_path / "p")
+    rows = [shard.rows for shard in pack.shards]
+    assert rows[:3] == [10, 10, 4]
+    assert sorted(rows[3:]) in ([6, 9], [5, 10])
+    assert (report.rows, [s["key"] for s in report.skipped], plans[0].rows) == (15, ["red/n0.jpg"], 16)
+    now = files_of(tmp_path / "p")
+    assert {name: data for name, data in now.items() if name in old and name != "index.json"} == {
+        name: data for name, data in old.items() if name != "index.json"
+    }
+    shutil.copytree(tmp_path / "more", tmp_path / "all")
+    shutil.copytree(photo_folder, tmp_path / "all", dirs_exist_ok=True)
+    (tmp_path / "all" / "red" / "n0.jpg").unlink()
+    whole = convert(tmp_path / "all", "whole", **{"format": "h5", **options})
+    assert content(pack) == content(whole)
+    assert before.items() <= content(pack).items()
+    for value in ("mean", "std"):
+        assert pack.header.statistics["image"][value] == pytest.approx(
+            whole.header.statistics["image"][value]
+        )
+    assert sum(b - a for spans in pack.header.splits.values() for a, b in spans) == 39
+
+
+def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
+    photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+):
+    convert(photo_folder, "p", shard_rows=12)
+    shutil.copytree(tmp_path / "p", tmp_path / "q")
+    old = content(open_pack(tmp_path / "p"))
+
+    def die(folder: str, shards: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("packer.convert.packing.write_index", die)
+        with pytest.raises(KeyboardInterrupt):
+            append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
+    assert sorted(os.listdir(tmp_path / "p")) == ["00000.h5", "00001.h5", "00002.h5", "index.json"]
+    assert content(opened(tmp_path / "p")) == old
+    (tmp_path / "p" / "00002.h5").write_bytes(b"half")
+    for name in ("p", "q"):
+        append_images(tmp_path / name, photo_folder / "red", labels=labels_of(tmp_path, "red"))
+    assert opened(tmp_path / "p").rows == 32
+    assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
+
+
+def test_an_append_stopped_within_a_shard_goes_on(photo_folder: Path, tmp_path: Path, convert: Convert):
+    for name in ("p", "q"):
+        convert(photo_folder, name, shard_rows=12)
+
+    def stop(rows: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        append_images(tmp_path / "p", photo_folder, workers=1, on_progress=stop)
+    assert opened(tmp_path / "p").rows == 24
+    for name in ("p", "q"):
+        append_images(tmp_path / name, photo_folder, workers=1)
+    assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
+
+
+def labels_of(tmp_path: Path, name: str) -> Path:
+    path = tmp_path / "labels.csv"
+    path.write_text("\n".join(["file,label", *(f"{k}.jpg,{name}" for k in range(8))]))
+    return path
+
+
+def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "p", shard_rows=12)
+    convert(photo_folder, "one.h5")
+    convert(photo_folder / "red", "flat", shard_rows=4)
+    (tmp_path / "n.csv").write_text("\n".join(["file,n", *(f"{k}.jpg,{k}" for k in range(8))]))
+    convert(photo_folder / "red", "numbers", shard_rows=4, labels=tmp_path / "n.csv")
+    repack(tmp_path / "p", tmp_path / "repacked", shard_rows=6)
+    for name in ("train", "val"):
+        shutil.copytree(photo_folder, tmp_path / "splits" / name)
+    own = "Arrange the new images as those it was made of."
+    cases = [
+        (
+            "p",
+            others,
+            f"{others}: holds the class amber; 3 classes, blue, green, red, are allowed. Leave it out.",
+        ),
+        (
+            "one.h5",
+            photo_folder,
+            "{p}: is one file; only packs of shards grow. Make one of it: packer repack {p} OUT --shard-size 2GB",
+        ),
+        (
+            "flat",
+            photo_folder,
+            "{p}: has other fields than the new rows would have. Give the options it was made with.",
+        ),
+        (
+            "numbers",
+            photo_folder,
+            "{p}: has no classes, the new rows would have blue, green, red; equal ones go together. " + own,
+        ),
+        (
+            "p",
+            tmp_path / "splits",
+            "{p}: has no splits, the new rows would have train, val; equal ones go together. " + own,
+        ),
+        (
+            "repacked",
+            photo_folder,
+            "{p}: does not say how it was converted. Convert the images by themselves, and packer merge the packs.",
+        ),
+    ]
+    for name, source, sentence in cases:
+        before = files_of(tmp_path / name)
+        with pytest.raises(UsageError) as error:
+            append_images(tmp_path / name, source)
+        assert str(error.value) == sentence.format(p=tmp_path / name)
+        assert files_of(tmp_path / name) == before
+
+
+def test_a_bad_input_stops_an_append(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "p", shard_rows=12)
+    (photo_folder / "red" / "0.jpg").write_bytes(b"")
+    with pytest.raises(
+        SourceError, match=re.escape("red/0.jpg: empty (0 bytes). Remove it, or pass --on-error skip.")
+    ):
+        append_images(tmp_path / "p", photo_folder)
+    assert opened(tmp_path / "p").rows == 24
