@@ -18,8 +18,10 @@ limit on time and memory. Prints how often each kind of mutation came to which e
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import hashlib
+import io
 import json
 import os
 import resource
@@ -43,6 +45,7 @@ import numpy as np
 from pack_mutations import KINDS, Files, Mutation, Original, mutation
 
 from packer.errors import FormatError
+from packer.format import hdf5, unsealed
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.load.batches import PackedBatchDataset
@@ -150,6 +153,22 @@ def _judge(path: Path, whole: Sequence[list[str]], *, fitted: bool) -> End:
     return End("same" if reads[0] == whole[0] else "forged", "")
 
 
+def ask_hdf5_here() -> None:
+    """Ask HDF5 of unsealed files in this process: a worker is one to spare, and starting another takes long."""
+    unsealed._ask = _ask_hdf5
+
+
+def _ask_hdf5(function: str, name: str) -> dict[str, Any]:
+    answer = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(answer):
+            getattr(hdf5, function)(name)
+        said: dict[str, Any] = json.loads(answer.getvalue())
+        return said
+    except Exception:
+        return {}  # as of a process that ended so
+
+
 def case_of(packs: Sequence[Path], kinds: Sequence[str], seed: int, case: int) -> tuple[Path, str, Mutation]:
     """The pack, the kind and the mutation of a case."""
     path = packs[case % len(packs)]
@@ -163,9 +182,8 @@ def _original(path: Path) -> Original:
 
 def work(packs: Sequence[Path], kinds: Sequence[str], seed: int, folder: Path) -> None:
     """Answer each line of stdin, a case's number or a kept case, by a line of JSON."""
+    ask_hdf5_here()
     wholes = {path: (contents(path), contents(path, verify="blocks")) for path in packs}
-    import h5py  # noqa: F401  # here, so that its own memory does not count
-
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY_BYTES,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     print(flush=True)
@@ -201,7 +219,10 @@ class Worker:
 
     def ask(self, line: str) -> End:
         """The answer to a line, or how the process failed to give one."""
-        process = self._process = self._process or self._start()
+        if self._process is None:
+            self._start()
+        process = self._process
+        assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(f"{line}\n")
@@ -225,12 +246,13 @@ class Worker:
             self._process.communicate()
             self._process = None
 
-    def _start(self) -> subprocess.Popen[str]:
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        if not process.stdout.readline():  # it says when it is ready
+    def _start(self) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True)
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():  # it says when it is ready
+            self.close()
             raise RuntimeError("a worker ended before its first case")
-        return process
 
 
 def run(workers: Sequence[Worker], cases: Iterable[int], note: Callable[[int, End], None]) -> None:

@@ -5,6 +5,7 @@ Each kind is one function that draws from a random.Random; ``mutation`` draws th
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import struct
@@ -311,7 +312,7 @@ def header(draw: random.Random, original: Original) -> Mutation:
             other, its = draw.choice(places(record))
             container[key] = json.loads(json.dumps(other[its]))
         else:
-            container[key] = draw.choice(VALUES)
+            container[key] = copy.deepcopy(draw.choice(VALUES))
         said.append(
             f"{key!r}: {str(before)[:40]} {way} {str(container[key])[:40] if way != 'delete' else ''}"
         )

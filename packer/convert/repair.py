@@ -125,8 +125,11 @@ def _task(
         raise UsageError(f"{source}: is not what {part.path} was made of: {differs}. Pass the same inputs.")
     if not pack.shards:
         return made.task
-    first = next(i for i, p in enumerate(pack.parts) if p.header.provenance == provenance)
-    return made.task.shard(number - first, int(options.get("shard_rows") or len(made.task.order.samples)))
+    alike = sum(p.header.provenance == provenance for p in pack.parts[:number])
+    total = len(made.task.order.samples)
+    rows = int(options.get("shard_rows") or total)
+    # The same images may have been appended again: then their shards are there once more.
+    return made.task.shard(alike % -(-total // rows), rows)
 
 
 def _make(

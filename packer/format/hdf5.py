@@ -7,8 +7,12 @@ file is valid HDF5 from the first moment.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import h5py
 import numpy as np
@@ -18,7 +22,14 @@ from packer.errors import FormatError
 from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest, file_ranges
 from packer.format.files import pread_all, pwrite_all
-from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
+from packer.format.header import (
+    CHECKSUMS_DATASET,
+    HEADER_DATASET,
+    MAX_HEADER_BYTES,
+    Extent,
+    Field,
+    Header,
+)
 from packer.format.trailer import SIZE, Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
@@ -149,13 +160,43 @@ class Hdf5Container:
             self._fd = -1
 
 
-def read_header_dataset(path: str) -> bytes | None:
-    """The header of an HDF5 file that lost its trailer; None if it holds none, or is no HDF5 file."""
+def describe(path: str) -> None:
+    """Print what HDF5 says of a file that lost its trailer, as JSON: the header's text, and where each array's rows lie.
+
+    Run by ``unsealed.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
+    """
+    sys.stdout.write(json.dumps(_described(path)))
+
+
+def describe_table(path: str) -> None:
+    """Print the checksum table as JSON, its shape and its bytes in base64; {} if there is none. Run as describe() is."""
+    with h5py.File(path, "r", locking=False) as file:
+        dataset = file.get(CHECKSUMS_DATASET)
+        found = isinstance(dataset, h5py.Dataset) and dataset.dtype.str == "<u8" and dataset.ndim == 2
+        if not found or dataset.nbytes > MAX_HEADER_BYTES:
+            sys.stdout.write("{}")
+            return
+        sys.stdout.write(
+            json.dumps({"shape": dataset.shape, "table": base64.b64encode(dataset[:].tobytes()).decode()})
+        )
+
+
+def _described(path: str) -> dict[str, Any]:
     try:
         with h5py.File(path, "r", locking=False) as file:
-            return bytes(file[HEADER_DATASET][:]) if HEADER_DATASET in file else None
-    except OSError:
-        return None
+            dataset = file.get(HEADER_DATASET)
+            if not isinstance(dataset, h5py.Dataset) or dataset.dtype.str != "|u1" or dataset.ndim != 1:
+                return {"header": None}
+            if dataset.size > MAX_HEADER_BYTES:
+                return {"error": f"header is {dataset.size} bytes; at most {MAX_HEADER_BYTES} are read"}
+            data = bytes(dataset[:])
+        extents = read_extents(path, Header.from_bytes(data, path).fields)
+        places = {
+            name: [[e.offset, e.rows, e.row_bytes, e.stored] for e in es] for name, es in extents.items()
+        }
+        return {"header": data.decode("ascii"), "extents": places}
+    except FormatError as error:
+        return {"error": str(error)}
 
 
 def read_extents(path: str, fields: Sequence[Field]) -> Extents:

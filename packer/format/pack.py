@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from packer.format.header import (
 from packer.format.joined import joined
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
+from packer.format.unsealed import read_unsealed
 
 _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
 
@@ -157,7 +158,12 @@ class Pack:
             )
         shape = (self.header.blocks, len(self.header.columns))
         path = os.path.join(self.path, CHECKSUMS_FILE) if self.format == "npy" else self.path
-        fd = os.open(path, os.O_RDONLY)
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise FormatError(
+                f"{path}: cannot be read ({error.strerror}). Convert the images again."
+            ) from None
         try:
             length = min(8 * shape[0] * shape[1], os.fstat(fd).st_size)
             data = pread_all(fd, length, min(trailer.checksums_offset, _MAX_OFFSET))
@@ -256,7 +262,7 @@ def _open_file(name: str) -> Pack:
                 raise FormatError(
                     f"{name}: is neither a pack nor an HDF5 file. Pass what packer convert wrote."
                 )
-            return _open_unsealed(name)
+            return Pack(name, read_unsealed(name), b"")
         if trailer.container_length != size - SIZE:
             raise FormatError(
                 f"{name}: is {size} bytes long, its trailer says {trailer.container_length + SIZE}. Convert the images again."
@@ -306,26 +312,6 @@ def _open_shards(name: str) -> Pack:
             )
         shards.append(shard)
     return Pack(name, joined([s.header for s in shards], [s.file for s in listed]), digest, tuple(shards))
-
-
-def _open_unsealed(name: str) -> Pack:
-    """A file without a trailer: cut short, foreign, or opened for writing since; then HDF5 says where the rows lie."""
-    from packer.format import hdf5  # a whole pack needs no HDF5 library, nor waits for its import
-
-    data = hdf5.read_header_dataset(name)
-    if data is None:
-        raise FormatError(
-            f"{name}: holds no packer header: it was cut short, or is not a pack. Convert the images again."
-        )
-    header = Header.from_bytes(data, name)
-    header = replace(header, extents=hdf5.read_extents(name, header.fields))
-    try:
-        header.check()
-    except ValueError as error:
-        raise FormatError(
-            f"{name}: was changed since it was made, and its arrays no longer fit its header ({error}). Convert the images again."
-        ) from None
-    return Pack(name, header, b"")
 
 
 def _read_header(fd: int, trailer: Trailer, name: str) -> Header:

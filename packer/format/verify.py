@@ -24,7 +24,6 @@ from packer.errors import FormatError
 from packer.format.checksums import digest, file_ranges
 from packer.format.files import pread_all
 from packer.format.header import (
-    CHECKSUMS_DATASET,
     CHECKSUMS_FILE,
     HDF5_MAGIC,
     HEADER_FILE,
@@ -38,6 +37,7 @@ from packer.format.pack import Pack, open_pack, read_seal
 from packer.format.rehash import Rehashed, rehash
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import MAGIC, SIZE, Trailer
+from packer.format.unsealed import read_table
 from packer.format.values import Values, watched
 from packer.machine import cores
 
@@ -261,8 +261,8 @@ class _Check:
         shape = (self._header.blocks, len(self._header.columns))
         nbytes, file = 8 * prod(shape), CHECKSUMS_FILE if self._pack.format == "npy" else ""
         if self._trailer is None:
-            table = _table_of_hdf5(self._pack.path, shape)
-            if table is None:
+            table = read_table(self._pack.path)
+            if table is None or table.shape != shape:
                 self._add("checksums", file, "checksum table is missing or damaged; nothing can be checked")
             return table
         found, offset = self._trailer.checksums_length, self._trailer.checksums_offset
@@ -382,21 +382,6 @@ def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, in
     if at < length:
         ranges.append((at, length))
     return ranges
-
-
-def _table_of_hdf5(path: str, shape: tuple[int, int]) -> Table | None:
-    """The checksum table of an unsealed file, asked of HDF5; None if it holds none of that shape."""
-    import h5py  # a sealed pack needs no HDF5 library
-
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            dataset = file[CHECKSUMS_DATASET]
-            if dataset.dtype.str != "<u8" or dataset.shape != shape:
-                return None
-            table: Table = dataset[:]
-            return table
-    except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
-        return None  # what h5py raises for a damaged file
 
 
 def _span(rows: tuple[int, int]) -> str:

@@ -5,7 +5,6 @@ Deterministic, in this process: an exception other than FormatError fails, and s
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import simplejpeg
 
 from packer.codecs.blocks import block_codec
+from packer.format import unsealed
 from packer.format.header import Field
 from packer.format.writer import PackWriter
 from tests.format.packs import keys_of, write_pack
@@ -29,15 +29,14 @@ MEMBERS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def fuzz() -> Any:
-    sys.path.insert(0, str(TOOLS))
-    try:
-        import fuzz_packs
+@pytest.fixture
+def fuzz(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(TOOLS)
+    import fuzz_packs
 
-        return fuzz_packs
-    finally:
-        sys.path.remove(str(TOOLS))
+    monkeypatch.setattr(unsealed, "_ask", unsealed._ask)  # put back afterwards
+    fuzz_packs.ask_hdf5_here()
+    return fuzz_packs
 
 
 def make(out: Path, kind: str) -> Path:

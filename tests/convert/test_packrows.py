@@ -1,0 +1,107 @@
+"""Rows read from packs, as a RowMaker gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.convert.images import convert_images
+from packer.convert.packrows import PackRows, together
+from packer.format.pack import Pack, open_pack
+from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.resize import place, resize
+
+
+@pytest.fixture
+def packs(photo_folder: Path, tmp_path: Path) -> list[Pack]:
+    """One of blue and green photos in two shards, one of red photos and green ones; unshuffled."""
+    for name, classes, options in (("a", ("blue", "green"), {"shard_rows": 9}), ("b", ("green", "red"), {})):
+        folder = tmp_path / f"{name} photos"
+        folder.mkdir()
+        for label in classes:
+            (folder / label).symlink_to(photo_folder / label)
+        convert_images(
+            folder, tmp_path / name, size=32, shuffle=False, workers=1, **{"format": "h5", **options}
+        )
+    return [open_pack(tmp_path / "a"), open_pack(tmp_path / "b")]
+
+
+def made(rows: PackRows, sample: int) -> dict[str, Any]:
+    known = rows.columns(np.empty(0, np.int64))
+    row = {
+        f.name: np.empty(f.shape or (), f.dtype) for f in rows.fields if not f.ragged and f.name not in known
+    }
+    return {**row, **rows.make(sample, row).ragged}
+
+
+def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):
+    pack, classes, numbers = together(packs)
+    assert (pack.rows, len(pack.parts)) == (32, 3)
+    assert pack.path == " + ".join(p.path for p in packs)
+    assert classes == ("blue", "green", "red")
+    assert [n.tolist() for n in numbers] == [[0, 1], [0, 1], [1, 2]]
+    assert together(packs[:1])[1:] == (("blue", "green"), [])
+
+
+def test_rows_are_found_in_their_parts(packs: list[Pack]):
+    pack, _, numbers = together(packs)
+    rows = PackRows(pack, numbers, None, jpeg=False)
+    assert [f.name for f in rows.fields] == ["image", "label"]
+    assert rows.ragged_bytes == 0
+    keys = packs[0].keys() + packs[1].keys()
+    images = np.concatenate([p.read("image") for p in packs])
+    for sample in (0, 8, 9, 15, 16, 31):
+        assert rows.key(sample) == keys[sample]
+        assert (made(rows, sample)["image"] == images[sample]).all()
+    assert rows.name(8) == f"{packs[0].path}/00000.h5, row 8"
+    assert rows.name(9) == f"{packs[0].path}/00001.h5, row 0"
+    assert rows.name(31) == f"{packs[1].path}, row 15"
+    chosen = np.array([31, 0, 16, 9, 15])
+    labels = rows.columns(chosen)["label"]
+    assert labels.tolist() == [2, 0, 1, 1, 1]
+    assert (labels.dtype, labels.flags.c_contiguous) == (np.dtype("<i8"), True)
+
+
+def test_the_size_is_made_as_a_picture_of_that_size_would_be(packs: list[Pack]):
+    spec = PixelSpec((8, 16), "pad")
+    rows = PackRows(packs[1], [], spec, jpeg=False)
+    stored = np.ascontiguousarray(packs[1].read("image")[3])
+    box, target = place("pad", (32, 32), (8, 16))
+    expected = np.zeros((8, 16, 3), np.uint8)
+    resize(stored, box, target.of(expected))
+    for _ in range(2):  # the buffers are used again
+        assert (made(rows, 3)["image"] == expected).all()
+    assert rows.fields[0].shape == (8, 16, 3)
+    assert rows.fields[0].about["fit"] == "pad"
+
+
+def test_jpeg_rows_shrink_as_their_files_would(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "j", size=32, store="jpeg", workers=1)
+    pack, spec = open_pack(tmp_path / "j"), PixelSpec((16, 16))
+    expected = np.empty((16, 16, 3), np.uint8)
+    PixelMaker(spec)(pack.read_ragged("image")[5], expected)
+    assert (made(PackRows(pack, [], spec, jpeg=False), 5)["image"] == expected).all()
+    passed = PackRows(pack, [], None, jpeg=True)
+    assert made(passed, 5)["image"] == pack.read_ragged("image")[5]
+    assert passed.fields[0].shape == (32, 32, 3)
+
+
+def test_compressed_fields_are_made_uncompressed(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "g.h5", size=32, compress="gzip", workers=1)
+    convert_images(photo_folder, tmp_path / "r.h5", size=32, workers=1)
+    rows = PackRows(open_pack(tmp_path / "g.h5"), [], None, jpeg=False)
+    assert all(f.codec is None for f in rows.fields)
+    images = open_pack(tmp_path / "r.h5").read("image")
+    assert all((made(rows, k)["image"] == images[k]).all() for k in (0, 11, 23))
+
+
+def test_packs_are_known_by_their_seals(packs: list[Pack], photo_folder: Path, tmp_path: Path):
+    pack, _, numbers = together(packs)
+    first = PackRows(pack, numbers, None, jpeg=False).fingerprint()
+    assert first["rows"] == 32
+    assert PackRows(together(packs)[0], numbers, None, jpeg=False).fingerprint() == first
+    other = together(packs[::-1])
+    assert PackRows(other[0], other[2], None, jpeg=False).fingerprint() != first
