@@ -375,7 +375,7 @@ def test_a_signal_stops_cleanly_with_130(slow_photos: Path, tmp_path: Path, name
     else:
         kept = (
             rf"Interrupted\. What has been done is kept \({tmp_path}/p\.h5\.packing, .* MB\):"
-            r" run the same command again, with --resume, to go on\."
+            r" run the same command again to go on\."
         )
         assert re.fullmatch(kept, err.strip())
         assert sorted(os.listdir(tmp_path)) == ["p.h5.packing", "slow"]

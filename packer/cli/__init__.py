@@ -65,7 +65,8 @@ def main() -> NoReturn:
         say(f"Error: {error}", err=True)
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
-        say(f"Interrupted. {stop}" if str(stop) else "Interrupted; nothing was left behind.", err=True)
+        said = str(stop.__cause__ or stop)  # click wraps the interrupt
+        say(f"Interrupted. {said}" if said else "Interrupted; nothing was left behind.", err=True)
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone: not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

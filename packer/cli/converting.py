@@ -126,7 +126,8 @@ def convert(
         )
     if not quiet:
         _tell(report)
-    tell_skipped(report.skipped, out)
+    if not report.already:
+        tell_skipped(report.skipped, out)
 
 
 def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
@@ -161,7 +162,7 @@ def _tell(report: Report) -> None:
     """What was done."""
     if report.cleared:
         say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
-    if report.resumed >= report.rows:
+    if report.already:
         say(f"{report.out}: holds all {units.count(report.rows, 'image')} already")
         return
     resumed = f", {report.resumed:,} of them before it was interrupted" if report.resumed else ""

@@ -106,7 +106,7 @@ def verify(
         repair = repair_pack(
             pack, source, labels=labels, pairs=parse_pairs(pairs), workers=workers, on_progress=bar.move
         )
-    if not quiet:
+    if not (quiet or as_json):
         said = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
         say(f"{pack}: repaired ({', '.join(said)}), and whole again")
 
@@ -135,7 +135,8 @@ def _describe(pack: Pack) -> list[str]:
     order = "of the source" if header.seed is None else f"shuffled, seed {header.seed}"
     lines.append(f"order      {order}; blocks of {units.count(header.block_rows, 'row')}")
     lines.append(
-        "made by    " + ", ".join(f"{k} {v}" for k, v in header.provenance.get("versions", {}).items())
+        "made by    "
+        + ", ".join(f"{k} {v}" for k, v in dict(header.provenance.get("versions") or {}).items())
     )
     if header.skipped:
         lines.append(
@@ -156,7 +157,7 @@ def _stored(f: Field) -> str:
     how = f", {codec.pop('name')}" if codec else ""
     if f.loaded is not f or not f.ragged:
         return ("x".join(map(str, f.loaded.shape or ())) or "one a row") + how
-    if "row_shape" in f.about:
+    if {"row_shape", "dtype"} <= set(f.about):
         return f"{f.about['dtype'].lstrip('<|')} [n, {', '.join(map(str, f.about['row_shape']))}]"
     return ("of any size" if how else "bytes of any length") + how
 

@@ -175,7 +175,9 @@ def _rows_bar(quiet: bool, packs: list[str]) -> Bar:
 
 
 def _tell(report: Report, verb: str, quiet: bool, where: str = "") -> None:
-    if not quiet:
+    if report.already and not quiet:
+        say(f"{report.out}: holds all {units.count(report.rows, 'image')} already")
+    elif not quiet:
         say(
             f"{verb} {units.count(report.rows, 'image')}{where}, {units.size(report.bytes_written)},"
             f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s)"

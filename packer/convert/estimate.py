@@ -16,6 +16,7 @@ from packer.convert.storing import Storing
 from packer.errors import ImageError, MissingDependencyError
 
 _SAMPLES = 16
+_COMPARED_BYTES = 64 << 20  # larger images are not made just to tell their sizes
 
 
 class Trade(NamedTuple):
@@ -39,7 +40,7 @@ def estimate(maker: RowMaker, storing: Storing, order: Order, *, compare: bool) 
         return (Trade("as given", rest + keys + maker.ragged_bytes + 8),)
     other = rest + keys + maker.ragged_bytes
     found = {"raw": image.row_bytes + other}
-    if storing.name == "raw" and not compare:
+    if storing.name == "raw" and (not compare or image.row_bytes > _COMPARED_BYTES):
         return (Trade("raw", found["raw"]),)
     pixels = _made(maker, picked)
     if len(pixels):

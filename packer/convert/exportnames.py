@@ -142,7 +142,7 @@ def seen_by_convert(names: list[str], *, labelled: bool) -> Seen | None:
     parts = [parent.split("/") for parent in parents if parent]
     folders = {"/".join(part[:depth]) for part in parts for depth in (1, 2)}
     if labelled:
-        return Seen(order, Layout(None, None, folder_splits(keys, folders)))
+        return Seen(order, Layout(None, None, folder_splits("", keys, folders)))
     try:
         return Seen(order, class_folders("", keys, folders))
     except SourceError:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -55,8 +55,8 @@ class Report:
     """What a conversion did.
 
     rows: images in the pack; seconds: wall time, flushing included; bytes_read: of inputs; bytes_written: of the pack;
-    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had done,
-    all of them if the pack was whole already; cleared: how an interrupted run differed whose work was cleared.
+    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had
+    done; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left.
     """
 
     out: str
@@ -68,6 +68,7 @@ class Report:
     skipped: tuple[dict[str, str], ...]
     resumed: int = 0
     cleared: str = ""
+    already: bool = False
 
     @property
     def rows_per_second(self) -> float:
@@ -140,7 +141,7 @@ def convert_images(
     Raises UsageError, SourceError (ImageError's parent), SpaceError, PackerError.
     """
     began = time.perf_counter()
-    source, out = os.fspath(source), os.fspath(out)
+    source, out = os.fspath(source), os.fspath(out).rstrip("/")
     sharded = shard_rows is not None or shard_size is not None
     options = {
         "size": KEEP if size == KEEP else list(parse_size(size, any_size=any_size)),
@@ -182,8 +183,12 @@ def convert_images(
             compare=on_plan is not None,
         )
         task = made.task
-        if resume and (header := already(out, task.members["provenance"])) is not None:
-            return report_of(Written(header, resumed=header.rows), out, began, running.workers)
+        found = None
+        if resume:
+            found = already(out, task.members["provenance"], made.plan.rows, overwrite=overwrite)
+        if found is not None:
+            report = report_of(Written(found, resumed=found.rows), out, began, running.workers)
+            return replace(report, already=True)
         check_room(out, made.plan.bytes * (2 if task.storing.gathered else 1))
         if on_plan is not None:
             on_plan(made.plan)

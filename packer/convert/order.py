@@ -28,7 +28,7 @@ def arrange(members: Mapping[str, NDArray[np.int64]], *, shuffle: bool, seed: in
     parts, splits, first = [], {}, 0
     for name, samples in members.items():
         count = len(samples)
-        if shuffle:
+        if shuffle and count:
             key = randomness.key(seed, "convert", name) if name else randomness.key(seed, "convert")
             samples = samples[randomness.permute(np.arange(count), count, key)]
         parts.append(samples)

@@ -17,10 +17,26 @@ from packer.format.joined import joined
 from packer.format.output import failure, remove
 from packer.format.pack import Pack, open_pack
 from packer.format.shards import Shard, read_index, seal_of, shard_name, write_index
+from packer.format.verify import verify_pack
 from packer.format.workplace import Workplace, locked
 from packer.format.writer import PackWriter
 
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
+
+
+class NothingPackedError(SourceError):
+    """Every input was skipped. skipped: as in Header."""
+
+    skipped: Sequence[dict[str, str]] = ()
+
+    @classmethod
+    def of(cls, subject: str, skipped: Sequence[dict[str, str]]) -> NothingPackedError:
+        """Say so of a source."""
+        error = cls(
+            f"{subject}: none of its {len(skipped)} images could be packed; the first: {skipped[0]['reason']}"
+        )
+        error.skipped = skipped
+        return error
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,10 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
     total = len(task.order.samples)
     place = Workplace(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume)
     done, kept = Written(Header(0, 1, (), {}), cleared=place.cleared), False
+    # Shards all of whose inputs were skipped do not exist; what was skipped is in the journal, then in the index.
+    empty: dict[str, list[dict[str, str]]] = {
+        record[0]: record[1] for record in place.resumed if len(record) > 1
+    }
     try:
         try:
             os.makedirs(place.pack, exist_ok=True)
@@ -103,16 +123,22 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
         for number, first in enumerate(range(0, total, rows)):
             name = shard_name(number, task.storing.format)
             path = os.path.join(place.pack, name)
-            if os.path.exists(path):
+            if name in empty:
+                continue
+            if os.path.exists(path) and verify_pack(path).ok:
                 remove(path + PARTIAL_SUFFIX)  # of a run that was killed just after it had named the shard
                 done.resumed += min(rows, total - first)
                 running.progress(done.resumed)
             else:
-                part = _write_part(
-                    task.shard(number, rows),
-                    path,
-                    replace(running, progress=_behind(running.progress, first)),
-                )
+                remove(path)
+                behind = _behind(running.progress, first)
+                try:
+                    part = _write_part(task.shard(number, rows), path, replace(running, progress=behind))
+                except NothingPackedError as error:
+                    empty[name] = list(error.skipped)
+                    place.record([name, empty[name]])
+                    kept = True
+                    continue
                 done.bytes_read += part.bytes_read
                 done.resumed += part.resumed
                 place.record([name])
@@ -120,12 +146,17 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
             pack = open_pack(path)
             headers.append(pack.header)
             shards.append(Shard(name, pack.rows, seal_of(pack.seal)))
+        skipped = [s for name in sorted(empty) for s in empty[name]]
+        if not shards:
+            place.begin_anew()
+            kept = False
+            raise NothingPackedError.of(task.subject, skipped)
         try:
-            write_index(place.pack, shards)
+            write_index(place.pack, shards, skipped)
             place.publish()
         except OSError as error:
             raise failure(out, error) from error
-        done.header = joined(headers, [s.file for s in shards])
+        done.header = joined(headers, [s.file for s in shards], skipped)
         return done
     except BaseException:
         kept = kept or (
@@ -160,7 +191,8 @@ def append_shards(task: Task, pack: Pack, running: Running) -> Written:
                     f"{pack.path}: has {_named(own)} {what}, the new rows would have {_named(new)}; equal ones go together."
                     " Arrange the new images as those it was made of."
                 )
-        listed, _ = read_index(pack.path)
+        index = read_index(pack.path)
+        listed = index.shards
         shards = list(listed)
         total = len(task.order.samples)
         rows = task.storing.shard_rows or total
@@ -177,7 +209,7 @@ def append_shards(task: Task, pack: Pack, running: Running) -> Written:
             shard = open_pack(path)
             shards.append(Shard(name, shard.rows, seal_of(shard.seal)))
         try:
-            write_index(pack.path, shards)
+            write_index(pack.path, shards, index.skipped)
         except OSError as error:
             raise failure(pack.path, error) from error
         done.header = open_pack(pack.path).header
@@ -211,9 +243,7 @@ def _write_part(task: Task, out: str, running: Running) -> Written:
         )
         if len(outcome.reasons) == len(samples):
             writer.forget()
-            raise SourceError(
-                f"{task.subject}: none of its {len(samples)} images could be packed; the first: {outcome.reasons[min(outcome.reasons)]}"
-            )
+            raise NothingPackedError.of(task.subject, _skipped(task, outcome))
         moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, len(samples))
         writer.move_rows(moves.items())
         header = writer.finish(

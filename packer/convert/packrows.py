@@ -17,6 +17,7 @@ from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.joined import joined
 from packer.format.pack import Pack
+from packer.format.workplace import difference
 from packer.load.order import Runs
 from packer.load.reader import Reader
 from packer.pixels.geometry import Geometry
@@ -35,12 +36,24 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
     are of different ones.
     """
     first = packs[0]
+    for pack in packs:
+        missing = {"image", "key"} - {f.name for f in pack.fields}
+        if missing:
+            raise UsageError(
+                f"{pack.path}: has no field {sorted(missing)[0]!r}; packs of images have. Pass one of those."
+            )
     for pack in packs[1:]:
         for a, b in zip(first.fields, pack.fields, strict=False):
             if (a.name, a.dtype, a.shape, a.codec) != (b.name, b.dtype, b.shape, b.codec):
                 raise UsageError(
                     f"{pack.path}: its field {b.name!r} is {_form(b)}, that of {first.path} is {a.name!r}, {_form(a)};"
                     " packs of equal fields go together. Run packer repack on one of them."
+                )
+        for a, b in zip(first.fields, pack.fields, strict=False):
+            found = difference({**a.about, "fit": None}, {**b.about, "fit": None}, f"of {a.name!r},")
+            if found:
+                raise UsageError(
+                    f"{pack.path}, {first.path}: their fields mean different things ({found}); packs of equal fields go together."
                 )
         if len(first.fields) != len(pack.fields):
             names = [", ".join(f.name for f in p.fields) for p in (first, pack)]
@@ -148,7 +161,8 @@ class PackRows:
 
     def key(self, sample: int) -> str:
         """The row's own key."""
-        return self._pack.keys(sample, sample + 1)[0]
+        run = Runs(np.array([sample]), np.array([1]))
+        return os.fsdecode(self._reader.read_ragged("key", run)[0])
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the packs are still the same."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from packer.convert.order import fill
 from packer.convert.packing import Task
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import BlockChecksum
-from packer.format.files import pwrite_all
+from packer.format.files import pread_all, pwrite_all
 from packer.format.header import OFFSETS, Field
 from packer.format.mend import mend_ends, mend_index, mend_structures, mend_table
 from packer.format.pack import Pack, open_pack
@@ -74,13 +74,25 @@ def repair_pack(
                 trusted = not any(p.kind == "checksums" for p in problems)
                 misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
                 # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
+                undo: list[_Overwritten] = []
                 for group in [[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []:
-                    _make(
-                        part, task, group, trusted, check_workers(workers), on_progress or (lambda done: None)
+                    # Without a table to trust, what is overwritten is kept until the new table proves to be the one sealed.
+                    undo += _make(
+                        part,
+                        task,
+                        group,
+                        trusted,
+                        check_workers(workers) if trusted else 1,
+                        on_progress or (lambda done: None),
                     )
                 found.blocks |= {(number, block) for block in blocks}
                 if any(p.kind == "checksums" for p in problems):
-                    mend_table(part)
+                    try:
+                        mend_table(part)
+                    except PackerError:
+                        for old in reversed(undo):
+                            old.bring_back()
+                        raise
                     found.mended.append("the checksum table")
                 if any(p.kind in ("metadata", "header", "checksums") for p in problems):
                     mend_structures(part, planned, task.storing.block_rows(task.maker, planned))
@@ -89,6 +101,22 @@ def repair_pack(
         if problems:
             raise FormatError(f"{name}: cannot be repaired whole; what is left: {problems[0].text}")
     return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))
+
+
+class _Overwritten(NamedTuple):
+    """Bytes of a file as they were."""
+
+    path: str
+    offset: int
+    data: bytes
+
+    def bring_back(self) -> None:
+        """Write them again."""
+        fd = os.open(self.path, os.O_WRONLY)
+        try:
+            pwrite_all(fd, self.data, self.offset)
+        finally:
+            os.close(fd)
 
 
 class _Found:
@@ -100,7 +128,7 @@ class _Found:
 def _parts(name: str) -> list[str]:
     """The paths of a pack's shards, or its own."""
     try:
-        return [os.path.join(name, shard.file) for shard in read_index(name)[0]]
+        return [os.path.join(name, shard.file) for shard in read_index(name).shards]
     except OSError:
         return [name]
 
@@ -139,8 +167,8 @@ def _make(
     trusted: bool,
     workers: int,
     progress: Callable[[int], None],
-) -> None:
-    """Make some blocks anew, and write what differs."""
+) -> list[_Overwritten]:
+    """Make some blocks anew, and write them. Returns, unless the checksum table could be trusted, what was there before."""
     samples, skipped = task.order.samples, {s["key"] for s in part.header.skipped}
     holes = [
         row for row, sample in enumerate(samples.tolist()) if skipped and task.maker.key(sample) in skipped
@@ -159,6 +187,7 @@ def _make(
         pack_rows(task.maker, mender, final, workers=workers, skip=False, progress=progress)
     finally:
         mender.close()
+    return mender.overwritten
 
 
 class _Mender:
@@ -170,9 +199,11 @@ class _Mender:
         """trusted: whether the checksum table tells if a block is what it was."""
         self.out, self.fields = part.path, part.header.fields
         self.rows, self.block_rows, self.blocks = part.rows, part.header.block_rows, part.header.blocks
-        self.done: dict[int, Any] = {b: [None, [], 0] for b in range(self.blocks) if b not in set(blocks)}
+        wanted = set(blocks)
+        self.done: dict[int, Any] = {b: [None, [], 0] for b in range(self.blocks) if b not in wanted}
         self._part, self._task, self._samples = part, task, samples
         self._table = part.checksums() if trusted else None
+        self.overwritten: list[_Overwritten] = []
         self._fds: dict[str, int] = {}
         for extents in part.header.extents.values():
             for e in extents:
@@ -251,6 +282,10 @@ class _Mender:
             self._table is not None and checksum.value() != self._table[block, column]
         ):
             raise self._other(array, block)
+        if self._table is None:
+            old = pread_all(self._fds[file], len(data), offset)
+            path = os.path.join(self.out, file) if file else self.out
+            self.overwritten.append(_Overwritten(path, offset, old))
         pwrite_all(self._fds[file], data, offset)
 
     def _other(self, array: str, block: int) -> PackerError:

@@ -10,9 +10,10 @@ from typing import Any
 from packer import units
 from packer.errors import PackerError, UsageError
 from packer.format.header import PARTIAL_SUFFIX, Header
+from packer.format.journal import read_journal
 from packer.format.output import check_space, remove
 from packer.format.pack import open_pack
-from packer.format.workplace import clear_idle, difference, locked
+from packer.format.workplace import clear_idle, difference
 
 
 def check_room(out: str, needed: int) -> None:
@@ -21,22 +22,28 @@ def check_room(out: str, needed: int) -> None:
     check_space(out, max(0, needed - left))
 
 
-def already(out: str, provenance: Mapping[str, Any]) -> Header | None:
-    """The header of the pack under that name, if it is what is asked for; None if there is no such name.
+def already(out: str, provenance: Mapping[str, Any], rows: int, *, overwrite: bool) -> Header | None:
+    """The header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
 
-    Raises UsageError, naming the difference, if it is another pack; FormatError if it is none.
+    rows: of the pack, inputs that were skipped included. Raises UsageError, naming the difference, if it is another pack;
+    FormatError if it is none.
     """
     if not os.path.lexists(out):
         return None
     header = open_pack(out).header
-    differs = difference(dict(header.provenance), provenance)
+    differs = difference(dict(header.provenance), provenance) or difference(
+        header.rows + len(header.skipped), rows, "the number of rows"
+    )
+    if differs and overwrite:
+        return None
     if differs:
         raise UsageError(
-            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass --overwrite without --resume, or another name."
+            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass --overwrite, or another name."
         )
     left = out.rstrip("/") + PARTIAL_SUFFIX
-    if _free(left, out):
-        remove(left)  # of a run that was killed just after it had given the pack its name
+    begun = read_journal(os.path.join(left, "journal"))[:1]
+    if begun and not difference({name: begun[0].get(name) for name in provenance}, provenance):
+        remove(left)  # a run of the same that was killed just after it had given the pack its name
     return header
 
 
@@ -47,20 +54,12 @@ def interrupted(out: str) -> Iterator[None]:
         yield
     except (PackerError, KeyboardInterrupt) as error:
         left = out.rstrip("/") + PARTIAL_SUFFIX
-        if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out):
+        if isinstance(error, UsageError) or clear_idle(out):
             raise
         done = units.size(_nbytes(left))
-        sentence = f"What has been done is kept ({left}, {done}): run the same command again, with --resume, to go on."
-        raise type(error)(f"{error} {sentence}".strip()) from error
-
-
-def _free(folder: str, out: str) -> bool:
-    """Whether nobody is at work in a folder of work in progress."""
-    try:
-        with locked(folder, out):
-            return True
-    except PackerError:
-        return not os.path.isdir(folder)
+        sentence = f"What has been done is kept ({left}, {done}): run the same command again to go on."
+        error.args = (f"{error} {sentence}".strip(),)
+        raise
 
 
 def _nbytes(folder: str) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import packer
+from packer.convert.estimate import estimate
 from packer.convert.images import (
     ON_ERROR,
     Plan,
@@ -25,11 +26,11 @@ from packer.convert.images import (
     whole,
 )
 from packer.convert.order import Order, arrange, parse_split, stratified
-from packer.convert.packing import Running, Task, append_shards, write_pack
+from packer.convert.packing import Running, Task, Written, append_shards, write_pack
 from packer.convert.packrows import PackRows, together
-from packer.convert.resuming import check_room, interrupted
+from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
-from packer.errors import UsageError
+from packer.errors import PackerError, UsageError
 from packer.format.header import Header
 from packer.format.output import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
@@ -90,16 +91,19 @@ def split_pack(
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
     members = stratified(_labels(pack), pack.rows, parse_split(shares), seed)
     outs = {name: os.path.join(folder, f"{stem}.{name}{ending}") for name in members}
-    for name in outs.values():
-        check_output(name, overwrite=overwrite)
-    reports = {}
+    works = {}
     for name, samples in members.items():
         storing = _storing(pack, outs[name])
         rows = PackRows(pack, numbers, None, jpeg=storing.store == "jpeg")
         said = {"split": name, "shares": parse_split(shares), "seed": seed}
-        work = _Work(pack, rows, Order(samples, {}), storing, classes, pack.header.seed, said)
-        reports[name] = work.write(outs[name], _running(workers, overwrite, on_progress))
-    return reports
+        works[name] = _Work(pack, rows, Order(samples, {}), storing, classes, pack.header.seed, said)
+    # Before an interruption some may have been finished: these are left.
+    there = {name: work.found(outs[name]) for name, work in works.items() if not overwrite}
+    for name in works:
+        if there.get(name) is None:
+            check_output(outs[name], overwrite=overwrite)
+    running = _running(workers, overwrite, on_progress)
+    return {name: there.get(name) or work.write(outs[name], running) for name, work in works.items()}
 
 
 def append_images(
@@ -197,7 +201,8 @@ def repack(
     passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
     rows = PackRows(pack, numbers, spec, jpeg=passes)
     order = arrange(_members(pack), shuffle=False, seed=0)
-    storing = storing.sharded(pack.nbytes / pack.rows, shard_size)
+    if shard_size is not None:
+        storing = storing.sharded(estimate(rows, storing, order, compare=False)[0].row_bytes, shard_size)
     said = {"repack": {"size": None if spec is None else list(spec.size), "fit": fit}, **storing.options()}
     work = _Work(pack, rows, order, storing, classes, pack.header.seed, said)
     return work.write(os.fspath(out), _running(workers, overwrite, on_progress, resume=resume))
@@ -215,15 +220,31 @@ class _Work:
     seed: int | None
     said: Mapping[str, Any]
 
-    def write(self, out: str, running: Running) -> Report:
-        """Write it."""
-        began = time.perf_counter()
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the new pack says of how it was made."""
         first = self.pack.parts[0].header.provenance
-        provenance = {
-            "options": {**first.get("options", {}), **self.said},
+        return {
+            "options": {**_kept_options(first.get("options", {})), **self.said},
             "source": self.rows.fingerprint(),
             "versions": {"packer": packer.__version__, **decoder_versions(), **self.storing.versions()},
         }
+
+    def found(self, out: str) -> Report | None:
+        """A report of the pack under that name, if it is this one already."""
+        try:
+            header = already(out, self.provenance, len(self.order.samples), overwrite=False)
+        except PackerError:
+            return None
+        if header is None:
+            return None
+        report = report_of(Written(header, resumed=header.rows), out, time.perf_counter(), 0)
+        return replace(report, already=True)
+
+    def write(self, out: str, running: Running) -> Report:
+        """Write it."""
+        began = time.perf_counter()
+        out, provenance = out.rstrip("/"), self.provenance
         members = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
         task = Task(self.pack.path, self.rows, self.order, self.storing, members, provenance)
         check_output(out, overwrite=running.overwrite)
@@ -232,6 +253,12 @@ class _Work:
         with interrupted(out):
             written = write_pack(task, out, running)
         return report_of(written, out, began, running.workers)
+
+
+def _kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a source's options those that still say something of the rows, not how they are stored."""
+    stored = ("format", "store", "quality", "compress", "shard_rows")
+    return {name: value for name, value in options.items() if name not in stored}
 
 
 def _running(

@@ -155,6 +155,6 @@ def parse_bytes(text: str | int) -> int:
         number = round(float(match[1]) * _UNITS[match[2].lower()])
         if number < 1:
             raise ValueError
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):
         raise UsageError(f"size {text}: is not a number of bytes. Pass for example 2GB or 512MiB.") from None
     return number

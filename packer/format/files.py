@@ -10,6 +10,7 @@ from typing import Any
 _WRITE_BYTES = 1 << 20
 
 _SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)
+_RENAMEAT2: Any = getattr(ctypes.CDLL(None), "renameat2", None)
 
 
 def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -39,6 +40,14 @@ def pread_all(fd: int, count: int, offset: int) -> bytes:
         pieces.append(piece)
         count, offset = count - len(piece), offset + len(piece)
     return b"".join(pieces)
+
+
+def exchange(path: str, other: str) -> bool:
+    """Swap two names, files or folders, in one step; returns False where the system or the file system cannot."""
+    if _RENAMEAT2 is None:
+        return False
+    here = -100  # AT_FDCWD
+    return bool(_RENAMEAT2(here, os.fsencode(path), here, os.fsencode(other), 2) == 0)  # RENAME_EXCHANGE
 
 
 def fsync_path(path: str) -> None:

@@ -33,6 +33,7 @@ from packer.format.header import (
 from packer.format.trailer import SIZE, Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
+_LEAST_CHUNK_BYTES = 4 << 10
 _CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
 
 
@@ -59,7 +60,9 @@ class Hdf5Container:
         ) as file:
             for f in self._fixed:
                 assert f.shape is not None
-                _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (block_rows, *f.shape))
+                # HDF5 takes chunks under 2 KiB from blocks that other datasets have a part in.
+                step = min(rows, max(block_rows, -(-_LEAST_CHUNK_BYTES // f.row_bytes)))
+                _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (step, *f.shape))
         with h5py.File(created, "r", locking=False) as file:
             self.extents: Extents = {f.name: _chunk_extents(file[f.name], f.row_bytes) for f in self._fixed}
         for name, extents in self.extents.items():

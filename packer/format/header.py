@@ -23,11 +23,11 @@ Codecs
 
 HDF5
     Each array is a dataset at the root, under its own name, dense, unfiltered unless its field has a codec. Those of fixed
-    fields are chunked along rows only, ``block_rows`` rows a chunk (fewer only if the pack has fewer), and unfiltered chunks
-    lie back to back in row order; those of ragged fields are contiguous. The header is the uint8 dataset ``/packer/header``,
-    the checksum table the uint64 dataset ``/packer/checksums``. No times are recorded. After the end of the HDF5 container
-    comes the trailer, which HDF5 ignores. A program that opens the file for writing drops the trailer: the file is then no
-    longer sealed.
+    fields are chunked along rows only, ``block_rows`` rows a chunk (more where that is less than 4 KiB, fewer only if the
+    pack has fewer), and unfiltered chunks lie back to back in row order; those of ragged fields are contiguous. The header is
+    the uint8 dataset ``/packer/header``, the checksum table the uint64 dataset ``/packer/checksums``. No times are recorded.
+    After the end of the HDF5 container comes the trailer, which HDF5 ignores. A program that opens the file for writing drops
+    the trailer: the file is then no longer sealed.
 
 npy
     Each array is ``<array>.npy`` (npy version 1.0, header of 128 bytes), the header is ``header.json``, the checksum table
@@ -61,6 +61,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -302,7 +303,7 @@ class Header:
 
     def check(self) -> None:
         """What the members promise each other. Raises ValueError."""
-        if self.rows and not 1 <= self.block_rows <= self.rows:
+        if not 1 <= self.block_rows <= self.rows:
             raise ValueError(f"block_rows is {self.block_rows} of {self.rows} rows")
         names = [f.name for f in self.fields]
         if not names or len(set(names)) != len(names):
@@ -330,6 +331,12 @@ class Header:
                     raise ValueError(f"extents of {array!r} do not hold {expected} rows")
         if set(self.extents) != set(self.columns):
             raise ValueError(f"extents are given for {sorted(self.extents)}")
+        numbers = [x for values in self.statistics.values() for v in values.values() for x in v]
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError("statistics are not all finite")
+        for part in ("options", "versions"):
+            if not isinstance(self.provenance.get(part, {}), Mapping):
+                raise ValueError(f"provenance has {part} that are no object")
         for name, spans in self.splits.items():
             bounds = [0, *(end for span in spans for end in span), self.rows]
             if any(a > b for a, b in itertools.pairwise(bounds)):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum, sqrt
 
 from packer.format.header import Extent, Header
 
 
-def joined(headers: Sequence[Header], files: Sequence[str]) -> Header:
-    """One header for shards with equal fields and classes; files: their names, to which extents become relative."""
+def joined(
+    headers: Sequence[Header], files: Sequence[str], skipped: Sequence[Mapping[str, str]] = ()
+) -> Header:
+    """One header for shards with equal fields and classes.
+
+    files: their names, to which extents become relative; skipped: inputs that none of the shards lists.
+    """
     extents: dict[str, list[Extent]] = {name: [] for name in headers[0].columns}
     splits: dict[str, list[tuple[int, int]]] = {}
     first = 0
@@ -33,7 +38,7 @@ def joined(headers: Sequence[Header], files: Sequence[str]) -> Header:
         extents={name: tuple(es) for name, es in extents.items()},
         splits={name: tuple(spans) for name, spans in splits.items()},
         statistics=_statistics(headers),
-        skipped=tuple(s for header in headers for s in header.skipped),
+        skipped=tuple(s for header in headers for s in header.skipped) + tuple(skipped),
     )
 
 

@@ -20,7 +20,7 @@ from packer.errors import FormatError, PackerError
 from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest, file_ranges
 from packer.format.files import pread_all, pwrite_all
-from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, TRAILER_FILE, Extent
+from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, TRAILER_FILE, Extent, Header
 from packer.format.npy import PREAMBLE, preamble
 from packer.format.output import remove
 from packer.format.pack import Pack, read_seal
@@ -58,6 +58,21 @@ def mend_ends(path: str) -> list[str]:
             if right is not None:
                 _write(file, trailer.header_offset, right)
                 mended.append("the header")
+    return mended + (_mend_lengths(path, trailer) if directory else [])
+
+
+def _mend_lengths(path: str, trailer: Trailer) -> list[str]:
+    """Make the arrays of a directory that were cut short as long as they were; what is missing of their rows reads as zero."""
+    data = _read(os.path.join(path, HEADER_FILE), 0, trailer.header_length)
+    if digest([data]) != trailer.header_digest:
+        return []
+    mended = []
+    for extents in Header.from_bytes(data, path).extents.values():
+        for e in extents:
+            file = os.path.join(path, e.file)
+            if os.path.exists(file) and os.path.getsize(file) < e.end:
+                os.truncate(file, e.end)
+                mended.append(f"the length of {e.file}")
     return mended
 
 

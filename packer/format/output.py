@@ -8,7 +8,7 @@ import os
 import shutil
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
-from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, TRAILER_FILE
+from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE
 from packer.format.pack import Pack, open_pack
 from packer.format.shards import INDEX_FILE
 
@@ -24,6 +24,8 @@ def check_output(out: str, *, overwrite: bool) -> None:
     """Refuse an output that cannot be written, before any work. Raises UsageError or PackerError."""
     if not out:
         raise UsageError("OUT: is empty. Pass the name of a file or folder.")
+    if out.rstrip("/").endswith(PARTIAL_SUFFIX):
+        raise UsageError(f"{out}: ends in {PARTIAL_SUFFIX}, as unfinished work does. Pass another name.")
     parent = os.path.dirname(os.path.abspath(out))
     if os.path.lexists(out):
         if not overwrite:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -232,7 +233,7 @@ def read_seal(path: str) -> bytes:
     Of a pack of shards, the digest of its index.
     """
     if os.path.exists(os.path.join(path, INDEX_FILE)):
-        return read_index(path)[1]
+        return read_index(path).digest
     fd = os.open(os.path.join(path, TRAILER_FILE) if os.path.isdir(path) else path, os.O_RDONLY)
     try:
         return pread_all(fd, SIZE, max(0, os.fstat(fd).st_size - SIZE))
@@ -252,6 +253,8 @@ def _open_one(name: str) -> Pack:
 
 
 def _open_file(name: str) -> Pack:
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise FormatError(f"{name}: is not a regular file. Pass what packer convert wrote.")
     seal = read_seal(name)
     trailer = Trailer.from_bytes(seal)
     fd = os.open(name, os.O_RDONLY)
@@ -291,9 +294,9 @@ def _open_directory(name: str) -> Pack:
 
 def _open_shards(name: str) -> Pack:
     """A directory of shards: the index, then each shard's trailer and header."""
-    listed, digest = read_index(name)
+    index = read_index(name)
     shards: list[Pack] = []
-    for line in listed:
+    for line in index.shards:
         path = os.path.join(name, line.file)
         try:
             shard = _open_one(path)
@@ -307,11 +310,12 @@ def _open_shards(name: str) -> Pack:
         first = shards[0].header if shards else shard.header
         if shard.header.fields != first.fields or shard.header.classes != first.classes:
             raise FormatError(
-                f"{shard.path}: has other fields or classes than {listed[0].file}; all shards of a pack have the same."
+                f"{shard.path}: has other fields or classes than {index.shards[0].file}; all shards of a pack have the same."
                 " Bring back the right one."
             )
         shards.append(shard)
-    return Pack(name, joined([s.header for s in shards], [s.file for s in listed]), digest, tuple(shards))
+    header = joined([s.header for s in shards], [s.file for s in index.shards], index.skipped)
+    return Pack(name, header, index.digest, tuple(shards))
 
 
 def _read_header(fd: int, trailer: Trailer, name: str) -> Header:

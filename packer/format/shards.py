@@ -1,7 +1,8 @@
 """A pack as a directory of shards: ``index.json`` lists them, each is a whole pack of its own (00000.h5, 00001.h5, ...).
 
 The index is one JSON object, ASCII, keys sorted, no spaces: ``format``, ``version``, ``shards`` (a list of [file, rows, seal],
-in the order of the rows) and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. ``seal`` is the XXH3-128
+in the order of the rows), perhaps ``skipped`` (inputs left out that would have been the only ones of a shard, as in the header),
+and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. ``seal`` is the XXH3-128
 of the shard's trailer, so that a shard of another pack, or another version of this one, is not taken for it. All shards have
 equal fields and classes. Files that the index does not list are no part of the pack: appending writes shards first, then the
 index anew, aside, and renames it.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import xxhash
@@ -32,6 +33,14 @@ class Shard(NamedTuple):
     seal: str
 
 
+class Index(NamedTuple):
+    """What the index says. shards: in order; digest: of the whole index, 16 bytes; skipped: inputs of shards that came out empty."""
+
+    shards: tuple[Shard, ...]
+    digest: bytes
+    skipped: tuple[dict[str, str], ...]
+
+
 def shard_name(number: int, format: str) -> str:
     """The name of a shard: 00007.h5, or 00007 for a directory of .npy."""
     return f"{number:05d}" + (".h5" if format == "h5" else "")
@@ -42,9 +51,11 @@ def seal_of(trailer: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(trailer)
 
 
-def write_index(folder: str, shards: Sequence[Shard]) -> None:
-    """Write the index aside, flush it, and give it its name. Raises OSError."""
+def write_index(folder: str, shards: Sequence[Shard], skipped: Sequence[Mapping[str, str]] = ()) -> None:
+    """Write the index aside, flush it, and give it its name. skipped: see Index. Raises OSError."""
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": [list(s) for s in shards]}
+    if skipped:
+        record["skipped"] = [dict(s) for s in skipped]
     record["checksum"] = xxhash.xxh3_128_hexdigest(_text(record))
     path = os.path.join(folder, INDEX_FILE)
     with open(f"{path}.new", "wb") as file:
@@ -55,8 +66,8 @@ def write_index(folder: str, shards: Sequence[Shard]) -> None:
     fsync_path(folder)
 
 
-def read_index(folder: str) -> tuple[tuple[Shard, ...], bytes]:
-    """The shards of a pack, and the digest of its index. Raises FormatError; OSError if there is none."""
+def read_index(folder: str) -> Index:
+    """The index of a pack of shards. Raises FormatError; OSError if there is none."""
     path = os.path.join(folder, INDEX_FILE)
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
@@ -72,9 +83,10 @@ def read_index(folder: str) -> tuple[tuple[Shard, ...], bytes]:
         shards = tuple(map(_shard, record["shards"]))
         if not shards or len({s.file for s in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
+        skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: is damaged ({error}). Convert the images again.") from None
-    return shards, xxhash.xxh3_128_digest(data)
+    return Index(shards, xxhash.xxh3_128_digest(data), skipped)
 
 
 def parsed(data: bytes) -> dict[str, Any] | None:

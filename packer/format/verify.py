@@ -121,7 +121,7 @@ def _verify_shards(name: str, threads: int | None, progress: Callable[[int], Non
     """The verdict on a directory of shards: that on its index, and those on all shards."""
     begun = time.perf_counter()
     try:
-        shards, _ = read_index(name)
+        shards = read_index(name).shards
     except FormatError as error:
         return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", str(error)),), 0, 0.0)
     problems: list[Problem] = []

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from packer.errors import PackerError, UsageError
-from packer.format.files import fsync_path
+from packer.format.files import exchange, fsync_path
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.journal import Journal, read_journal
 from packer.format.output import check_output, failure, remove
 
+_ENTRIES = frozenset(("pack", "pack.created", "journal", "blocks", "old"))
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
 
@@ -54,10 +55,10 @@ class Workplace:
         self.resumed: list[Any] = []
         self.cleared = ""
         self._journal: Journal | None = None
+        self._lock = -1
         try:
-            if os.path.lexists(self.path) and not os.path.isdir(self.path):
-                os.unlink(self.path)
             os.makedirs(self.path, exist_ok=True)
+            _check_ours(self.path)
             self._lock = _lock(self.path, out)
         except OSError as error:
             raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
@@ -92,7 +93,9 @@ class Workplace:
                 f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass --overwrite, or another name."
             )
         old = os.path.join(self.path, "old")
-        if taken and (os.path.isdir(self.out) or os.path.isdir(self.pack)):
+        if taken and exchange(self.out, self.pack):
+            pass  # the old one is removed with the folder
+        elif taken and (os.path.isdir(self.out) or os.path.isdir(self.pack)):
             os.rename(self.out, old)
             try:
                 os.rename(self.pack, self.out)
@@ -108,9 +111,11 @@ class Workplace:
         """Let go of the folder; without `keep` it is removed."""
         if self._journal is not None:
             self._journal.close()
-        if not keep:
-            remove(self.path)
-        os.close(self._lock)
+        if self._lock >= 0:
+            if not keep:
+                remove(self.path)
+            os.close(self._lock)
+            self._lock = -1
 
     def _bring_back(self) -> None:
         """Undo a replacement that was interrupted between its two renames."""
@@ -181,6 +186,15 @@ def locked(folder: str, out: str) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _check_ours(path: str) -> None:
+    """Refuse a folder that holds anything a maker does not make. Raises UsageError."""
+    strange = sorted(set(os.listdir(path)) - _ENTRIES)
+    if strange:
+        raise UsageError(
+            f"{path}: is where the work would be done, but holds {strange[0]}, which is not packer's. Move it away, or pass another output."
+        )
 
 
 def difference(before: Any, now: Any, what: str = "") -> str:

@@ -61,10 +61,11 @@ class Layout(NamedTuple):
     splits: dict[str, NDArray[np.int64]]
 
 
-def folder_splits(keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
+def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
     """The splits that the folders at the top are, {} if they are none.
 
-    keys: the images' paths, in `image_order`; folders: at the top, not hidden, as paths below it.
+    subject: what to call the source in messages; keys: the images' paths, in `image_order`; folders: at the top, not hidden, as
+    paths below it. Raises: SourceError when a split has no images.
     """
     tops = {folder for folder in folders if "/" not in folder}
     if not tops or not SPLITS.issuperset(tops) or any("/" not in key for key in keys):
@@ -72,7 +73,13 @@ def folder_splits(keys: list[str], folders: Collection[str]) -> dict[str, NDArra
     names = sorted(tops, key=_SPLIT_ORDER.index)
     number = {name: k for k, name in enumerate(names)}
     owners = np.fromiter((number[key.partition("/")[0]] for key in keys), np.int64, len(keys))
-    return {name: np.flatnonzero(owners == k) for name, k in number.items()}
+    splits = {name: np.flatnonzero(owners == k) for name, k in number.items()}
+    empty = next((name for name, members in splits.items() if not len(members)), None)
+    if empty is not None:
+        raise SourceError(
+            f"{subject}/{empty}: a split without images; each needs some. Add some, or remove the folder."
+        )
+    return splits
 
 
 def class_folders(subject: str, keys: list[str], folders: Collection[str]) -> Layout:
@@ -86,17 +93,13 @@ def class_folders(subject: str, keys: list[str], folders: Collection[str]) -> La
     """
     if not keys:
         raise no_images(subject)
-    splits = folder_splits(keys, folders)
+    splits = folder_splits(subject, keys, folders)
     if not splits:
         labels, classes = _classes(subject, keys, {f for f in folders if "/" not in f})
         return Layout(labels, classes, {})
     classes_found: set[str] = set()
     flat: list[str] = []
     for name, members in splits.items():
-        if not len(members):
-            raise SourceError(
-                f"{subject}/{name}: a split without images; each needs some. Add some, or remove the folder."
-            )
         inner = [keys[index].partition("/")[2] for index in members]
         below = {f.partition("/")[2] for f in folders if f.startswith(name + "/") and f.count("/") == 1}
         _, found = _classes(f"{subject}/{name}", inner, below)

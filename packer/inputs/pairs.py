@@ -28,6 +28,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
+from keyword import iskeyword
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,9 @@ from packer.pixels.maker import PixelSpec
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
 """What a partner's name ends in, whichever the case."""
 
-RESERVED = frozenset(("image", "label", "boxes", "box_label", "keypoints", "key"))
+RESERVED = frozenset(
+    ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
+)
 _FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP"))
 _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
@@ -179,7 +182,7 @@ def open_pair(
     Raises: UsageError for a name that cannot be a field's, or a folder that is not there; SourceError when an image has no
         partner or several, or none of the first files can be read.
     """
-    if not (name.isascii() and name.isidentifier()) or name in RESERVED:
+    if not (name.isascii() and name.isidentifier()) or name[0] == "_" or iskeyword(name) or name in RESERVED:
         raise UsageError(
             f"pair {name}: not a name for a field; letters, digits and _ are allowed, and {', '.join(sorted(RESERVED))} are taken. "
             "Pass another one, for example mask."

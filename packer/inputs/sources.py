@@ -131,7 +131,7 @@ def _arrange(name: str, keys: list[str], folders: Iterable[str], labelled: bool)
         return class_folders(name, keys, set(folders))
     if not keys:
         raise no_images(name)
-    return Layout(None, None, folder_splits(keys, set(folders)))
+    return Layout(None, None, folder_splits(name, keys, set(folders)))
 
 
 # Folders

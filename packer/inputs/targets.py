@@ -242,10 +242,6 @@ def _check_choice(labels: list[str], corners: list[str], points: list[str], mult
     twice = next((name for name in chosen if chosen.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"column {twice}: chosen twice; each column is one thing. Pass it once.")
-    chosen = [*labels, *corners, *points]
-    twice = next((name for name in chosen if chosen.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"column {twice}: chosen twice; each column is one thing. Pass it once.")
     if corners and len(corners) != 4:
         raise UsageError(
             f"boxes {','.join(corners)}: {len(corners)} columns; four are needed: left, top, right, bottom. "
@@ -292,8 +288,6 @@ def _boxes(
     """The boxes, and the classes that their labels number."""
     texts = [table.columns[name] for name in corners]
     there = np.flatnonzero(np.any([text.filled() for text in texts], axis=0))
-    if not len(there):
-        raise SourceError(f"{table.path}: holds no boxes; some are needed. Check its columns.")
     if not len(there):
         raise SourceError(
             f"{table.path}: holds no boxes, just {len(table.lines):,} rows without; some are needed. Check it."

@@ -12,8 +12,10 @@ a call a row would cost more than page faults do. Its pages count as resident me
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import resource
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -35,6 +37,7 @@ SMALL_ROW_BYTES = 16 << 10  # up to here rows in random order are gathered even 
 # faulting them in again would cost what the mapping saves (0.60 of memcpy for 256 px rows).
 MAPPED_BYTES = memory() // 8
 _FAULT_BYTES = 64 << 10  # the kernel maps this much around a touched page
+_SPARE_FILES = 64
 _PROBES = 4  # runs whose pages are looked up before a copy
 
 
@@ -49,6 +52,16 @@ def _check_range(start: int, stop: int, rows: int) -> None:
         raise IndexError(f"rows {start} to {stop} of {rows}")
 
 
+def allow_files(count: int) -> None:
+    """Let this process open so many files more, and map them, as far as the system allows: packs may have many shards."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/dev/fd")) if count > 16 and os.path.isdir("/dev/fd") else 0
+    wanted = used + 2 * count + _SPARE_FILES
+    if count > 16 and soft != resource.RLIM_INFINITY and wanted > soft:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
 class Array:
     """The extents of one array, opened. Thread-safe."""
 
@@ -57,6 +70,7 @@ class Array:
         self.rows = sum(e.rows for e in extents)
         self.row_bytes = extents[0].row_bytes if extents else 1
         self._firsts = np.cumsum([0, *(e.rows for e in extents)])
+        allow_files(len(extents))
         self._files = [_File(pack.file(e), e) for e in extents]
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -122,9 +136,10 @@ class _File:
         try:
             self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         except OSError as error:
-            raise FormatError(
-                f"{path}: cannot be read ({error.strerror}). Check the name and the permissions."
-            ) from error
+            remedy = (
+                "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
+            )
+            raise FormatError(f"{path}: cannot be read ({error.strerror}). {remedy}.") from error
         self.close = weakref.finalize(self, os.close, self._fd)
         self._map: mmap.mmap | None = None
         self._rows: Bytes | None = None

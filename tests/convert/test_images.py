@@ -218,7 +218,7 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(photo_folder: Path, tmp_pat
     with pytest.raises(KeyboardInterrupt) as error:
         convert_images(photo_folder, tmp_path / "p", size=32, on_progress=interrupt)
     assert re.fullmatch(
-        rf"What has been done is kept \({tmp_path}/p\.packing, .* kB\): run the same command again, with --resume, to go on\.",
+        rf"What has been done is kept \({tmp_path}/p\.packing, .* kB\): run the same command again to go on\.",
         str(error.value),
     )
     assert sorted(os.listdir(tmp_path)) == ["p.packing", "photos"]

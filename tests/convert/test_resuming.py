@@ -37,7 +37,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 every_way = pytest.mark.parametrize(("out", "options"), WAYS.values(), ids=list(WAYS))
 KEPT = (
     r" What has been done is kept \({out}\.packing, [0-9.]+ [kM]B\):"
-    r" run the same command again, with --resume, to go on\."
+    r" run the same command again to go on\."
 )
 
 
