@@ -258,7 +258,7 @@ def test_resume_of_a_whole_pack_leaves_it_and_another_is_refused(photos: Path, r
     assert (other.code, other.err) == (
         2,
         "Error: p.h5: is a whole pack, but another than is asked for: options size was 32x32, now it is 16x16."
-        " Pass --overwrite without --resume, or another name.\n",
+        " Pass --overwrite, or another name.\n",
     )
 
 

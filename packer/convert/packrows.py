@@ -50,7 +50,9 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
                     " packs of equal fields go together. Run packer repack on one of them."
                 )
         for a, b in zip(first.fields, pack.fields, strict=False):
-            found = difference({**a.about, "fit": None}, {**b.about, "fit": None}, f"of {a.name!r},")
+            # How a picture was fitted may differ; columns that are classes are compared with the classes.
+            spared = {"fit": None} | ({} if first.header.classes is None else {"columns": None})
+            found = difference({**a.about, **spared}, {**b.about, **spared}, f"of {a.name!r},")
             if found:
                 raise UsageError(
                     f"{pack.path}, {first.path}: their fields mean different things ({found}); packs of equal fields go together."

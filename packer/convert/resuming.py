@@ -13,7 +13,7 @@ from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.journal import read_journal
 from packer.format.output import check_space, remove
 from packer.format.pack import open_pack
-from packer.format.workplace import clear_idle, difference
+from packer.format.workplace import clear_idle, difference, locked
 
 
 def check_room(out: str, needed: int) -> None:
@@ -54,12 +54,21 @@ def interrupted(out: str) -> Iterator[None]:
         yield
     except (PackerError, KeyboardInterrupt) as error:
         left = out.rstrip("/") + PARTIAL_SUFFIX
-        if isinstance(error, UsageError) or clear_idle(out):
+        if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out):
             raise
         done = units.size(_nbytes(left))
         sentence = f"What has been done is kept ({left}, {done}): run the same command again to go on."
         error.args = (f"{error} {sentence}".strip(),)
         raise
+
+
+def _free(folder: str, out: str) -> bool:
+    """Whether nobody is at work in a folder of work in progress."""
+    try:
+        with locked(folder, out):
+            return True
+    except PackerError:
+        return not os.path.isdir(folder)
 
 
 def _nbytes(folder: str) -> int:

@@ -264,6 +264,7 @@ class _Check:
             table = read_table(self._pack.path)
             if table is None or table.shape != shape:
                 self._add("checksums", file, "checksum table is missing or damaged; nothing can be checked")
+                return None
             return table
         found, offset = self._trailer.checksums_length, self._trailer.checksums_offset
         if found != nbytes or (file and offset != PREAMBLE):

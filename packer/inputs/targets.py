@@ -289,9 +289,7 @@ def _boxes(
     texts = [table.columns[name] for name in corners]
     there = np.flatnonzero(np.any([text.filled() for text in texts], axis=0))
     if not len(there):
-        raise SourceError(
-            f"{table.path}: holds no boxes, just {len(table.lines):,} rows without; some are needed. Check it."
-        )
+        raise SourceError(f"{table.path}: holds no boxes; some are needed. Check its columns.")
     lines = table.lines[there]
     sides = [finite_numbers(table.path, t.only(there), lines, n) for t, n in zip(texts, corners, strict=True)]
     xyxy = np.stack(sides, axis=1)

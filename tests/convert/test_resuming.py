@@ -346,7 +346,7 @@ def test_a_whole_pack_of_something_else_is_refused(photos: Path, tmp_path: Path)
             convert(photos, out, resume=True, size=16, overwrite=overwrite)
         assert str(error.value) == (
             f"{out}: is a whole pack, but another than is asked for: options size was 32x32, now it is 16x16."
-            " Pass --overwrite without --resume, or another name."
+            " Pass --overwrite, or another name."
         )
     assert out.read_bytes() == before
 

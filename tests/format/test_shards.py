@@ -47,7 +47,7 @@ def write_record(folder: Path, change: dict[str, Any]) -> None:
 def test_an_index_comes_back(tmp_path: Path):
     write_index(str(tmp_path), SHARDS)
     assert os.listdir(tmp_path) == ["index.json"]
-    shards, digest = read_index(str(tmp_path))
+    shards, digest, _ = read_index(str(tmp_path))
     assert shards == SHARDS
     assert digest == xxhash.xxh3_128_digest((tmp_path / "index.json").read_bytes())
 
@@ -166,7 +166,7 @@ def shard(folder: Path, number: int) -> Path:
 
 def relist(folder: Path, **changes: Any) -> None:
     """The index anew, with one line's members changed."""
-    shards, _ = read_index(str(folder))
+    shards, _, _ = read_index(str(folder))
     write_index(str(folder), [shards[0]._replace(**changes), *shards[1:]])
 
 
@@ -265,7 +265,7 @@ def test_shards_with_other_fields_or_classes_are_refused(tmp_path: Path, format:
         write_blocks(writer, content, [0])
         ragged = {"key": content.keys, "more": [b""] * 4}
         writer.finish(rows=4, ragged=ragged if change == "fields" else {"key": content.keys}, **members)
-    shards, _ = read_index(str(folder))
+    shards, _, _ = read_index(str(folder))
     write_index(str(folder), [shards[0], shards[1]._replace(seal=seal_of(open_pack(second).seal))])
     with pytest.raises(FormatError) as error:
         open_pack(folder)
@@ -323,7 +323,7 @@ def test_a_pack_that_has_grown_is_another(sharded: Path, format: str):
     pack.check_same()
     path = out_path(sharded, format, "00003")
     write_content(path, Content.random("raw", 5))
-    shards, _ = read_index(str(sharded))
+    shards, _, _ = read_index(str(sharded))
     write_index(str(sharded), [*shards, Shard(path.name, 5, seal_of(open_pack(path).seal))])
     with pytest.raises(FormatError) as error:
         pack.check_same()

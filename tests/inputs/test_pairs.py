@@ -347,11 +347,13 @@ def test_a_folder_that_is_not_there(folder: Folder) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["image", "key", "boxes", "a b", "1a", "", "größe", "a.b"])
+@pytest.mark.parametrize(
+    "name", ["image", "key", "boxes", "packer", "checksums", "class", "_a", "a b", "1a", "", "größe", "a.b"]
+)
 def test_names_that_fields_cannot_have(name: str) -> None:
     assert refused("masks", ["1.jpg"], name) == (
-        f"pair {name}: not a name for a field; letters, digits and _ are allowed, and box_label, boxes, image, key, keypoints, "
-        "label are taken. Pass another one, for example mask."
+        f"pair {name}: not a name for a field; letters, digits and _ are allowed, and box_label, boxes, checksums, header, "
+        "image, key, keypoints, label, packer, trailer are taken. Pass another one, for example mask."
     )
 
 
