@@ -6,8 +6,8 @@ the same trailer. The words MUST and MAY are meant as in RFC 2119.
 
 Fields and arrays
     A field is fixed (every row has one shape and dtype) or ragged (every row is some number of bytes). A name matches
-    ``[A-Za-z_][A-Za-z0-9_]*``. A fixed field is stored as one array ``<name>`` of shape ``[N, *shape]``. A ragged field is
-    stored as two: ``<name>``, uint8, all rows' bytes one after the other, and ``<name>.offsets``, int64 ``[N + 1]``, not
+    ``[A-Za-z][A-Za-z0-9_]*`` and is no keyword of Python. A fixed field is stored as one array ``<name>`` of shape
+    ``[N, *shape]``. A ragged field is stored as two: ``<name>``, uint8, all rows' bytes one after the other, and ``<name>.offsets``, int64 ``[N + 1]``, not
     decreasing, from 0 to the length of the first: row i is ``blob[offsets[i]:offsets[i + 1]]``. Dtypes are those of
     ``DTYPES``, little-endian, C order. There are no Python objects, no pickles, no variable-length HDF5 types.
 
@@ -61,6 +61,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import keyword
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -94,7 +95,7 @@ BLOCK_BYTES = (8 << 20) + 1
 CODED_BLOCK_BYTES = 1 << 20
 MAX_BLOCKS = 16_000  # HDF5 lists chunks at 7 us each
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _FILE = re.compile(
     r"(?!\.)[A-Za-z0-9_.]*\Z"
 )  # in the pack's directory, under a name that any system can open
@@ -309,7 +310,12 @@ class Header:
         if not names or len(set(names)) != len(names):
             raise ValueError(f"fields are {names}")
         for f in self.fields:
-            if not _NAME.match(f.name) or f.dtype not in DTYPES or (f.ragged and f.dtype != "|u1"):
+            if (
+                not _NAME.match(f.name)
+                or keyword.iskeyword(f.name)
+                or f.dtype not in DTYPES
+                or (f.ragged and f.dtype != "|u1")
+            ):
                 raise ValueError(f"field {f.name!r} has dtype {f.dtype!r}")
             if any(n < 1 for n in f.shape or ()) or f.row_bytes >= 1 << 40:
                 raise ValueError(f"field {f.name!r} has shape {f.shape}")

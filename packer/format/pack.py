@@ -170,7 +170,8 @@ class Pack:
             data = pread_all(fd, length, min(trailer.checksums_offset, _MAX_OFFSET))
         finally:
             os.close(fd)
-        if trailer.checksums_length != 8 * shape[0] * shape[1] or digest([data]) != trailer.checksums_digest:
+        nbytes = 8 * shape[0] * shape[1]
+        if {trailer.checksums_length, len(data)} != {nbytes} or digest([data]) != trailer.checksums_digest:
             raise FormatError(f"{path}: checksum table is damaged. Convert the images again.")
         return np.frombuffer(data, "<u8").reshape(shape)
 
