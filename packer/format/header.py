@@ -7,8 +7,9 @@ the same trailer. The words MUST and MAY are meant as in RFC 2119.
 Fields and arrays
     A field is fixed (every row has one shape and dtype) or ragged (every row is some number of bytes). A name matches
     ``[A-Za-z][A-Za-z0-9_]*`` and is no keyword of Python. A fixed field is stored as one array ``<name>`` of shape
-    ``[N, *shape]``. A ragged field is stored as two: ``<name>``, uint8, all rows' bytes one after the other, and ``<name>.offsets``, int64 ``[N + 1]``, not
-    decreasing, from 0 to the length of the first: row i is ``blob[offsets[i]:offsets[i + 1]]``. Dtypes are those of
+    ``[N, *shape]``. A ragged field is stored as two: ``<name>``, uint8, all rows' bytes one after the other, and
+    ``<name>.offsets``, int64 ``[N + 1]``, not decreasing, from 0 to the length of the first: row i is
+    ``blob[offsets[i]:offsets[i + 1]]``. Dtypes are those of
     ``DTYPES``, little-endian, C order. There are no Python objects, no pickles, no variable-length HDF5 types.
 
     Convert writes ``image`` (uint8 ``[H, W, C]``, channels last, RGB order), ``label`` (int64, a scalar a row; absent when

@@ -16,8 +16,10 @@ from packer.errors import FormatError
 from packer.format.checksums import block_checksum, digest
 from packer.format.files import pread_all
 from packer.format.hdf5 import outside
+from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.trailer import SIZE, Trailer
+from packer.format.writer import PackWriter
 from tests.format.packs import FORMATS, keys_of, out_path, rows_of, write_pack
 
 
@@ -82,13 +84,35 @@ def test_any_hdf5_reader_reads_it(tmp_path: Path):
     expected = rows_of(23)
     with h5py.File(tmp_path / "p.h5") as file:
         assert sorted(file) == ["image", "key", "key.offsets", "label", "packer"]
-        assert file["image"].chunks == (5, 4, 6, 3)
+        assert file["image"].chunks == (23, 4, 6, 3)  # blocks of 5 rows would be chunks of less than 4 KiB
         assert (file["image"][:] == expected["image"]).all()
         assert (file["label"][:] == expected["label"]).all()
     second = pyfive.File(tmp_path / "p.h5")  # an independent implementation, in Python
     assert (second["image"][:] == expected["image"]).all()
     assert (second["label"][:] == expected["label"]).all()
     assert bytes(second["packer/header"][:]) == open_pack(tmp_path / "p.h5").header.to_bytes()
+
+
+@pytest.mark.parametrize("rows", [92, 99, 100, 106, 113, 120, 127, 500])
+def test_small_fields_lie_in_one_extent_each(tmp_path: Path, rows: int):
+    """HDF5 takes chunks under 2 KiB from blocks that several datasets share."""
+    fields = (
+        Field("image", "|u1", (64, 64, 1)),
+        Field("label", "<i8", ()),
+        Field("keypoints", "<f4", (1, 2)),
+        Field("tag", "|u1", ()),
+    )
+    options = {"fields": fields, "rows": rows, "block_rows": 43, "format": "h5"}
+    with PackWriter(str(tmp_path / "p.h5"), **options) as writer:
+        content = {f.name: np.zeros((rows, *f.shape), f.dtype) for f in fields}
+        for block, start in enumerate(range(0, rows, 43)):
+            writer.write_block(block, (), {n: a[start : start + 43] for n, a in content.items()})
+        header = writer.finish(rows=rows - 1, ragged={})
+    assert {name: len(extents) for name, extents in header.extents.items()} == dict.fromkeys(content, 1)
+    with h5py.File(tmp_path / "p.h5") as file:
+        assert file["image"].chunks == (43, 64, 64, 1)
+        assert file["keypoints"].chunks == (min(rows, 512), 1, 2)
+        assert file["keypoints"].shape == (rows - 1, 1, 2)
 
 
 def test_numpy_reads_the_directory(tmp_path: Path):

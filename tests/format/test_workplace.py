@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from packer.errors import PackerError, SpaceError, UsageError
+from packer.format.files import exchange
 from packer.format.pack import open_pack
 from packer.format.workplace import Workplace, difference, locked
 from tests.format.packs import FORMATS, Content, files_of, out_path, write_content, write_pack, write_shards
@@ -222,6 +223,7 @@ def crash_between_the_renames(out: Path, monkeypatch: pytest.MonkeyPatch, plan: 
     content = Content.random("raw", 9)
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", die)
+        patch.setattr("packer.format.workplace.exchange", lambda *_: False)  # as on macOS
         patch.setattr("packer.format.workplace.Workplace.close", lambda self, keep: os.close(self._lock))
         with pytest.raises(Died):
             write_content(out, content, plan=plan, overwrite=True)
@@ -297,3 +299,18 @@ def test_begin_anew_forgets_all_but_the_plan(tmp_path: Path):
 )
 def test_differences_in_words(before: object, now: object, words: str):
     assert difference(before, now) == words
+
+
+def test_a_pack_is_replaced_in_one_step_where_the_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Neither name is ever gone: nothing is renamed but by the exchange."""
+    write_pack(tmp_path / "p")
+    if not exchange(str(tmp_path / "p"), str(tmp_path / "p")):
+        pytest.skip("this file system cannot exchange names")
+
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(os, "rename", fail)
+    write_pack(tmp_path / "p", rows=9, overwrite=True)
+    assert open_pack(tmp_path / "p").rows == 9
+    assert os.listdir(tmp_path) == ["p"]
