@@ -110,6 +110,7 @@ UNITS: dict[str, set[str]] = {
         "packer.errors",
         "packer.format",
         "packer.inputs",
+        "packer.load",
         "packer.load.batches",
         "packer.pixels",
         "packer.units",
