@@ -60,5 +60,17 @@ def file_ranges(fd: int, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
             start += len(piece)
 
 
+def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """The [start, stop) byte ranges of a file of that length that lie in none of the ranges taken, in order."""
+    ranges, at = [], 0
+    for start, stop in sorted(taken):
+        if start > at:
+            ranges.append((at, start))
+        at = max(at, stop)
+    if at < length:
+        ranges.append((at, length))
+    return ranges
+
+
 def _bytes(data: NDArray[np.generic]) -> NDArray[np.uint8]:
     return data.reshape(-1).view(np.uint8)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.blocks import Added, Coded, Stream
-from packer.format.checksums import digest, file_ranges
+from packer.format.checksums import digest, file_ranges, outside
 from packer.format.files import pread_all, pwrite_all
 from packer.format.header import (
     CHECKSUMS_DATASET,
@@ -81,7 +81,7 @@ class Hdf5Container:
         fd = os.open(created, os.O_RDONLY)
         try:
             length = os.fstat(fd).st_size
-            for start, stop in outside(self.extents, length):
+            for start, stop in outside(taken(self.extents), length):
                 pwrite_all(self._fd, pread_all(fd, stop - start, start), start)
             os.ftruncate(self._fd, length)
         finally:
@@ -129,7 +129,7 @@ class Hdf5Container:
             checksums_offset,
             checksums.nbytes,
             digest([checksums]),
-            digest(file_ranges(self._fd, outside(extents, length))),
+            digest(file_ranges(self._fd, outside(taken(extents), length))),
         )
         pwrite_all(self._fd, trailer.to_bytes(), length)
         os.ftruncate(self._fd, length + SIZE)
@@ -215,6 +215,8 @@ def read_extents(path: str, fields: Sequence[Field]) -> Extents:
                     raise FormatError(
                         f"{path}: {name!r} is missing or has another dtype than the header says."
                     )
+                if name == f.name and dataset.shape[1:] != (f.shape or ()):
+                    raise FormatError(f"{path}: {name!r} has another shape than the header says.")
                 if dataset.chunks is None and (dataset.size == 0 or dataset.id.get_offset() is not None):
                     found[name] = (Extent("", dataset.id.get_offset() or 0, dataset.shape[0], row_bytes),)
                 elif f.compressed and dataset.chunks is not None:
@@ -226,16 +228,9 @@ def read_extents(path: str, fields: Sequence[Field]) -> Extents:
     return found
 
 
-def outside(extents: Extents, length: int) -> list[tuple[int, int]]:
-    """The [start, stop) byte ranges of a file of that length that lie in none of the extents, in order."""
-    ranges, at = [], 0
-    for extent in sorted((e for es in extents.values() for e in es), key=lambda e: e.offset):
-        if extent.offset > at:
-            ranges.append((at, extent.offset))
-        at = max(at, extent.end)
-    if at < length:
-        ranges.append((at, length))
-    return ranges
+def taken(extents: Mapping[str, tuple[Extent, ...]]) -> list[tuple[int, int]]:
+    """The [start, stop) byte ranges in which rows lie."""
+    return [(e.offset, e.end) for es in extents.values() for e in es]
 
 
 def _create(

@@ -80,6 +80,7 @@ DTYPES = frozenset(
     ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "|b1")
 )  # numpy's array-protocol type strings
 MAX_HEADER_BYTES = 1 << 30
+MAX_RANK = 31  # of a row: HDF5 has at most 32 axes
 OFFSETS = ".offsets"
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HEADER_DATASET = "packer/header"
@@ -97,6 +98,7 @@ CODED_BLOCK_BYTES = 1 << 20
 MAX_BLOCKS = 16_000  # HDF5 lists chunks at 7 us each
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_TAKEN = frozenset(("packer", "checksums"))  # the HDF5 group, and the table's file in a directory
 _FILE = re.compile(
     r"(?!\.)[A-Za-z0-9_.]*\Z"
 )  # in the pack's directory, under a name that any system can open
@@ -314,12 +316,15 @@ class Header:
             if (
                 not _NAME.match(f.name)
                 or keyword.iskeyword(f.name)
+                or f.name in _TAKEN
                 or f.dtype not in DTYPES
                 or (f.ragged and f.dtype != "|u1")
             ):
                 raise ValueError(f"field {f.name!r} has dtype {f.dtype!r}")
-            if any(n < 1 for n in f.shape or ()) or f.row_bytes >= 1 << 40:
+            if len(f.shape or ()) > MAX_RANK or any(n < 1 for n in f.shape or ()) or f.row_bytes >= 1 << 40:
                 raise ValueError(f"field {f.name!r} has shape {f.shape}")
+            if f.about.get("layout") == "HWC" and len(f.loaded.shape or (0, 0, 0)) != 3:
+                raise ValueError(f"field {f.name!r} of shape {f.shape} has layout HWC")
             for array, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
                 extents = self.extents[array]
                 if any(e.row_bytes != row_bytes or (e.stored is None) is f.compressed for e in extents):
@@ -363,7 +368,7 @@ def _codec(value: Any) -> dict[str, Any]:
     shape = codec.get("shape")
     if type(codec["name"]) is not str:
         raise ValueError(f"{codec['name']!r} is no name of a codec")
-    if shape is not None and (len(shape) != 3 or not 0 < prod(map(_count, shape)) < 1 << 40):
+    if shape is not None and (len(shape) != 3 or not all(0 < n <= 65_535 for n in map(_count, shape))):
         raise ValueError(f"{shape!r} is no shape of an image")
     return codec
 

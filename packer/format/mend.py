@@ -18,7 +18,7 @@ import numpy as np
 from packer.codecs.blocks import codec_from_record
 from packer.errors import FormatError, PackerError
 from packer.format.blocks import Added, Coded, Stream
-from packer.format.checksums import digest, file_ranges
+from packer.format.checksums import digest, file_ranges, outside
 from packer.format.files import pread_all, pwrite_all
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, TRAILER_FILE, Extent, Header
 from packer.format.npy import PREAMBLE, preamble
@@ -127,7 +127,7 @@ def _mend_npy(pack: Pack, planned: int, block_rows: int) -> None:
 
 
 def _mend_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
-    from packer.format.hdf5 import Hdf5Container, outside
+    from packer.format.hdf5 import Hdf5Container, taken
 
     header, trailer, made = pack.header, _trailer(pack), f"{pack.path}.mending"
     remove(made)
@@ -140,7 +140,7 @@ def _mend_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
         finally:
             container.close()
         with open(made, "rb") as file:
-            ranges = outside(dict(header.extents), trailer.container_length)
+            ranges = outside(taken(header.extents), trailer.container_length)
             if not found or digest(file_ranges(file.fileno(), ranges)) != trailer.rest_digest:
                 raise PackerError(
                     f"{pack.path}: this version of HDF5 lays files out otherwise, so its structures cannot be mended; the rows are whole."

@@ -243,7 +243,9 @@ def read_seal(path: str) -> bytes:
 
 
 def _unreadable(name: str, error: OSError) -> FormatError:
-    return FormatError(f"{name}: cannot be read ({error.strerror}). Check the name and the permissions.")
+    return FormatError(
+        f"{error.filename or name}: cannot be read ({error.strerror}). Check the name and the permissions."
+    )
 
 
 def _open_one(name: str) -> Pack:
@@ -324,7 +326,8 @@ def _read_header(fd: int, trailer: Trailer, name: str) -> Header:
         raise FormatError(
             f"{name}: header is {trailer.header_length} bytes; at most {MAX_HEADER_BYTES} are read."
         )
-    data = pread_all(fd, trailer.header_length, min(trailer.header_offset, _MAX_OFFSET))
+    length = min(trailer.header_length, os.fstat(fd).st_size)
+    data = pread_all(fd, length, min(trailer.header_offset, _MAX_OFFSET))
     if len(data) != trailer.header_length or digest([data]) != trailer.header_digest:
         raise FormatError(f"{name}: header is damaged (its checksum differs). Convert the images again.")
     return Header.from_bytes(data, name)
@@ -338,6 +341,10 @@ def _check_extents(pack: Pack) -> None:
     for name, extents in pack.header.extents.items():
         for extent in extents:
             path = pack.file(extent)
+            if extent.file != (f"{name}.npy" if pack.format == "npy" else ""):
+                raise FormatError(
+                    f"{pack.path}: header places the rows of {name!r} in {extent.file!r}. Convert the images again."
+                )
             if path not in sizes:
                 sizes[path] = os.stat(path).st_size
             if extent.rows and extent.end > sizes[path]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
-from packer.format.checksums import digest, file_ranges
+from packer.format.checksums import digest, file_ranges, outside
 from packer.format.files import pread_all
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -371,18 +371,6 @@ class _Check:
                     block=first // size,
                     rows=(first, stop),
                 )
-
-
-def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """The [start, stop) byte ranges of a file of that length that lie in none of the ranges taken, in order."""
-    ranges, at = [], 0
-    for start, stop in sorted(taken):
-        if start > at:
-            ranges.append((at, start))
-        at = max(at, stop)
-    if at < length:
-        ranges.append((at, length))
-    return ranges
 
 
 def _span(rows: tuple[int, int]) -> str:

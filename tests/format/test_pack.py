@@ -13,9 +13,9 @@ import pyfive
 import pytest
 
 from packer.errors import FormatError
-from packer.format.checksums import block_checksum, digest
+from packer.format.checksums import block_checksum, digest, outside
 from packer.format.files import pread_all
-from packer.format.hdf5 import outside
+from packer.format.hdf5 import taken
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.trailer import SIZE, Trailer
@@ -131,7 +131,7 @@ def test_trailer_covers_every_byte_outside_the_rows(tmp_path: Path):
     data = (tmp_path / "p.h5").read_bytes()
     trailer = Trailer.from_bytes(data[-SIZE:])
     assert trailer is not None
-    ranges = outside(dict(open_pack(tmp_path / "p.h5").header.extents), len(data) - SIZE)
+    ranges = outside(taken(open_pack(tmp_path / "p.h5").header.extents), len(data) - SIZE)
     assert digest([data[a:b] for a, b in ranges]) == trailer.rest_digest
     table = data[trailer.checksums_offset : trailer.checksums_offset + trailer.checksums_length]
     assert digest([table]) == trailer.checksums_digest
@@ -228,7 +228,7 @@ def test_each_damaged_file_is_one_sentence(
         ),
         (
             lambda p: (p / "label.npy").unlink(),
-            "p: cannot be read (No such file or directory). Check the name and the permissions.",
+            "p/label.npy: cannot be read (No such file or directory). Check the name and the permissions.",
         ),
     ],
 )
