@@ -33,6 +33,8 @@ class Coded:
     field: Field
     codec: BlockCodec
     blocks: Iterable[bytes]
+    nbytes: int
+    """About, of all blocks."""
 
 
 Added = NDArray[np.generic] | Stream | Coded
@@ -55,6 +57,10 @@ class BlockFiles:
                 while view:
                     view = view[file.write(view) :]
         return state.intdigest()
+
+    def nbytes(self, blocks: int) -> int:
+        """Of the files of the first so many blocks."""
+        return sum(os.path.getsize(f"{self._stem}{block}") for block in range(blocks))
 
     def read(self, block: int) -> bytes:
         """A block's file. Raises FileNotFoundError."""

@@ -8,6 +8,7 @@ file is valid HDF5 from the first moment.
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import sys
@@ -34,6 +35,7 @@ from packer.format.trailer import SIZE, Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
 _LEAST_CHUNK_BYTES = 4 << 10
+_SLACK_BYTES = 256 << 10  # for the header and HDF5's structures
 _CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
 
 
@@ -100,6 +102,7 @@ class Hdf5Container:
         header: Callable[[Extents], bytes],
     ) -> None:
         """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
+        self._reserve(added, checksums)
         with h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
             extents: Extents = {}
             for f in self._fixed:
@@ -134,6 +137,20 @@ class Hdf5Container:
         pwrite_all(self._fd, trailer.to_bytes(), length)
         os.ftruncate(self._fd, length + SIZE)
         os.fsync(self._fd)
+
+    def _reserve(self, added: Mapping[str, Added], checksums: NDArray[np.uint64]) -> None:
+        """Have the disk promise what sealing takes: a disk that fills within HDF5 is no error to be told, but several at once."""
+        coded = sum(len(checksums) for array in added.values() if isinstance(array, Coded))
+        needed = sum(array.nbytes for array in added.values()) + checksums.nbytes + 256 * coded + _SLACK_BYTES
+        length = os.fstat(self._fd).st_size
+        try:
+            os.posix_fallocate(self._fd, length, needed)
+        except AttributeError:
+            return  # macOS has none
+        except OSError as error:
+            os.ftruncate(self._fd, length)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
 
     def _add_stream(self, file: h5py.File, name: str, stream: Stream) -> int:
         """Write a contiguous uint8 dataset past HDF5, whose space it is; its byte offset."""

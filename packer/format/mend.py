@@ -170,7 +170,7 @@ def _hollow(pack: Pack) -> dict[str, Added]:
         extents = pack.header.extents[f.name]
         if f.compressed:
             added[f.name] = Coded(
-                f, codec_from_record(dict(f.codec or {})), (bytes(e.nbytes) for e in extents)
+                f, codec_from_record(dict(f.codec or {})), (bytes(e.nbytes) for e in extents), 0
             )
         elif f.ragged:
             added[f.name] = Stream(sum(e.rows for e in extents), ())

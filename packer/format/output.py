@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
@@ -57,8 +58,10 @@ def check_space(out: str, needed: int) -> None:
 
 def failure(out: str, error: OSError) -> PackerError:
     """What a failed write means to a user: SpaceError if the disk is full, else PackerError."""
-    reason = error.strerror or "the HDF5 library could not write to the disk"
-    kind = SpaceError if error.errno in _FULL else PackerError
+    inner = re.search(r"errno = ([0-9]+)", str(error))  # h5py's errors tell it in their text
+    number = int(inner[1]) if inner else error.errno
+    reason = os.strerror(number) if number else "the HDF5 library could not write to the disk"
+    kind = SpaceError if number in _FULL else PackerError
     return kind(f"{out}: writing failed ({reason}). Free some space, or pass another disk.")
 
 

@@ -317,7 +317,8 @@ class PackWriter:
             )
             if f.compressed:
                 codec = self._codecs[f.name]
-                added[f.name] = Coded(f, codec, self._noted(column, moved.coded(f, codec)))
+                nbytes = self._files[f.name].nbytes(moved.blocks)
+                added[f.name] = Coded(f, codec, self._noted(column, moved.coded(f, codec)), nbytes)
                 continue
             if f.name in ragged:
                 blob, offsets = _joined(f.name, ragged[f.name], rows)
