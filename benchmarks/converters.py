@@ -13,18 +13,17 @@ statistics and checksums and flushes to the disk; peers are not asked to. The pe
 fastest exact antialiased way that was found (see `photo`). Between runs the disk is left to settle, untimed.
 
 Seen, 3,068 photos of 400x533, 28 KB each (2 cores of a Xeon with AVX-512, 2 workers, medians of 3 rounds;
-packer 0.1.0, simplejpeg 1.9.0, torch 2.13.0, h5py 3.16.0, ffcv 1.0.2, litdata 0.2.76, mosaicml-streaming 0.13.0,
-datasets 5.2.0, webdataset 1.0.2):
+packer 0.1.0, simplejpeg 1.9.0, torch 2.15.0, h5py 3.16.0, litdata 0.2.76, mosaicml-streaming 0.13.0,
+datasets 5.0.1, webdataset 1.0.2; ffcv 1.0.2, measured before, was at 0.31 of the bare decode):
 
                 stored as      images/s  spread  x packer  x decode     MB
-    bare decode                   2,673      3%      2.01      1.00      0
-    packer      HDF5, raw         1,297      3%      1.00      0.50    609
-    h5py        HDF5, raw           811      2%      0.62      0.31    603
-    ffcv        beton, raw          816      4%      0.63      0.31    629
-    litdata     chunks, raw         783      3%      0.60      0.30    603
-    streaming   MDS, raw            838      6%      0.65      0.32    603
-    datasets    arrow, JPEG         956      4%      0.74      0.37     53
-    webdataset  tar, JPEG           944      2%      0.73      0.35     65
+    bare decode                   2,646      5%      1.41      1.00      0
+    packer      HDF5, raw         1,876      7%      1.00      0.71    609
+    h5py        HDF5, raw           778      1%      0.41      0.29    603
+    litdata     chunks, raw         709     14%      0.39      0.27    603
+    streaming   MDS, raw            726      2%      0.39      0.28    603
+    datasets    arrow, JPEG         927      5%      0.50      0.36     53
+    webdataset  tar, JPEG           930      6%      0.48      0.35     65
 """
 
 from __future__ import annotations
