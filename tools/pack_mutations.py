@@ -18,12 +18,11 @@ import numpy as np
 import xxhash
 
 from packer.errors import FormatError
-from packer.format.checksums import block_checksum, digest
+from packer.format.checksums import block_checksum, digest, outside
 from packer.format.header import OFFSETS, Header
 from packer.format.npy import PREAMBLE
 from packer.format.pack import open_pack
 from packer.format.trailer import SIZE, Trailer
-from packer.format.verify import outside
 
 Files = dict[str, bytes]
 """A pack's files by name; of one file the name is ""."""
