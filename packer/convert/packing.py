@@ -11,7 +11,7 @@ from packer.convert.engine import Outcome, pack_rows
 from packer.convert.order import Order, fill
 from packer.convert.rows import RowMaker
 from packer.convert.storing import Storing
-from packer.errors import SourceError, UsageError
+from packer.errors import PackerError, SourceError, UsageError
 from packer.format.header import PARTIAL_SUFFIX, Field, Header
 from packer.format.joined import joined
 from packer.format.output import failure, remove
@@ -158,7 +158,9 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
             raise failure(out, error) from error
         done.header = joined(headers, [s.file for s in shards], skipped)
         return done
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, PackerError):  # what failed in a shard that is being made is told of the output
+            error.args = (str(error).replace(place.pack, out),)
         kept = kept or (
             os.path.isdir(place.pack)
             and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
