@@ -288,7 +288,9 @@ def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
     found = run("verify", "p.h5")
     assert (found.code, found.out) == (1, "")
     assert re.fullmatch(
-        r"p\.h5: rows 0 to 23 of 'image' are damaged \(block 0: its checksum differs\)\. .*\n", found.err
+        r"p\.h5: rows 0 to 23 of 'image' are damaged \(block 0: its checksum differs\)\. .*\n"
+        r"To make damaged blocks anew from the images: packer verify p\.h5 --repair SRC\n",
+        found.err,
     )
     (problem,) = json.loads(run("verify", "p.h5", "--json").out)
     assert (problem["kind"], problem["array"], problem["block"], problem["rows"]) == (

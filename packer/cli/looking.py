@@ -98,6 +98,8 @@ def verify(
             say(f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
         return
     if source is None:
+        if not as_json:
+            say(f"To make damaged blocks anew from the images: packer verify {pack} --repair SRC", err=True)
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 

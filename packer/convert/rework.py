@@ -152,7 +152,10 @@ def append_images(
         written = append_shards(made.task, pack, running)
     report = report_of(written, name, began, running.workers)
     return replace(
-        report, rows=written.header.rows - pack.rows, skipped=report.skipped[len(pack.header.skipped) :]
+        report,
+        rows=report.rows - pack.rows,
+        bytes_written=report.bytes_written - pack.nbytes,
+        skipped=report.skipped[len(pack.header.skipped) :],
     )
 
 
