@@ -53,9 +53,10 @@ UNITS: dict[str, set[str]] = {
         "packer.errors",
         "packer.format",
         "packer.inputs",
-        "packer.load",
+        "packer.orders",
         "packer.pixels",
         "packer.randomness",
+        "packer.read",
         "packer.units",
     },
     "packer.convert.images": {
@@ -89,12 +90,13 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.pixels",
     },
+    "packer.orders": {"packer.errors", "packer.randomness"},
+    "packer.read": {"packer.codecs", "packer.errors", "packer.format", "packer.machine", "packer.orders"},
     "packer.load": {
-        "packer.codecs",
         "packer.errors",
         "packer.format",
-        "packer.machine",
-        "packer.randomness",
+        "packer.orders",
+        "packer.read",
     },
     "packer.load.batches": {
         "packer.augment",
@@ -102,6 +104,8 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.load",
         "packer.machine",
+        "packer.orders",
+        "packer.read",
     },
     "packer.augment": {"packer.errors", "packer.randomness"},
     "packer.bench": {
@@ -110,9 +114,9 @@ UNITS: dict[str, set[str]] = {
         "packer.errors",
         "packer.format",
         "packer.inputs",
-        "packer.load",
         "packer.load.batches",
         "packer.pixels",
+        "packer.read",
         "packer.units",
     },
 }

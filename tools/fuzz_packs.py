@@ -49,8 +49,8 @@ from packer.format import hdf5, unsealed
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.load.batches import PackedBatchDataset
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
+from packer.read.reader import Reader
 
 ENDS = ("refused", "found", "same", "forged")
 DEFECTS = ("undetected", "exception", "crash", "hang", "memory")

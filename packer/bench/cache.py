@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.load.residency import resident
+from packer.read.residency import resident
 
 PROBES = 64  # pages looked at
 CAN_DROP = hasattr(os, "posix_fadvise")

@@ -12,5 +12,5 @@ How a pack is made
     packing.py       rows -> a whole pack; engine.py: blocks on parallel workers
     resuming.py      what a user is told of interrupted work
 
-Imports ``packer.inputs``, ``packer.pixels``, ``packer.format``, ``packer.codecs``; what reads packs, ``packer.load`` too.
+Imports ``packer.inputs``, ``packer.pixels``, ``packer.format``, ``packer.codecs``; what reads packs, ``packer.read`` too.
 """

@@ -19,9 +19,9 @@ from packer.errors import FormatError, SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.targets import read_targets
-from packer.load.fields import decode_ragged
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
+from packer.read.fields import decode_ragged
+from packer.read.reader import Reader
 
 LABELS_FILE = "labels.csv"
 _CORNERS = ["xmin", "ymin", "xmax", "ymax"]

@@ -20,9 +20,9 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.pairs import RESERVED
-from packer.load.fields import decode_ragged, select_rows
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
+from packer.read.fields import decode_ragged, select_rows
+from packer.read.reader import Reader
 
 CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
 """Channels of an image, and what packer convert calls them."""

@@ -18,11 +18,11 @@ from packer.format.header import Field
 from packer.format.joined import joined
 from packer.format.pack import Pack
 from packer.format.workplace import difference
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
 from packer.pixels.geometry import Geometry
 from packer.pixels.maker import PixelMaker, PixelSpec
 from packer.pixels.resize import place, resize
+from packer.read.reader import Reader
 
 _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
 

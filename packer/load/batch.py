@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from packer.format.header import Field
+
 
 @cache
 def batch_type(fields: tuple[str, ...]) -> type[tuple[Any, ...]]:
@@ -22,3 +26,13 @@ def make_batch(fields: tuple[str, ...], values: Iterable[Any]) -> Any:
 
 def _reduce(self: Any) -> tuple[Any, ...]:
     return make_batch, (self._fields, tuple(self))
+
+
+def as_tensor(row: Any, field: Field) -> Any:
+    """A row of decode_ragged as torch has it: pixels [C, h, w], other arrays as they are; str and bytes stay."""
+    if not isinstance(row, np.ndarray):
+        return row
+    import torch
+
+    tensor = torch.from_numpy(row)
+    return tensor.permute(2, 0, 1) if field.about.get("layout") == "HWC" else tensor

@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load import order as orders
-from packer.load.batch import make_batch
-from packer.load.fields import as_tensor, decode_ragged, select_fields, select_rows
+from packer.load.batch import as_tensor, make_batch
 from packer.load.prefetch import Threads, ahead
-from packer.load.reader import Reader
 from packer.load.slots import Bytes, Layout, Slots, allocate
-from packer.load.spans import Spans
 from packer.machine import cores
+from packer.orders import order as orders
+from packer.orders.runs import Runs
+from packer.orders.spans import Spans
+from packer.read.fields import decode_ragged, select_fields, select_rows
+from packer.read.reader import Reader
 
 if TYPE_CHECKING:
     import torch
@@ -196,7 +197,7 @@ class PackedBatchDataset:
         draws = self._threads.submit(self._draw, epoch, start, stop) if self._augment else None
         return _Loading(self._deliver, self._layout.typed(slot, count), reads, draws, self._placement)
 
-    def _runs(self, epoch: int, start: int, stop: int) -> orders.Runs:
+    def _runs(self, epoch: int, start: int, stop: int) -> Runs:
         runs = orders.runs(
             self.order,
             self.rows,

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError
 from packer.format.pack import Pack, open_pack
-from packer.load.batch import make_batch
-from packer.load.fields import as_tensor, decode_ragged, select_fields, select_rows
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.load.batch import as_tensor, make_batch
 from packer.load.slots import Layout, allocate
-from packer.load.spans import Spans
+from packer.orders.runs import consecutive
+from packer.orders.spans import Spans
+from packer.read.fields import decode_ragged, select_fields, select_rows
+from packer.read.reader import Reader
 
 
 class PackedDataset:
@@ -99,9 +99,3 @@ class PackedDataset:
             elif f.about.get("layout") == "HWC":
                 values[f.name] = values[f.name].permute(0, 3, 1, 2)
         return make_batch(self._names, (values[name] for name in self._names))
-
-
-def consecutive(rows: NDArray[np.int64]) -> Runs:
-    """Row numbers as runs: neighbours that follow each other in the file are read together."""
-    first = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1)
-    return Runs(rows[first], np.diff(np.append(first, len(rows))))

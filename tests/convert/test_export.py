@@ -29,9 +29,9 @@ from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.writer import PackWriter
-from packer.load.fields import decode_ragged
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
+from packer.read.fields import decode_ragged
+from packer.read.reader import Reader
 
 IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"})
 LABEL = Field("label", "<i8", ())

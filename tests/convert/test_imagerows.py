@@ -20,9 +20,9 @@ from packer.format.pack import Pack, open_pack
 from packer.inputs.pairs import open_pair
 from packer.inputs.sources import open_source
 from packer.inputs.targets import Targets
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
 from packer.pixels.maker import PixelSpec
+from packer.read.reader import Reader
 
 Encode = Callable[..., bytes]
 EXIF_TAG = 0x0112

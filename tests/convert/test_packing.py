@@ -16,8 +16,8 @@ from packer.convert.images import convert_images
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
+from packer.read.reader import Reader
 from tests.format.packs import files_of
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {

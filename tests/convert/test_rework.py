@@ -20,9 +20,9 @@ from packer.convert.rework import append_images, merge_packs, repack, split_pack
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
 from packer.pixels.geometry import Geometry
+from packer.read.reader import Reader
 from tests.format.packs import files_of
 
 Convert = Callable[..., Pack]

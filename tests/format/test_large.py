@@ -13,10 +13,10 @@ from packer.format.header import MAX_BLOCKS, Field, Header, block_rows
 from packer.format.pack import open_pack
 from packer.format.shards import Shard, seal_of, write_index
 from packer.format.writer import PackWriter
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
+from packer.read.reader import Reader
 from tests.format.packs import FORMATS, out_path
-from tests.load.conftest import use_way
+from tests.read.conftest import use_way
 
 SHAPE = (512, 512, 4)
 FIELDS = (Field("label", "<i8", ()), Field("image", "|u1", SHAPE), Field("mask", "|u1", (3,)))

@@ -16,8 +16,8 @@ import pytest
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
-from packer.load.order import ORDERS
-from tests.load.conftest import ROWS, SHAPE, image_of, make_pack
+from packer.orders.order import ORDERS
+from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
 

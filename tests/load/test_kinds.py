@@ -15,10 +15,10 @@ from packer.codecs import jpeg
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
-from packer.load.order import ORDERS
 from packer.load.rows import PackedDataset
+from packer.orders.order import ORDERS
 from tests.format.packs import begin
-from tests.load.conftest import ROWS, SHAPE, SPLITS, STORED, content_of, make_stored, store_of
+from tests.read.conftest import ROWS, SHAPE, SPLITS, STORED, content_of, make_stored, store_of
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402

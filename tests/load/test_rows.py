@@ -9,8 +9,9 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.load.rows import PackedDataset, consecutive
-from tests.load.conftest import ROWS, SHAPE, image_of, make_pack
+from packer.load.rows import PackedDataset
+from packer.orders.runs import consecutive
+from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from packer.load.batches import PackedBatchDataset
-from packer.load.order import ORDERS
-from tests.load.conftest import image_of, make_pack
+from packer.orders.order import ORDERS
+from tests.read.conftest import image_of, make_pack
 
 torch = pytest.importorskip("torch")
 

@@ -18,12 +18,12 @@ from packer.codecs.blocks import Gzip
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
-from packer.load import stores
 from packer.load.batches import PackedBatchDataset
-from packer.load.order import Runs
-from packer.load.reader import Reader
+from packer.orders.runs import Runs
+from packer.read import stores
+from packer.read.reader import Reader
 from tests.format.packs import Content, begin, write_blocks, write_content, write_shards
-from tests.load.conftest import ROWS, SHAPE, STORED, content_of, make_stored, store_of
+from tests.read.conftest import ROWS, SHAPE, STORED, content_of, make_stored, store_of
 
 ROW_BYTES = int(np.prod(SHAPE))
 SOME = [(0, 16), (16, 16), (3, 1), (30, 40), (ROWS - 1, 1), (39, 3), (96, 7), (0, ROWS), (8, 16)]

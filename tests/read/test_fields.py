@@ -8,8 +8,9 @@ import pytest
 from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.fields import as_tensor, decode_ragged, select_fields, select_rows
-from tests.load.conftest import SHAPE, make_pack
+from packer.load.batch import as_tensor
+from packer.read.fields import decode_ragged, select_fields, select_rows
+from tests.read.conftest import SHAPE, make_pack
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.load.order import Runs
-from packer.load.spans import Spans
+from packer.orders.runs import Runs
+from packer.orders.spans import Spans
 
 SPANS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=6)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.extents import Bytes
-from packer.load.order import Runs
-from packer.load.stores import Coded, Plain, Ragged, Rows, Verified
+from packer.orders.runs import Runs
+from packer.read.extents import Bytes
+from packer.read.stores import Coded, Plain, Ragged, Rows, Verified
 
 
 class Reader:

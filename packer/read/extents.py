@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.header import Extent
 from packer.format.pack import Pack
-from packer.load.order import Runs
-from packer.load.residency import resident
 from packer.machine import memory
+from packer.orders.runs import Runs
+from packer.read.residency import resident
 
 Bytes = NDArray[np.uint8]
 LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy

@@ -8,34 +8,12 @@ into the ranks' shares, so the sequence is the same on one GPU and on sixty-four
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-
-
-class Runs(NamedTuple):
-    """Rows as contiguous runs, in the order of the sequence.
-
-    starts:  int64 [k], the first row of each run.
-    lengths: int64 [k], rows in each run, at least 1.
-    """
-
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-    @property
-    def total(self) -> int:
-        """Rows in all runs together."""
-        return int(self.lengths.sum())
-
-    def rows(self) -> NDArray[np.int64]:
-        """Return each row's number, int64 [total]."""
-        before = np.cumsum(self.lengths) - self.lengths
-        return np.repeat(self.starts - before, self.lengths) + np.arange(self.total)
+from packer.orders.runs import Runs
 
 
 def runs(order: str, n: int, *, seed: int, epoch: int, slice_rows: int, start: int, stop: int) -> Runs:

@@ -15,8 +15,8 @@ from packer.errors import FormatError
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
-from packer.load.extents import Array, Bytes, check_range
-from packer.load.order import Runs
+from packer.orders.runs import Runs
+from packer.read.extents import Array, Bytes, check_range
 
 _PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
 

@@ -16,9 +16,9 @@ from packer.errors import FormatError
 from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.writer import PackWriter
-from packer.load.order import Runs
-from packer.load.reader import Reader
-from tests.load.conftest import ROWS, SHAPE, image_of, make_pack, use_way
+from packer.orders.runs import Runs
+from packer.read.reader import Reader
+from tests.read.conftest import ROWS, SHAPE, image_of, make_pack, use_way
 
 ROW_BYTES = int(np.prod(SHAPE))
 
@@ -157,7 +157,7 @@ def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.Mon
             advised.append(arguments)
             super().madvise(*arguments)
 
-    monkeypatch.setattr("packer.load.extents.mmap.mmap", Map)
+    monkeypatch.setattr("packer.read.extents.mmap.mmap", Map)
     read(Reader(pack, pack.fields), "image", runs_of((1, 1), (50, 1)), ROW_BYTES)
     assert advised == [(mmap.MADV_DONTNEED,)]
 
@@ -166,9 +166,9 @@ def test_cold_files_are_read_by_calls(pack: Pack, monkeypatch: pytest.MonkeyPatc
     use_way(monkeypatch, "copy")
     asked = []
     monkeypatch.setattr(
-        "packer.load.extents.resident", lambda mapped, starts: asked.append(starts) is not None
+        "packer.read.extents.resident", lambda mapped, starts: asked.append(starts) is not None
     )
-    monkeypatch.setattr("packer.load.extents._File._copy", None)
+    monkeypatch.setattr("packer.read.extents._File._copy", None)
     reader = Reader(pack, pack.fields)
     images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
     assert all((image == image_of(row)).all() for image, row in zip(images, (7, 8, 3), strict=True))

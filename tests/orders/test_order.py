@@ -1,4 +1,4 @@
-"""packer.load.order: complete, disjoint, a permutation, whatever the ranks; and what each order promises."""
+"""packer.orders.order: complete, disjoint, a permutation, whatever the ranks; and what each order promises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.load.order import ORDERS, Runs, runs, span, steps
+from packer.orders.order import ORDERS, runs, span, steps
+from packer.orders.runs import Runs
 
 orders = st.sampled_from(sorted(ORDERS))
 sizes = st.integers(1, 700)

@@ -44,16 +44,6 @@ def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
     return tuple((a, b) for a, b in pack.header.splits[split] if a < b)
 
 
-def as_tensor(row: Any, field: Field) -> Any:
-    """A row of decode_ragged as torch has it: pixels [C, h, w], other arrays as they are; str and bytes stay."""
-    if not isinstance(row, np.ndarray):
-        return row
-    import torch
-
-    tensor = torch.from_numpy(row)
-    return tensor.permute(2, 0, 1) if field.about.get("layout") == "HWC" else tensor
-
-
 def decode_ragged(pack: Pack, field: Field, rows: list[bytes], numbers: Sequence[int]) -> list[Any]:
     """Rows of a ragged field as a user gets them, by what the field says of itself.
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from packer.errors import FormatError
 from packer.format.header import Extent
-from packer.load.extents import Array
-from packer.load.order import Runs
-from tests.load.conftest import use_way
+from packer.orders.runs import Runs
+from packer.read.extents import Array
+from tests.read.conftest import use_way
 
 ROW_BYTES = 5
 COUNTS = (4, 1, 7, 0, 3)  # rows of each extent

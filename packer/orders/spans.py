@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.load.order import Runs
+from packer.orders.runs import Runs
 
 
 class Spans:

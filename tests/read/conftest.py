@@ -1,0 +1,119 @@
+"""Packs whose images spell out their row number, so that every read can be checked by its content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.format.writer import PackWriter
+from tests.format.packs import KINDS, Content, write_content, write_shards
+
+SHAPE = (8, 6, 3)
+ROWS = 103
+
+
+def image_of(row: int) -> np.ndarray:
+    """The image of a row: random, with the row number in its first eight bytes."""
+    image = np.random.default_rng(row).integers(0, 256, SHAPE, dtype=np.uint8)
+    image.reshape(-1)[:8] = np.frombuffer(np.int64(row).tobytes(), np.uint8)
+    return image
+
+
+def make_pack(out: Path, rows: int = ROWS) -> Pack:
+    """Rows with label = 3 * row and key = row/<number>."""
+    fields = (
+        Field("image", "|u1", SHAPE, {"layout": "HWC"}),
+        Field("label", "<i8", ()),
+        Field("key", "|u1", None, {"encoding": "utf-8"}),
+    )
+    images = np.stack([image_of(row) for row in range(rows)])
+    labels = 3 * np.arange(rows, dtype="<i8")
+    size = min(rows, 16)
+    with PackWriter(
+        str(out), fields=fields, rows=rows, block_rows=size, format="h5" if out.suffix else "npy"
+    ) as writer:
+        for block in range(-(-rows // size)):
+            part = slice(block * size, (block + 1) * size)
+            writer.write_block(block, (), {"image": images[part], "label": labels[part]})
+        writer.finish(rows=rows, ragged={"key": [b"row/%d" % row for row in range(rows)]})
+    return open_pack(out)
+
+
+SPLITS = {"train": ((0, 30), (50, 90)), "val": ((30, 50), (90, ROWS)), "none": ((5, 5),)}
+SHARDS = (40, 1, 62)
+
+
+def content_of(store: str, rows: int = ROWS) -> Content:
+    """The same rows, stored in some way, with a text of row % 5 letters each."""
+    return Content(
+        store,
+        np.stack([image_of(row) for row in range(rows)]),
+        3 * np.arange(rows, dtype="<i8"),
+        [b"abcd"[: row % 5] for row in range(rows)],
+        [b"row/%d" % row for row in range(rows)],
+    )
+
+
+def make_stored(folder: Path, format: str, store: str, shards: tuple[int, ...] | None) -> Pack:
+    """A pack of ROWS rows with SPLITS, in one part or in shards."""
+    content, out = content_of(store), folder / ("p.h5" if format == "h5" else "p")
+    if shards is None:
+        write_content(out, content, block_rows=16, splits=SPLITS)
+    else:
+        write_shards(out, content, shards, format=format, block_rows=16, splits=SPLITS)
+    return open_pack(out)
+
+
+STORED = [
+    pytest.param((*kind.values[0], shards), id=f"{kind.id}-{'shards' if shards else 'one'}", marks=kind.marks)
+    for kind in KINDS
+    for shards in (None, SHARDS)
+]
+
+
+@pytest.fixture(scope="session", params=STORED)
+def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    """Every way to store a pack; not to be changed."""
+    return make_stored(tmp_path_factory.mktemp("stored"), *request.param)
+
+
+@pytest.fixture(scope="session")
+def expected() -> dict[str, np.ndarray]:
+    """Way to store images -> what is loaded of them, uint8 [ROWS, *SHAPE]."""
+    raw, lossy = content_of("raw").loaded_images(), content_of("jpeg").loaded_images()
+    return {"jpeg": lossy} | dict.fromkeys(("raw", "gzip", "zstd", "blosc2"), raw)
+
+
+def store_of(pack: Pack) -> str:
+    """How its images are stored."""
+    codec = pack.header.field("image").codec
+    return "raw" if codec is None else str(codec["name"])
+
+
+@pytest.fixture(scope="session", params=["h5", "npy"])
+def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    folder = tmp_path_factory.mktemp("packs")
+    return make_pack(folder / ("p.h5" if request.param == "h5" else "p"))
+
+
+@pytest.fixture(params=["call", "copy", "gather", "let go"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every way into the file: a call a run, copies from the mapping, a gather from it, one that lets its pages go."""
+    use_way(monkeypatch, str(request.param))
+    return str(request.param)
+
+
+def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Make the reader choose that way for the small packs of the tests."""
+    limits = {
+        "call": (0, 0, 0),
+        "copy": (0, 0, 1 << 40),
+        "gather": (1 << 40, 1 << 40, 1 << 40),
+        "let go": (1 << 40, 1 << 40, 0),
+    }
+    for name, value in zip(("LONG_RUN_BYTES", "SMALL_ROW_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
+        monkeypatch.setattr(f"packer.read.extents.{name}", value)
