@@ -4,11 +4,11 @@ from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension(
-            "packer.pixels._kernels",
-            ["packer/pixels/_kernels.c"],
-            extra_compile_args=["-O3"],
-            optional=True,
+        Extension(name, [source], extra_compile_args=["-O3"], optional=True)
+        for name, source in (
+            ("packer._random", "packer/_random.c"),
+            ("packer.pixels._kernels", "packer/pixels/_kernels.c"),
+            ("packer.read._gather", "packer/read/_gather.c"),
         )
     ]
 )

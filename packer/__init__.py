@@ -7,6 +7,11 @@
     verify_pack, repair_pack       every byte against its checksums                (packer.format, packer.convert)
     PackedBatchDataset             batches of a pack for a training loop           (packer.load)
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)
+    Sequential, Slices, Blocks,
+    Rows                           orders, with their lengths                      (packer.orders)
+    Weighted, Balanced             orders that draw some rows more often           (packer.orders)
+    order_quality                  how far an order is from a uniform shuffle      (packer.load)
+    PythonTransform                a Python function in processes of its own       (packer.load)
     open_pack, Pack                what a pack holds: fields, header, rows         (packer.format)
     PackerError                    base of every error raised on purpose           (packer.errors)
     packer.augment                 augmentations on the batch's device
@@ -28,21 +33,33 @@ if TYPE_CHECKING:
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
     from packer.load.batches import PackedBatchDataset
+    from packer.load.processes.transforms import PythonTransform
+    from packer.load.quality import order_quality
     from packer.load.rows import PackedDataset
+    from packer.orders.order import Blocks, Rows, Sequential, Slices
+    from packer.orders.sampling import Balanced, Weighted
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Balanced": "packer.orders.sampling",
+    "Blocks": "packer.orders.order",
     "Pack": "packer.format.pack",
     "PackedBatchDataset": "packer.load.batches",
     "PackedDataset": "packer.load.rows",
     "PackerError": "packer.errors",
+    "PythonTransform": "packer.load.processes.transforms",
     "Report": "packer.convert.images",
+    "Rows": "packer.orders.order",
+    "Sequential": "packer.orders.order",
+    "Slices": "packer.orders.order",
+    "Weighted": "packer.orders.sampling",
     "append_images": "packer.convert.rework",
     "convert_images": "packer.convert.images",
     "export_images": "packer.convert.export",
     "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
+    "order_quality": "packer.load.quality",
     "repack": "packer.convert.rework",
     "repair_pack": "packer.convert.repair",
     "split_pack": "packer.convert.rework",
@@ -50,17 +67,25 @@ _HOMES = {
 }
 
 __all__ = [
+    "Balanced",
+    "Blocks",
     "Pack",
     "PackedBatchDataset",
     "PackedDataset",
     "PackerError",
+    "PythonTransform",
     "Report",
+    "Rows",
+    "Sequential",
+    "Slices",
+    "Weighted",
     "__version__",
     "append_images",
     "convert_images",
     "export_images",
     "merge_packs",
     "open_pack",
+    "order_quality",
     "repack",
     "repair_pack",
     "split_pack",

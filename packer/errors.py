@@ -6,6 +6,7 @@
     ├── SourceError             the folder, archive, list or labels file cannot be packed
     │   └── ImageError          one input image cannot be packed
     ├── SpaceError              the disk cannot hold the result
+    ├── TransformError          a Python transform failed, or its process died
     └── MissingDependencyError  an optional package is not installed (also an ImportError)
 
 Each message is one sentence or two: ``<subject>: <what was found>; <what is allowed>. <remedy>``.
@@ -40,6 +41,10 @@ class ImageError(SourceError):
 
 class SpaceError(PackerError):
     """The disk cannot hold the result."""
+
+
+class TransformError(PackerError):
+    """A Python transform raised, returned something else than for the first row, or its process died."""
 
 
 class MissingDependencyError(PackerError, ImportError):

@@ -28,5 +28,5 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """(1, "image") -> "1 image"; (3068, "image") -> "3,068 images"; nouns in "ss" take "es"."""
-    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('ss') else 's'}"
+    """(1, "image") -> "1 image"; (3068, "image") -> "3,068 images"; nouns in "ss" and "ch" take "es"."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith(('ss', 'ch')) else 's'}"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+import threading
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,10 +16,22 @@ from hypothesis import strategies as st
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.randomness import integers, key, mix64, permute, uniform
+from packer.randomness import COMPILED, integers, key, mix64, permute, uniform
 
 LAST = 2**62 - 1
 COUNTERS = np.array([0, 1, -1, 2**62])
+compiled = pytest.mark.skipif(not COMPILED, reason="packer was installed without a compiler")
+Permute = Callable[[np.ndarray, int, int], np.ndarray]
+
+
+def in_numpy(positions: np.ndarray, n: int, a_key: int) -> np.ndarray:
+    """permute as it is where there was no compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(randomness, "COMPILED", False)
+        return permute(positions, n, a_key)
+
+
+FORMS = [pytest.param(in_numpy, id="numpy"), pytest.param(permute, id="used")]
 
 
 def chi_square(counts: np.ndarray, expected: float) -> float:
@@ -85,7 +101,8 @@ def test_key_is_frozen(parts: tuple[int | str, ...], golden: int) -> None:
         ),
     ],
 )
-def test_permute_is_frozen(n: int, golden: list[int]) -> None:
+@pytest.mark.parametrize("permute", FORMS)
+def test_permute_is_frozen(permute: Permute, n: int, golden: list[int]) -> None:
     assert permute(np.arange(8), n, 42).tolist() == golden
     assert permute(np.arange(3), n, 42).tolist() == golden[:3]
 
@@ -130,13 +147,17 @@ def test_key_refuses_a_float() -> None:
 # --- permutations ------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
-def test_permute_is_a_permutation(n: int, a_key: int) -> None:
+@pytest.mark.parametrize("permute", FORMS)
+@given(n=st.integers(1, 3000), a_key=st.integers(0, 2**64 - 1))
+def test_permute_is_a_permutation(permute: Permute, n: int, a_key: int) -> None:
     assert sorted(permute(np.arange(n), n, a_key).tolist()) == list(range(n))
 
 
-@given(st.integers(257, 2**62), st.integers(0, 2**64 - 1), st.data())
-def test_one_position_alone_gives_what_many_give(n: int, a_key: int, data: st.DataObject) -> None:
+@pytest.mark.parametrize("permute", FORMS)
+@given(n=st.integers(257, 2**62), a_key=st.integers(0, 2**64 - 1), data=st.data())
+def test_one_position_alone_gives_what_many_give(
+    permute: Permute, n: int, a_key: int, data: st.DataObject
+) -> None:
     positions = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=7, max_size=12)))
     numbers = permute(positions, n, a_key)
     assert ((numbers >= 0) & (numbers < n)).all()
@@ -150,8 +171,9 @@ def test_permute_sends_no_two_positions_to_one_number(n: int) -> None:
     assert len(np.unique(permute(positions, n, 5))) == len(positions)
 
 
+@pytest.mark.parametrize("permute", FORMS)
 @pytest.mark.parametrize("n", [3, 300])
-def test_permute_keeps_the_shape_and_the_input(n: int) -> None:
+def test_permute_keeps_the_shape_and_the_input(permute: Permute, n: int) -> None:
     positions = np.array([[2, 0, 1], [1, 1, 0]])
     numbers = permute(positions, n, 5)
     assert numbers.shape == (2, 3)
@@ -202,7 +224,7 @@ def test_permute_walks_only_what_came_out_beyond(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(randomness, "_network", counted)
     n = 290  # the network permutes 18 * 17 = 306 numbers
-    permute(np.arange(n), n, 3)
+    in_numpy(np.arange(n), n, 3)
     assert sizes[0] == n
     assert len(sizes) > 1
     assert all(0 < size <= 16 for size in sizes[1:])
@@ -217,14 +239,116 @@ def test_permute_refuses_an_n_out_of_range(n: int) -> None:
     )
 
 
+@pytest.mark.parametrize("permute", FORMS)
 @pytest.mark.parametrize(("n", "wrong"), [(3, 3), (3, -1), (1000, 1000), (1000, -5)])
-def test_permute_refuses_a_position_out_of_range(n: int, wrong: int) -> None:
+def test_permute_refuses_a_position_out_of_range(permute: Permute, n: int, wrong: int) -> None:
     with pytest.raises(UsageError) as error:
         permute(np.array([0, wrong]), n, 0)
     assert str(error.value) == (
         f"permutation: position {wrong:,} was asked for; 0 to {n - 1:,} are allowed. "
         "Ask for positions below the number of rows."
     )
+
+
+# --- the compiled form -------------------------------------------------------------------------------------
+
+
+@given(
+    n=st.integers(1, 600) | st.integers(1, 2**62) | st.integers(0, 61).map(lambda bits: 2**bits + 1),
+    a_key=st.integers(0, 2**64 - 1),
+    count=st.sampled_from([0, 1, 63, 64, 65, 1000]),
+    seed=st.integers(0, 99),
+)
+def test_both_forms_give_the_same_numbers(n: int, a_key: int, count: int, seed: int) -> None:
+    positions = np.random.default_rng(seed).integers(0, n, count)
+    positions[: count // 2] = (
+        n - 1 - np.arange(count // 2) % n
+    )  # the last ones go through the network most often
+    assert (permute(positions, n, a_key) == in_numpy(positions, n, a_key)).all()
+
+
+def test_both_forms_agree_on_every_small_permutation() -> None:
+    for n in range(1, 700):
+        for a_key in (0, 2**64 - 1, key(n)):
+            assert (permute(np.arange(n), n, a_key) == in_numpy(np.arange(n), n, a_key)).all()
+
+
+@pytest.mark.parametrize("n", [(2**31 - 1) ** 2, (2**31 - 1) ** 2 + 1, 2**31 * (2**31 - 1), LAST, 2**62])
+def test_quotients_are_exact_where_doubles_are_not(n: int) -> None:
+    """Positions beside the multiples of b, where a rounded quotient falls on the wrong side."""
+    b = -(-n // (math.isqrt(n - 1) + 1))
+    multiples = np.unique(np.random.default_rng(0).integers(n // b - 3000, n // b, 2000)) * b
+    positions = (multiples + np.arange(-1, 2)[:, None]).clip(0, n - 1)
+    assert (permute(positions, n, 7) == in_numpy(positions, n, 7)).all()
+
+
+def test_strides_bytes_and_places_in_memory_do_not_matter() -> None:
+    plain = np.arange(0, 3000, 3)
+    expected = permute(plain, 5000, 1).tolist()
+    shifted = np.frombuffer(b"x" + plain.tobytes(), np.int64, offset=1)
+    assert not shifted.flags.aligned
+    for same in (np.arange(3000)[::3], plain.astype(">i8"), plain.astype(np.uint16), shifted):
+        assert permute(same, 5000, 1).tolist() == expected
+    assert permute(np.array(7), 5000, 1).shape == ()
+    assert permute(plain, np.int64(5000), 1).tolist() == expected  # type: ignore[arg-type]
+
+
+@compiled
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        (np.arange(3), np.empty(2, np.int64), 5, 3, 2, 0, bytes(48)),
+        (np.arange(3, dtype=np.int32), np.empty(3, np.int32), 5, 3, 2, 0, bytes(48)),
+        (np.arange(3), np.empty(3, np.int64), 5, 3, 2, 0, bytes(47)),
+        (np.arange(3), np.empty(3, np.int64), 0, 3, 2, 0, bytes(48)),
+        (np.arange(3), np.empty(3, np.int64), 2**63, 3, 2, 0, bytes(48)),
+        (np.arange(3), np.empty(3, np.int64), -1, 3, 2, 0, bytes(48)),
+        (np.arange(3), b"abcdefgh" * 3, 5, 3, 2, 0, bytes(48)),
+        (np.arange(6)[::2], np.empty(3, np.int64), 5, 3, 2, 0, bytes(48)),
+        ("abc", np.empty(3, np.int64), 5, 3, 2, 0, bytes(48)),
+        (np.arange(3), np.empty(3, np.int64), 5, 3, 2, 0, "x"),
+    ],
+)
+def test_nonsense_is_refused(arguments: tuple[object, ...]) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
+        randomness._random.permute(*arguments)  # type: ignore[arg-type]
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    positions = np.arange(100_000)
+    expected = {k: permute(positions, 10**9, k) for k in range(4)}
+    wrong = []
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            if not (permute(positions, 10**9, k) == expected[k]).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_without_the_compiled_form_numpy_does_it() -> None:
+    code = """
+        import sys
+        sys.modules["packer._random"] = None
+        import numpy as np
+        from packer import randomness
+        assert not randomness.COMPILED
+        print(randomness.permute(np.arange(3), 6000, 42).tolist())
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "[2096, 1919, 697]\n"
 
 
 # --- draws -------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from packer.inputs.targets import read_targets
 from packer.load.batches import PackedBatchDataset
 from packer.pixels.maker import PixelSpec, decoder_versions
 
-ORDERS = ("sequential", "slices", "rows")
+ORDERS = ("sequential", "slices", "blocks", "rows")
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
 
@@ -221,7 +221,7 @@ def _measure(
         reading = [_Lane(raw_name, partial(_cold, setting.files, partial(raw_rate, raw, epochs=1)))]
         reading += [
             _Lane(f"packed, {order}", partial(_cold, files, partial(_first_epoch, setting, order)), limit)
-            for order in ORDERS[:2]
+            for order in ORDERS[:3]
         ]
         _rounds({"cold page cache": reading}, rounds, say)
         sections["cold page cache"] = _ways(
@@ -255,7 +255,12 @@ class _Packed:
     def __init__(self, setting: _Setting, order: str, *, augment: Sequence[Transform] | None = None) -> None:
         self._seconds = setting.seconds
         self.batches = PackedBatchDataset(
-            setting.pack, setting.batch_size, order=order, augment=augment, threads=setting.threads
+            setting.pack,
+            setting.batch_size,
+            order=order,
+            augment=augment,
+            threads=setting.threads,
+            placement="disk",
         )
         self._warm = False
 

@@ -12,35 +12,50 @@ from packer.cli.converting import parse_pairs
 from packer.cli.saying import Bar, say
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from packer.format.header import Field
     from packer.format.pack import Pack
+    from packer.orders.quality import Quality
 
 _PROBLEMS = 50  # printed; --json has them all
 
 
 @click.command()
 @click.argument("pack", metavar="PACK")
+@click.option("--order", metavar="NAME", help="How well this order shuffles the rows; all: every order.")
+@click.option(
+    "--batch-size", type=int, default=256, metavar="N", help="Rows a batch, for --order; default 256."
+)
 @click.option("--json", "as_json", is_flag=True, help="Everything the header holds, as JSON.")
-def info(pack: str, as_json: bool) -> None:
-    """Show what a pack holds.
+def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> None:
+    """Show what a pack holds, and with --order how well an order shuffles it.
 
     \b
     packer info train.h5
     packer info train.h5 --json | jq .statistics
+    packer info train.h5 --order all
     """
     from packer.format.pack import open_pack
 
-    opened = open_pack(pack)
+    opened, figures = open_pack(pack), None
+    if order is not None:
+        from packer.load.quality import order_quality
+
+        figures = order_quality(opened, order, batch_size)
     if as_json:
         record = json.loads(opened.header.to_bytes()) | {
             "path": pack,
             "sealed": opened.sealed,
             "bytes": opened.nbytes,
         }
+        if figures is not None:
+            orders = {name: quality._asdict() for name, quality in figures.items()}
+            record["shuffle"] = {"batch_size": batch_size, "orders": orders}
         click.echo(json.dumps(record, indent=2))
-    else:
-        for line in _describe(opened):
-            say(line)
+        return
+    for line in _describe(opened) + ([] if figures is None else _compare(figures, batch_size)):
+        say(line)
 
 
 @click.command()
@@ -150,6 +165,21 @@ def _describe(pack: Pack) -> list[str]:
         lines.append(
             "unsealed   another program has opened the file for writing since it was made: packer cannot vouch for it"
         )
+    return lines
+
+
+def _compare(figures: Mapping[str, Quality], batch_size: int) -> list[str]:
+    """How well orders shuffle, as a table."""
+    lines = [f"shuffle    in batches of {batch_size:,}  label mix  neighbours  repeats  score"]
+    for name, (mix, neighbours, repeats, score) in figures.items():
+        mixed = "-" if mix is None else f"{mix:.2f}"
+        lines.append(
+            f"  {name:<{len(lines[0]) - 41}} {mixed:>10}  {neighbours:>10.2%}  {repeats:>7.2%}  {score:>5.2f}"
+        )
+    lines.append(
+        "  label mix: spread of class counts over batches; neighbours: rows batched with the next row of the file; "
+        "repeats: pairs that meet again in the next epoch; score: 1 is as good as a uniform shuffle"
+    )
     return lines
 
 

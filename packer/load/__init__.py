@@ -1,17 +1,23 @@
-"""From a pack to batches in memory or on the device. Read ``batches.py`` first.
+"""From rows of a pack to batches in memory or on the device. Read ``batches.py`` first, then ``feed.py``.
 
     batches.py     PackedBatchDataset (root): batches, prefetched, for a training loop
     rows.py        PackedDataset (root): rows, for torch's DataLoader
-    order.py       which rows, in which order: pure functions
-    reader.py      runs of rows from the files into given memory
+
+    options.py     what the arguments mean
+    ranks.py       who am I among the processes that train together?
+    feed.py        portions of an epoch: read into slots, handed out as batches
     slots.py       reusable buffers that come back when nobody holds their batch any more
-    prefetch.py    a few threads that fill slots ahead of the loop
+    prefetch.py    a few threads that work ahead of the loop
     device.py      where batches end up: host memory, or a GPU by pinned asynchronous copies
+    augmenting.py  a pipeline of augmentations at work on batches
     batch.py       the named tuple that is handed out
+    stats.py       where the time of an epoch goes
 
-    fields.py      which fields are loaded
-    residency.py   is it in the page cache?
+    quality.py     how good a pack's shuffle is in some order
 
-Imports ``packer.format``, ``packer.randomness`` and, in batches.py only, ``packer.augment``; never cv2, and torch only
-where tensors are made.
+    places/        where rows are kept meanwhile: on the GPU, in memory, on the disk alone
+    processes/     a user's Python function as a step of loading
+
+Imports ``packer.read``, ``packer.orders``, ``packer.format``, ``packer.randomness``, and in batches.py and options.py only
+``packer.augment``; never cv2, and torch only where tensors are made.
 """

@@ -1,43 +1,49 @@
 """PackedBatchDataset: a pack as batches for a training loop.
 
-A batch is a few contiguous reads into one reused buffer, done by threads ahead of the loop; on a GPU it is then
-copied on a side stream and augmented on the device. No worker processes, no pickling, no collating.
+Positions of the epoch's sequence are this rank's (topology), stand for rows (order, subset), are read by threads into
+slots ahead of the loop (feed), and handed out as batches; on a GPU copied on a side stream and augmented there. No
+worker processes, no pickling, no collating.
 """
 
 from __future__ import annotations
 
-import itertools
+import logging
 import os
-import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load.batch import as_tensor, make_batch
+from packer.load import options
+from packer.load.feed import Feed, Portion
 from packer.load.prefetch import Threads, ahead
-from packer.load.slots import Bytes, Layout, Slots, allocate
+from packer.load.processes.transforms import PythonTransform, as_transform
+from packer.load.ranks import check_ranks, present_ranks
+from packer.load.stats import Stats
 from packer.machine import cores
-from packer.orders import order as orders
-from packer.orders.runs import Runs
-from packer.orders.spans import Spans
-from packer.read.fields import decode_ragged, select_fields, select_rows
+from packer.orders.auto import AUTO, resume
+from packer.orders.epoch import Epoch
+from packer.orders.order import Order
+from packer.orders.runs import one_run
+from packer.orders.topology import Share
+from packer.read.fields import select_fields
 from packer.read.reader import Reader
+from packer.read.selection import select
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import ArrayLike
 
     from packer.augment.pipeline import Transform
-    from packer.load.device import Placement
+    from packer.load.device import Device
 
-SPLIT_BYTES = 4 << 20  # a batch this large is read by several threads at once
-SPLIT_CODED_BYTES = 64 << 10  # and one this large is decoded by several
 PREFETCH = 2
+_LOG = logging.getLogger("packer.load")
+STATE = 1  # version of state_dict
 
 
 class PackedBatchDataset:
@@ -45,27 +51,34 @@ class PackedBatchDataset:
 
     Iterating yields named tuples ``(image, label, ...)``: images are uint8 tensors [N, C, H, W] with channels_last strides
     (a view of the [N, H, W, C] bytes in the file), labels int64 [N], other fields [N, *shape]; or what `augment` makes of the
-    images. With ``output="numpy"`` they are arrays, images [N, H, W, C], and torch is not needed.
+    images, or what `transform` makes of all. With ``output="numpy"`` they are arrays, images [N, H, W, C], and torch is not needed.
 
     A batch stays valid for as long as anything made from it is held; its memory is used again afterwards.
-    Each fresh ``iter()`` is the next epoch, also after a ``break``. ``len()`` is the number of batches of this rank, and
+    Each fresh ``iter()`` is the next epoch, also after a ``break``. ``len()`` is the number of batches of this rank in a whole epoch, and
     ``ds[i]`` is batch i of the present epoch, so that ``DataLoader(ds, batch_size=None)`` works; that asks for batches one by one
     and begins no epoch, so call ``set_epoch`` before each pass (and leave persistent_workers off).
 
     path: what ``packer convert`` wrote. batch_size: rows a batch, per rank.
-    shuffle: True chooses ``order="slices"``. order: "sequential", "slices" (contiguous batches, permuted) or "rows" (every
-        row on its own); wins over shuffle.
+    shuffle: True chooses "slices" for a pack that was shuffled when it was made, else "blocks".
+    order: "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why; or an
+        object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"). Wins over shuffle.
     seed: of the order and of the augmentations' draws; each epoch differs.
     device: where torch batches go, "cpu" or "cuda" (pinned memory, asynchronous copies).
+    placement: where rows are kept meanwhile: "disk"; "ram" (shared by the processes of a node); "pinned" (the same, for copies to
+        a GPU); "gpu" (resident there, gathered there); "auto" chooses by size and logs why. Filled while training runs.
     fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row.
-    split: the rows of one split only, as ``packer info`` lists them.
+    split: the rows of one split only, as ``packer info`` lists them. classes: the rows of these classes only, names or numbers.
+    subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
     augment: transforms of packer.augment, applied to ``image`` on the device, drawn per row from (seed, epoch, row).
-    drop_last: leave out the rows at the end of an epoch that do not fill a batch on every rank.
-    rank, world_size: default to torch.distributed where it is initialised, else 0 of 1. All ranks see one sequence, cut by global
-        batch; without drop_last the last one is split evenly, and ranks may differ by one batch.
+    transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how.
+    ends: what becomes of the rows at the end of an epoch that do not fill a batch on every rank: "uneven" splits them evenly,
+        and ranks may differ by one batch; "drop" leaves them out, as drop_last=True does; "pad" fills up with the epoch's first rows.
+    rank, world_size: default to torch.distributed's, a Ray Train worker's or torchrun's, asked whenever an epoch begins, else 0 of 1.
+        All ranks see one sequence, cut by global batch.
     threads: that read, and decode where rows are stored as JPEG or compressed; default: the cores at hand, at most 4 (all of
         them where they decode). prefetch: batches read ahead of the loop.
     verify: "blocks" compares each block with its checksum before its rows are first used.
+    report: called with a line of statistics at the end of each epoch, for example print.
 
     Raises FormatError (not a whole pack), UsageError (an argument is wrong), MissingDependencyError (torch).
     """
@@ -76,76 +89,130 @@ class PackedBatchDataset:
         batch_size: int,
         *,
         shuffle: bool = False,
-        order: str | None = None,
+        order: str | Order | None = None,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        placement: str = "auto",
         output: str = "torch",
         fields: Sequence[str] | None = None,
         split: str | None = None,
+        classes: Sequence[str | int] | str | int | None = None,
+        subset: ArrayLike | slice | range | None = None,
         augment: Sequence[Transform] | None = None,
+        transform: Callable[..., Any] | PythonTransform | None = None,
+        ends: str | None = None,
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
         threads: int | None = None,
         prefetch: int = PREFETCH,
         verify: str | None = None,
+        report: Callable[[str], object] | None = None,
     ) -> None:
         self.pack = path if isinstance(path, Pack) else open_pack(path)
-        self.order = _order(order, shuffle)
-        self.seed, self.batch_size, self.drop_last = seed, batch_size, drop_last
-        self.rank, self.world_size = _rank(rank, world_size)
+        options.check_counts(
+            batch_size=batch_size, prefetch=prefetch, threads=1 if threads is None else threads
+        )
+        self.seed, self.batch_size, self.prefetch, self.report = seed, batch_size, prefetch, report
+        self.output, self.device = options.check_output(output, device)
+        self.ends = options.parse_ends(ends, drop_last)
+        self._given_ranks = check_ranks(rank, world_size)
         self.fields = select_fields(self.pack, fields)
-        self._names = tuple(f.name for f in self.fields)
-        self._spans = Spans(select_rows(self.pack, split))
-        self.rows = self._spans.rows
-        if verify not in (None, "blocks"):
-            raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
-        _check_counts(batch_size=batch_size, prefetch=prefetch, threads=1 if threads is None else threads)
-        if output not in ("torch", "numpy"):
-            raise UsageError(f"output={output!r}: is not one of 'torch', 'numpy'. Pass one of them.")
-        self.output, self.device, self.prefetch = output, str(device), prefetch
-        self._augment = _pipeline(augment, output, self.pack, self._names)
-        self._steps = orders.steps(self.rows, batch_size, self.world_size, self.rank, drop_last)
-        if drop_last and not self._steps:
+        self.subset = select(self.pack, split=split, classes=classes, subset=subset)
+        self.rows = self.subset.rows
+        self._reader = Reader(self.pack, self.fields, verify=options.check_verify(verify))
+        self._chosen = order is None or order == AUTO
+        self.order, why = options.parse_order(
+            order, shuffle, self._reader, self.subset, batch_size * self.world_size
+        )
+        if why:
+            _LOG.info("%s: %s", self.pack.path, why)
+        names = tuple(f.name for f in self.fields)
+        self._pipeline = options.parse_augment(augment, self.output, self.pack, names)
+        self._transform = None if transform is None else as_transform(transform)
+        decodes = any(f.codec for f in self._reader.fields)
+        self._threads = Threads(threads or (cores() if decodes else min(4, cores())))
+        self._epoch, self._begun = 0, False
+        self._origin = 0  # positions of the next epoch that were handed out before
+        self._handed: tuple[int, int] | None = (
+            None  # epoch and positions handed out of it, by the latest iterator
+        )
+        self._latest: object = None  # that iterator
+        self._stats = Stats()
+        self._warned = False
+        self._feed: Feed | None = None
+        if self.output == "torch":
+            self._device()  # what this machine lacks is said now
+        self.placement, why = options.parse_placement(
+            placement, self.device, self._reader, self.fields, self.subset
+        )
+        _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
+        if not len(self) and self.ends == "drop":
             raise UsageError(
                 f"{self.pack.path}: has {self.rows} rows, fewer than one batch of {batch_size} on {self.world_size}"
                 " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
             )
-        decodes = any(self.pack.header.field(f.name).codec for f in self.fields)
-        self._threads = Threads(threads or (cores() if decodes else min(4, cores())))
-        self._split_bytes = SPLIT_CODED_BYTES if decodes else SPLIT_BYTES
-        self._reader = Reader(self.pack, self.fields, verify=verify is not None)
-        self._layout = Layout(self.fields, min(batch_size, self.rows))
-        self._epoch, self._begun = 0, False
-        self._placement: Placement | None = None
-        self._slots: Slots | None = None
-        self._results: tuple[Slots, torch.Tensor] | None = (
-            None  # memory for augmented images, and one of them
-        )
-        if output == "torch":
-            self._place()
-        elif self.device != "cpu":
-            raise UsageError(
-                f"output='numpy': device is {self.device!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
-            )
+        self._warn_of(self._share(0))
+
+    @property
+    def rank(self) -> int:
+        """Of this process: as given, or found now."""
+        return (self._given_ranks or present_ranks())[0]
+
+    @property
+    def world_size(self) -> int:
+        """Processes that share an epoch: as given, or found now."""
+        return (self._given_ranks or present_ranks())[1]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the last ``iter()`` began, or, before one, that the next begins or goes on with; ``ds[i]`` reads it."""
+        return self._epoch if self._begun else self._coming()[0]
+
+    @property
+    def sampler(self) -> PackedBatchDataset:
+        """Itself: Lightning looks here, and at `batch_sampler`, for the ``set_epoch`` that it calls before each epoch."""
+        return self
+
+    batch_sampler = sampler
+
+    @property
+    def batches_left(self) -> int:
+        """Batches that the next ``iter()`` gives: ``len()``, but for an epoch that goes on after load_state_dict."""
+        return self._share(self._coming()[1]).steps
+
+    @property
+    def resident(self) -> bool:
+        """Whether all rows are where `placement` keeps them by now; always False for "disk"."""
+        return self._feed is not None and self._feed.resident
 
     def __len__(self) -> int:
-        """Batches an epoch, on this rank."""
-        return self._steps
+        """Batches of a whole epoch, on this rank."""
+        return self._share(0).steps
 
     def __iter__(self) -> Iterator[Any]:
-        """Batches of the next epoch."""
-        if self._begun:
-            self._epoch += 1
+        """Batches of the next epoch; of the rest of one after load_state_dict. It begins when its first batch is asked for.
+
+        So an iterator that is only made, as frameworks make one to see whether they can, begins none.
+        """
+        self._epoch, self._origin = self._coming()
         self._begun = True
-        return self._batches(self._epoch)
+        share = self._share(self._origin)
+        self._warn_of(share)
+        self._stats = Stats(self._epoch, readers=self._threads.count)
+        self._handed = self._epoch, self._origin
+        self._latest = mark = object()
+        yield from self._batches(self._sequence(), share, mark, self._stats)
 
     def __getitem__(self, index: int) -> Any:
         """Batch `index` of the present epoch, read now. Raises IndexError."""
-        step = index + self._steps if index < 0 else index
-        if not 0 <= step < self._steps:
-            raise IndexError(f"batch {index} of {self._steps}")
-        return self._start(self._epoch, step).result()
+        share = self._share(0)
+        step = index + share.steps if index < 0 else index
+        if not 0 <= step < share.steps:
+            raise IndexError(f"batch {index} of {share.steps}")
+        loading = self._made().start(_portion(self._sequence(), share, step, step + 1))
+        batches, draws = loading.result()
+        return batches[0] if draws is None else self._made().augmented(batches[0], draws, 0)
 
     def __enter__(self) -> PackedBatchDataset:
         return self
@@ -154,225 +221,191 @@ class PackedBatchDataset:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_placement": None, "_slots": None, "_results": None}
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that ``ds[i]`` reads, and that the last ``iter()`` began."""
-        return self._epoch
+        # A worker process knows nothing of the ranks of this one: they go along. One that is alone has none to give:
+        # the processes that it starts to train find their own.
+        ranks = self._given_ranks or present_ranks()
+        given = None if self._given_ranks is None and ranks == (0, 1) else ranks
+        return self.__dict__ | {"_given_ranks": given, "_feed": None, "_latest": None}
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins."""
-        self._epoch, self._begun = epoch, False
+        """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
+        coming, origin = self._coming()
+        # load_state_dict may have left the rest of it to be read.
+        self._origin = origin if epoch == coming and not self._begun else 0
+        self._epoch, self._begun, self._handed = epoch, False, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iterator is: seed, epoch and how many rows all ranks together were handed, and the order.
+
+        The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
+        """
+        epoch, rows = self._handed or (self._epoch, self._origin)
+        return {
+            "version": STATE,
+            "seed": self.seed,
+            "epoch": epoch,
+            "rows": rows,
+            "of": self.rows,
+            "subset": self._fingerprint,
+            "order": self.order.record(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
+
+        Seed and lengths of slices are taken from the state. Raises UsageError if it is of other rows or another order.
+        """
+        if state.get("version") != STATE:
+            raise UsageError(
+                f"load_state_dict: the state's version is {state.get('version')!r}; {STATE} is allowed."
+                " Pass what state_dict() of this packer gave."
+            )
+        if (state.get("of"), state.get("subset")) != (self.rows, self._fingerprint):
+            raise UsageError(
+                f"load_state_dict: the state is of {state.get('of')} rows of a pack; this dataset has {self.rows}, or others."
+                " Pass a state of the same pack, split, classes and subset."
+            )
+        self.order = resume(self.order, state["order"], chosen=self._chosen)
+        self.seed, self._epoch, self._origin = int(state["seed"]), int(state["epoch"]), int(state["rows"])
+        self._begun, self._handed = False, None
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.subset.fingerprint
+
+    def stats(self) -> Stats:
+        """Where the time went since the latest ``iter()``, up to now."""
+        return self._stats
+
+    def replay(self, count: int = 8) -> Iterator[Any]:
+        """The first `count` batches of the present epoch again and again, ``len()`` of them in all, from memory.
+
+        What an infinitely fast loader would give: train on it, and what the step still takes is its own. The batches are
+        kept as they are handed out, on their device; leave them unchanged. It begins no epoch.
+        """
+        options.check_counts(count=count)
+        kept = [self[index] for index in range(min(count, len(self)))]
+        return (kept[step % len(kept)] for step in range(len(self)))
 
     def close(self) -> None:
-        """End the threads and close the files; batches handed out stay valid, and iterating again starts them anew."""
+        """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
         self._threads.close()
         self._reader.close()
 
-    def _batches(self, epoch: int) -> Iterator[Any]:
-        starts = (partial(self._start, epoch, step) for step in range(self._steps))
-        for loading in ahead(starts, self.prefetch):
-            batch = loading.result()
-            del loading
-            yield batch
-            del batch  # held here, the slot would come back one batch later
+    def _sequence(self) -> Epoch:
+        return Epoch(self.order, self.subset, self.seed, self.epoch)
 
-    def _start(self, epoch: int, step: int) -> _Loading:
-        """Have the threads read a batch."""
-        if self._slots is None:
-            self._place()
-        assert self._slots is not None
-        start, stop = orders.span(step, self.rows, self.batch_size, self.world_size, self.rank)
-        count, slot = stop - start, self._slots.lend()
-        raw = self._layout.raw(slot, count)
-        parts = min(self._threads.count, count) if self._layout.nbytes >= self._split_bytes else 1
-        bounds = [count * k // parts for k in range(parts + 1)]
-        reads = [
-            self._threads.submit(
-                self._read, epoch, start + a, start + b, {n: array[a:b] for n, array in raw.items()}
+    def _coming(self) -> tuple[int, int]:
+        """The epoch of the next iterator, and how many of its positions were handed out before."""
+        # Every rank has to say the same: the first one has a batch for as long as any has.
+        ended = self._origin and not replace(self._share(self._origin), rank=0).steps
+        return (self._epoch + 1, 0) if self._begun or ended else (self._epoch, self._origin)
+
+    def _share(self, origin: int) -> Share:
+        rank, world_size = self._given_ranks or present_ranks()
+        n = self.order.length(self.rows)
+        return Share(n, self.batch_size, world_size, rank, self.ends, origin)
+
+    def _warn_of(self, share: Share) -> None:
+        if share.differs and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self.pack.path}: of {share.n:,} rows the last {(share.n - share.origin) % share.whole} are fewer than the"
+                f" {share.world_size} ranks, so some ranks get a batch less; ranks that wait for each other would hang."
+                " Pass ends='drop' or ends='pad'.",
+                stacklevel=3,
             )
-            for a, b in itertools.pairwise(bounds)
-        ]
-        draws = self._threads.submit(self._draw, epoch, start, stop) if self._augment else None
-        return _Loading(self._deliver, self._layout.typed(slot, count), reads, draws, self._placement)
 
-    def _runs(self, epoch: int, start: int, stop: int) -> Runs:
-        runs = orders.runs(
-            self.order,
-            self.rows,
-            seed=self.seed,
-            epoch=epoch,
-            slice_rows=self.batch_size * self.world_size,
-            start=start,
-            stop=stop,
+    def _batches(self, epoch: Epoch, share: Share, mark: object, stats: Stats) -> Iterator[Any]:
+        feed = self._made()
+        together = feed.batches
+        portions = (
+            partial(feed.start, _portion(epoch, share, first, min(first + together, share.steps)))
+            for first in range(0, share.steps, together)
         )
-        return self._spans.place(runs)
+        stats.processes = feed.processes
+        clock = time.perf_counter
+        began, copied, steps = clock(), feed.copy_seconds, 0
+        for loading in ahead(portions, feed.depth):
+            asked = clock()
+            batches, draws = loading.result()
+            sizes, first = loading.portion.sizes, 0
+            stats.wait_seconds += clock() - asked
+            stats.read_seconds += loading.read_seconds
+            stats.transform_seconds += loading.transform_seconds
+            stats.copy_seconds = feed.copy_seconds - copied
+            del loading
+            for size in sizes:
+                batch = batches.pop()
+                if draws is not None:
+                    asked = clock()
+                    batch = feed.augmented(batch, draws, first)
+                    stats.augment_seconds += clock() - asked
+                first += size
+                steps += 1
+                stats.batches += 1
+                stats.rows += size
+                stats.nbytes += size * feed.row_bytes
+                if self._latest is mark:
+                    self._handed = epoch.number, share.handed(steps)
+                returned = clock()
+                stats.seconds = returned - began
+                yield batch
+                del batch  # held here, the slot would come back one batch later
+                asked = clock()
+                stats.step_seconds += asked - returned
+                stats.seconds = asked - began
+        if self.report is not None:
+            self.report(str(stats))
 
-    def _read(self, epoch: int, start: int, stop: int, out: dict[str, Bytes]) -> dict[str, list[Any]]:
-        """On a thread: read the fixed fields of a part of a batch into its slot; returns the ragged fields' rows."""
-        runs = self._runs(epoch, start, stop)
-        for name, array in out.items():
-            self._reader.read(name, runs, array)
-        ragged = [f for f in self.fields if f.ragged]
-        numbers = runs.rows().tolist() if ragged else []
-        return {
-            f.name: decode_ragged(self.pack, f, self._reader.read_ragged(f.name, runs), numbers)
-            for f in ragged
-        }
+    def _made(self) -> Feed:
+        """The feed of this process; made again after fork, unpickling and close."""
+        if self._feed is None or self._feed.pid != os.getpid():
+            held: dict[str, Any] = {}
+            fields = self.fields
+            if self._transform is not None and self.rows:
+                from packer.load.processes.workers import Workers
 
-    def _draw(self, epoch: int, start: int, stop: int) -> list[dict[str, NDArray[Any]]]:
-        """On a thread: the augmentations' parameters for the batch's rows."""
-        rows = self._runs(epoch, start, stop).rows()
-        height, width, channels = self.pack.header.field("image").loaded.shape or ()
-        parameters: list[dict[str, NDArray[Any]]] = self._augment.sample(
-            rows, self.seed, epoch, (channels, height, width)
-        )
-        return parameters
+                workers = held["workers"] = Workers(self._transform, self._reader, self.fields)
+                fields = workers.probe(self.subset.place(one_run(0, 1)), seed=self.seed, epoch=0)
+            if self._pipeline is not None:
+                from packer.load.augmenting import Augmenter
 
-    def _deliver(self, values: dict[str, Any], ragged: dict[str, list[Any]], parameters: Any) -> Any:
-        """A batch from what was read: arrays, or tensors on the device."""
-        if self.output == "torch":
-            for f in self.fields:
-                if f.about.get("layout") == "HWC" and not f.ragged:
-                    values[f.name] = values[f.name].permute(0, 3, 1, 2)
-            ragged = {
-                n: [as_tensor(row, self.pack.header.field(n)) for row in rows] for n, rows in ragged.items()
-            }
-            if self._augment:
-                values["image"] = self._augmented(values["image"], parameters)
-        return make_batch(self._names, (ragged[n] if n in ragged else values[n] for n in self._names))
+                shape = self.pack.header.field("image").loaded.shape or ()
+                held["augmenter"] = Augmenter(self._pipeline, shape, self.batch_size, self.prefetch + 2)
+            if self.placement in ("ram", "pinned"):
+                from packer.load.places.resident import Resident
 
-    def _augmented(self, images: torch.Tensor, parameters: Any) -> torch.Tensor:
-        """The augmented images; on the CPU from the second batch on in memory used before, half the time of new memory."""
-        import torch
+                pinned = self.device if self.placement == "pinned" else None
+                held["resident"] = Resident(self._reader, self.fields, self.subset, pinned=pinned)
+            elif self.placement == "gpu":
+                from packer.load.places.ongpu import OnDevice
 
-        if self._results is None:
-            made: torch.Tensor = self._augment.apply(images, parameters)
-            if made.device.type == "cpu":
-                row_bytes = made[0].numel() * made.itemsize
-                self._results = (
-                    Slots(row_bytes * min(self.batch_size, self.rows), allocate),
-                    made[:1].clone(),
-                )
-            return made
-        slots, like = self._results
-        channels, height, width = like.shape[1:]
-        memory = torch.from_numpy(slots.lend())[: len(images) * like.numel() * like.itemsize]
-        out = memory.view(like.dtype).view(len(images), height, width, channels).permute(0, 3, 1, 2)
-        result: torch.Tensor = self._augment.apply(images, parameters, out)
-        return result
+                held["ongpu"] = OnDevice(self._reader, self.fields, self.subset, self.device)
+            self._feed = Feed(
+                self._reader,
+                fields,
+                self._threads,
+                batch_rows=max(1, min(self.batch_size, self.order.length(self.rows))),
+                prefetch=self.prefetch,
+                device=self._device() if self.output == "torch" else None,
+                **held,
+            )
+        return self._feed
 
-    def _place(self) -> None:
-        """Choose where batches go; again in each process, since neither threads' slots nor streams travel."""
-        if self.output == "torch":
-            try:
-                from packer.load import device
-            except ImportError:
-                raise MissingDependencyError(
-                    "torch", "PackedBatchDataset with output='torch'", "torch"
-                ) from None
-            self._placement = device.placement(self.device)
-        self._slots = Slots(self._layout.nbytes, self._placement.allocate if self._placement else allocate)
-
-
-class _Loading:
-    """A batch on its way: read by threads, then sent to the device, then received."""
-
-    def __init__(
-        self,
-        deliver: Callable[[dict[str, Any], dict[str, list[Any]], Any], Any],
-        arrays: dict[str, NDArray[np.generic]],
-        reads: list[Future[dict[str, list[Any]]]],
-        draws: Future[Any] | None,
-        placement: Placement | None,
-    ) -> None:
-        self._deliver, self._arrays, self._reads, self._draws = deliver, arrays, reads, draws
-        self._placement = placement
-        self._sent: Any = None
-
-    def cancel(self) -> None:
-        """Drop reads that have not begun."""
-        for future in self._reads:
-            future.cancel()
-        if self._draws is not None:
-            self._draws.cancel()
-
-    def advance(self) -> None:
-        """Send the batch to the device if it has been read."""
-        if (
-            self._sent is None
-            and self._placement
-            and all(f.done() and not f.exception() for f in self._reads)
-        ):
-            self._sent = self._placement.send(self._arrays)
-
-    def result(self) -> Any:
-        """Wait for the batch; an error of a thread is raised here."""
-        ragged: dict[str, list[Any]] = {}
-        for future in self._reads:
-            for name, rows in future.result().items():
-                ragged.setdefault(name, []).extend(rows)
-        parameters = self._draws.result() if self._draws is not None else None
-        self.advance()
-        values: dict[str, Any] = dict(
-            self._placement.receive(self._sent) if self._placement else self._arrays
-        )
-        return self._deliver(values, ragged, parameters)
+    def _device(self) -> Device:
+        try:
+            from packer.load.device import device_of
+        except ImportError:
+            raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'", "torch") from None
+        return device_of(self.device)
 
 
-def _order(order: str | None, shuffle: bool) -> str:
-    if order is None:
-        return "slices" if shuffle else "sequential"
-    if order not in orders.ORDERS:
-        raise UsageError(
-            f"order={order!r}: is not one of {', '.join(map(repr, orders.ORDERS))}. Pass one of them."
-        )
-    if shuffle and order == "sequential":
-        raise UsageError(
-            "shuffle=True with order='sequential': they contradict each other. Pass one of them."
-        )
-    return order
-
-
-def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size: as given, else torch.distributed's, else 0 of 1."""
-    if (rank is None) != (world_size is None):
-        raise UsageError("rank and world_size: only one is given; both or none are allowed. Pass both.")
-    if rank is None or world_size is None:
-        distributed = sys.modules.get("torch.distributed")
-        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-            return 0, 1
-        return distributed.get_rank(), distributed.get_world_size()
-    if not 0 <= rank < world_size:
-        raise UsageError(
-            f"rank={rank}: is not within world_size={world_size}; 0 to {world_size - 1} are allowed."
-        )
-    return rank, world_size
-
-
-def _pipeline(augment: Sequence[Transform] | None, output: str, pack: Pack, names: tuple[str, ...]) -> Any:
-    if not augment:
-        return None
-    if output != "torch" or "image" not in names:
-        raise UsageError(
-            "augment: works on the torch tensors of the field 'image'. Pass output='torch' and fields with 'image'."
-        )
-    from packer.augment import Pipeline
-
-    pipeline = Pipeline(augment)
-    shape = pack.header.field("image").loaded.shape
-    if shape is None:
-        raise UsageError(
-            f"augment: works on images of one size; those of {pack.path} kept their own. Run packer repack with a --size first."
-        )
-    height, width, channels = shape
-    pipeline.output_shape((channels, height, width))  # refuse now what cannot work on these images
-    return pipeline
-
-
-def _check_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        least = 0 if name == "prefetch" else 1
-        if not isinstance(value, int) or value < least:
-            raise UsageError(f"{name}={value!r}: is not a whole number of at least {least}.")
+def _portion(epoch: Epoch, share: Share, first: int, last: int) -> Portion:
+    """The batches first..last-1 of a rank."""
+    whole = share.whole
+    reach = share.origin + first * whole, min(share.origin + last * whole, share.n)
+    return Portion(epoch, share.positions(first, last), share.sizes(first, last), reach, begins=not first)

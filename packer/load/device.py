@@ -1,12 +1,14 @@
 """Where a batch ends up: in host memory as it lies, or on a GPU by an asynchronous copy from pinned memory.
 
-Both offer the same three calls: allocate slots, send a filled slot's arrays, receive them as tensors that the current
+All offer the same calls: allocate slots, send a filled slot's arrays, receive them as tensors that the current
 stream may use. A CUDA copy runs on a side stream; the receiving stream waits for its event, and the slot's memory is held
 until the copy has been done, however soon the batch is dropped.
 """
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -20,13 +22,20 @@ from packer.load.slots import Bytes, allocate
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Tensors = dict[str, torch.Tensor]
+_PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
-class Placement(Protocol):
-    """A place for batches."""
+class Device(Protocol):
+    """A place for batches. on_host: batches share the slots' memory. copy_seconds: that copies to it took so far."""
+
+    on_host: bool
+    copy_seconds: float
 
     def allocate(self, nbytes: int) -> Bytes:
         """Memory for a slot, uint8 [nbytes]."""
+
+    def adopt(self, memory: Bytes) -> Bytes:
+        """Make memory from elsewhere fit for slots, if need be."""
 
     def send(self, arrays: Arrays) -> Any:
         """Begin to move a filled slot's arrays; returns at once."""
@@ -38,9 +47,15 @@ class Placement(Protocol):
 class Host:
     """Host memory: tensors share the slot's memory, nothing is copied."""
 
+    on_host, copy_seconds = True, 0.0
+
     def allocate(self, nbytes: int) -> Bytes:
         """Memory for a slot, uint8 [nbytes]."""
         return allocate(nbytes)
+
+    def adopt(self, memory: Bytes) -> Bytes:
+        """Any memory will do."""
+        return memory
 
     def send(self, arrays: Arrays) -> Tensors:
         """Nothing to move."""
@@ -54,12 +69,18 @@ class Host:
 class Copied:
     """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy when the batch is asked for."""
 
+    on_host, copy_seconds = False, 0.0
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def allocate(self, nbytes: int) -> Bytes:
         """Memory for a slot, uint8 [nbytes]."""
         return allocate(nbytes)
+
+    def adopt(self, memory: Bytes) -> Bytes:
+        """Any memory will do."""
+        return memory
 
     def send(self, arrays: Arrays) -> Tensors:
         """Copy to the device."""
@@ -73,26 +94,45 @@ class Copied:
 class Cuda:
     """A CUDA device: pinned slots, copies on a side stream."""
 
+    on_host = False
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        self._copying: deque[tuple[torch.cuda.Event, Tensors]] = deque()
+        self._copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensors]] = deque()
+        self._lock = threading.Lock()
+        self.copy_seconds = 0.0
 
     def allocate(self, nbytes: int) -> Bytes:
         """Pinned memory for a slot, uint8 [nbytes]."""
-        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
+        with torch.cuda.device(
+            self._device
+        ):  # pinned for the context of this device, whatever the calling thread's is
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
+
+    def adopt(self, memory: Bytes) -> Bytes:
+        """Pin memory, until it is given back. Memory that CUDA does not pin works too: copies from it are waited for."""
+        runtime: Any = torch.cuda.cudart()
+        address = memory.ctypes.data
+        with torch.cuda.device(self._device):
+            if not int(runtime.cudaHostRegister(address, memory.nbytes, _PORTABLE)):
+                weakref.finalize(memory, runtime.cudaHostUnregister, address).atexit = False
+        return memory
 
     def send(self, arrays: Arrays) -> tuple[torch.cuda.Event, Tensors]:
-        """Queue the copies on the side stream."""
-        while self._copying and self._copying[0][0].query():
-            self._copying.popleft()
+        """Queue the copies on the side stream. arrays: in pinned memory, not written until the copies are done."""
+        with self._lock:
+            while self._copying and self._copying[0][1].query():
+                began, ended, _ = self._copying.popleft()
+                self.copy_seconds += began.elapsed_time(ended) / 1e3
         host = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.stream(self._stream):
+            began.record(self._stream)
             tensors = {name: t.to(self._device, non_blocking=True) for name, t in host.items()}
-            event = torch.cuda.Event()
-            event.record(self._stream)
-        self._copying.append((event, host))  # holds the slot until the copy is done
-        return event, tensors
+            ended.record(self._stream)
+        self._copying.append((began, ended, host))  # holds the slot until the copy is done
+        return ended, tensors
 
     def receive(self, sent: tuple[torch.cuda.Event, Tensors]) -> Tensors:
         """Make the current stream wait for the copy, and tell the allocator that it uses the tensors."""
@@ -104,8 +144,8 @@ class Cuda:
         return tensors
 
 
-def placement(device: str | torch.device) -> Placement:
-    """The placement for a torch device. Raises UsageError if this machine has no such device."""
+def device_of(device: str | torch.device) -> Device:
+    """The place for a torch device. Raises UsageError if this machine has no such device."""
     try:
         wanted = torch.device(device)
     except RuntimeError:

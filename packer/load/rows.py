@@ -14,9 +14,9 @@ from packer.format.pack import Pack, open_pack
 from packer.load.batch import as_tensor, make_batch
 from packer.load.slots import Layout, allocate
 from packer.orders.runs import consecutive
-from packer.orders.spans import Spans
-from packer.read.fields import decode_ragged, select_fields, select_rows
+from packer.read.fields import decode_ragged, select_fields
 from packer.read.reader import Reader
+from packer.read.selection import select
 
 
 class PackedDataset:
@@ -49,12 +49,12 @@ class PackedDataset:
         self.pack = path if isinstance(path, Pack) else open_pack(path)
         self.fields = select_fields(self.pack, fields)
         self._names = tuple(f.name for f in self.fields)
-        self._spans = Spans(select_rows(self.pack, split))
+        self._subset = select(self.pack, split=split)
         self._reader = Reader(self.pack, self.fields)
 
     def __len__(self) -> int:
         """How many rows there are."""
-        return self._spans.rows
+        return self._subset.rows
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray[np.integer[Any]]) -> Any:
         """A row, or a batch for a slice, a list or an array of row numbers (torch tensors too). Raises IndexError."""
@@ -82,7 +82,7 @@ class PackedDataset:
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
         rows = np.where(rows < 0, rows + n, rows)
-        runs = self._spans.place(consecutive(rows))
+        runs = self._subset.place(consecutive(rows))
         layout = Layout(self.fields, max(len(rows), 1))
         memory = allocate(layout.nbytes)
         for name, out in layout.raw(memory, len(rows)).items():

@@ -31,6 +31,16 @@ class Runs(NamedTuple):
         before = np.cumsum(self.lengths) - self.lengths
         return np.repeat(self.starts - before, self.lengths) + np.arange(self.total)
 
+    def part(self, start: int, stop: int) -> Runs:
+        """The runs' entries number start..stop-1, counted over all of them; 0 <= start <= stop <= total."""
+        if len(self.starts) == 1:
+            return one_run(int(self.starts[0]) + start, int(self.starts[0]) + stop)
+        ends = np.cumsum(self.lengths)
+        begins = np.maximum(ends - self.lengths, start)
+        lengths = np.minimum(ends, stop) - begins
+        some = lengths > 0
+        return Runs((self.starts + begins - ends + self.lengths)[some], lengths[some])
+
 
 def one_run(start: int, stop: int) -> Runs:
     """The numbers start..stop-1; none if they are equal."""
@@ -40,7 +50,9 @@ def one_run(start: int, stop: int) -> Runs:
 
 def consecutive(rows: NDArray[np.int64]) -> Runs:
     """Row numbers as runs: neighbours that follow each other are one run. rows: int64 [n]."""
-    if not len(rows):
-        return one_run(0, 0)
-    heads = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1] + 1)))
-    return Runs(rows[heads], np.diff(heads, append=len(rows)))
+    if len(rows) < 2:
+        return Runs(rows, np.ones(len(rows), np.int64))
+    at = np.flatnonzero(rows[1:] - rows[:-1] != 1)
+    cuts = np.empty(len(at) + 2, np.int64)
+    cuts[0], cuts[1:-1], cuts[-1] = 0, at + 1, len(rows)
+    return Runs(rows[cuts[:-1]], cuts[1:] - cuts[:-1])

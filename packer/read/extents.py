@@ -1,13 +1,13 @@
 """Arrays whose rows lie in files as they are: extents into given memory, without HDF5's lock and without the GIL.
 
-Two ways in:
+Two ways in, each one call for all runs of a batch (``gather.py``):
 
-* ``preadv``, a call a run. Right for cold files; keeps the resident set flat; a truncated file is an error.
-* A copy from a mapping of the file, a call for all runs. Right for files in the page cache: no system call, and threads do not hand
-  the GIL to each other around every row. Of memcpy's rate, 2 threads, 256 px: slices 0.95 against 0.8, rows 0.94 against 0.6.
+* A copy from mappings of the files, for what is in the page cache: no system call a row. Of memcpy's rate, 2 threads, 256 px:
+  slices 0.95 against 0.8 by calls, rows 0.94 against 0.6 to 0.87; rows of 112 bytes at 15 times the rate of calls.
+* Calls, for what is not: they keep the resident set flat, and all rows are asked for before the first is waited for.
 
-A mapping is used for arrays that fit MAPPED_BYTES and lie in the page cache, and always for small rows in random order, where
-a call a row would cost more than page faults do. Its pages count as resident memory although they are the page cache's.
+Mapped pages count as resident memory although they are the page cache's. An array of up to MAPPED_BYTES stays mapped; of larger
+ones only small rows are copied from mappings, whose pages are let go now and then.
 """
 
 from __future__ import annotations
@@ -18,38 +18,34 @@ import os
 import resource
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
 
-from packer.errors import FormatError
+from packer.errors import FormatError, SpaceError
 from packer.format.header import Extent
 from packer.format.pack import Pack
 from packer.machine import memory
 from packer.orders.runs import Runs
-from packer.read.residency import resident
+from packer.read import gather
+from packer.read.gather import Bytes, Table
 
-Bytes = NDArray[np.uint8]
-LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy
-SMALL_ROW_BYTES = 16 << 10  # up to here rows in random order are gathered even from cold or huge files
-# An array this large stays mapped (an eighth of the memory); pages of larger ones are let go after as many bytes, and
-# faulting them in again would cost what the mapping saves (0.60 of memcpy for 256 px rows).
-MAPPED_BYTES = memory() // 8
-_FAULT_BYTES = 64 << 10  # the kernel maps this much around a touched page
+SMALL_RUN_BYTES = 16 << 10  # up to here, on average, runs are copied from mappings of huge files too
+# An array this large stays mapped (a quarter of the memory); pages of larger ones are let go, and faulting them in again would
+# cost what the mapping saves (0.60 of memcpy for 256 px rows where the page cache is made of single pages).
+MAPPED_BYTES = memory() // 4
+GROWTH_BYTES = 64 << 20  # of the resident mappings of the process, before those of a larger array are let go
+_RUNS_AT_ONCE = 128  # of such an array: a fault may bring in 2 MiB
+_FAULT_BYTES = 64 << 10  # that it brings in at least, where the system does not say
 _SPARE_FILES = 64
-_PROBES = 4  # runs whose pages are looked up before a copy
 
 
 def check_range(runs: Runs, rows: int) -> None:
     """See that runs of rows are within [0, rows). Raises IndexError."""
-    if len(runs.starts):
-        _check_range(int(runs.starts.min()), int((runs.starts + runs.lengths).max()), rows)
-
-
-def _check_range(start: int, stop: int, rows: int) -> None:
-    if not 0 <= start <= stop <= rows:
-        raise IndexError(f"rows {start} to {stop} of {rows}")
+    starts, lengths = runs
+    if len(starts) and not (int(starts.min()) >= 0 and int((starts + lengths).max()) <= rows):
+        raise IndexError(f"rows {starts.min()} to {(starts + lengths).max()} of {rows}")
 
 
 def allow_files(count: int) -> None:
@@ -63,173 +59,128 @@ def allow_files(count: int) -> None:
 
 
 class Array:
-    """The extents of one array, opened. Thread-safe."""
+    """The extents of one array, opened. Thread-safe.
+
+    rows; row_bytes: of each. The bytes of a ragged field are an array whose rows are bytes.
+    """
 
     def __init__(self, pack: Pack, extents: Sequence[Extent]) -> None:
         extents = [e for e in extents if e.rows]
+        paths = [pack.file(e) for e in extents]
+        numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         self.rows = sum(e.rows for e in extents)
         self.row_bytes = extents[0].row_bytes if extents else 1
-        self._firsts = np.cumsum([0, *(e.rows for e in extents)])
-        allow_files(len(extents))
-        self._files = [_File(pack.file(e), e) for e in extents]
-
-    def read(self, runs: Runs, out: Bytes) -> None:
-        """Runs of rows. out: uint8 [sum of lengths, row bytes], overwritten."""
-        if not len(out):
-            return
-        check_range(runs, self.rows)
-        if len(self._files) == 1:
-            self._files[0].read(runs, out)
-            return
-        at = 0
-        for file, part in self._by_file(runs):
-            count = part.total
-            file.read(part, out[at : at + count])
-            at += count
-
-    def _by_file(self, runs: Runs) -> Iterator[tuple[_File, Runs]]:
-        """Neighbouring runs that lie in one file, their rows counted from its first."""
-        starts, lengths = runs
-        files = np.searchsorted(self._firsts, starts, "right") - 1
-        if (starts + lengths > self._firsts[files + 1]).any():
-            starts, lengths = self._cut(runs)
-            files = np.searchsorted(self._firsts, starts, "right") - 1
-        bounds = np.flatnonzero(np.diff(files, prepend=-1, append=-1))
-        for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            file = int(files[a])
-            yield self._files[file], Runs(starts[a:b] - self._firsts[file], lengths[a:b])
-
-    def _cut(self, runs: Runs) -> Runs:
-        """The same rows in runs that end where files do."""
-        starts: list[int] = []
-        ends: list[int] = []
-        for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            inner = self._firsts[(self._firsts > start) & (self._firsts < start + length)].tolist()
-            starts += [start, *inner]
-            ends += [*inner, start + length]
-        return Runs(np.array(starts), np.array(ends) - np.array(starts))
-
-    def read_run(self, start: int, out: Bytes) -> None:
-        """Consecutive rows. out: uint8 [rows, row bytes]."""
-        stop = start + len(out)
-        if start == stop:
-            return
-        _check_range(start, stop, self.rows)
-        for k in range(int(np.searchsorted(self._firsts, start, "right")) - 1, len(self._files)):
-            first, last = int(self._firsts[k]), int(self._firsts[k + 1])
-            if first >= stop:
-                break
-            low, high = max(start, first), min(stop, last)
-            self._files[k].read_run(low - first, out[low - start : high - start])
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()
-
-
-class _File:
-    """One extent of one file."""
-
-    def __init__(self, path: str, extent: Extent) -> None:
-        self.path, self.extent = path, extent
-        try:
-            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except OSError as error:
-            remedy = (
-                "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
-            )
-            raise FormatError(f"{path}: cannot be read ({error.strerror}). {remedy}.") from error
-        self.close = weakref.finalize(self, os.close, self._fd)
-        self._map: mmap.mmap | None = None
-        self._rows: Bytes | None = None
-        self._touched = 0
+        self._paths = tuple(numbers)
+        firsts = np.cumsum([0, *(e.rows for e in extents)])
+        owners, offsets = [numbers[path] for path in paths], [e.offset for e in extents]
+        self._extents = np.array([firsts, [*owners, 0], [*offsets, 0]], np.int64).T.copy()
+        self._files = np.zeros((len(numbers), 3), np.int64)
+        np.maximum.at(self._files[:, 2], owners, np.array([e.end for e in extents], np.int64))
+        self._maps: list[mmap.mmap] = []
+        self._mapped: Table | None = None  # _files, with addresses
         self._lock = threading.Lock()
+        self._floor = shared_bytes() or 0  # when this array's pages were let go
+        self._touched = 0  # since then, where the system does not say how much is resident
+        allow_files(len(numbers))
+        descriptors: list[int] = []
+        self.close = weakref.finalize(self, _close, descriptors)
+        for number, path in enumerate(self._paths):
+            descriptors.append(_open(path))
+            self._files[number, 0] = descriptors[-1]
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """Runs of rows, by the way that suits them."""
-        scattered = len(runs.starts) > 1 and out.nbytes // len(runs.starts) < LONG_RUN_BYTES
-        if scattered and self.extent.row_bytes <= SMALL_ROW_BYTES:
-            self._gather(runs, out)
-        elif self._mappable and self._resident(runs):
-            (self._gather if scattered else self._copy)(runs, out)
-        else:
-            row_bytes, view, at = self.extent.row_bytes, memoryview(out).cast("B"), 0
-            offsets = (runs.starts * row_bytes + self.extent.offset).tolist()
-            for offset, size in zip(offsets, (runs.lengths * row_bytes).tolist(), strict=True):
-                self._read_at(offset, view[at : at + size])
-                at += size
+        """Runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
+        starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
+        fits = self.rows * self.row_bytes <= MAPPED_BYTES
+        if fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts)):
+            found = self._copy(starts, lengths, out) if fits else self._copy_some(starts, lengths, out)
+            if found == gather.DONE:
+                return
+            if found != gather.COLD:
+                raise self._failure(found, errno.EFAULT if found == gather.UNWRITABLE else errno.EIO)
+        found, reason = gather.read(self._extents, self._files, starts, lengths, self.row_bytes, out)
+        if found != gather.DONE:
+            raise self._failure(found, reason)
 
-    def read_run(self, row: int, out: Bytes) -> None:
-        """Consecutive rows, by a call."""
-        self._read_at(self.extent.offset + row * self.extent.row_bytes, memoryview(out).cast("B"))
+    def willneed(self, runs: Runs) -> None:
+        """Have the system begin to read runs of rows, if it can; does not wait for them."""
+        starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
+        gather.willneed(self._extents, self._files, starts, lengths, self.row_bytes)
 
-    def _read_at(self, offset: int, view: memoryview) -> None:
-        while view:
+    def _copy(self, starts: Table, lengths: Table, out: Bytes) -> int:
+        files = self._mapped
+        if files is None:
+            with self._lock:
+                files = self._mapped = self._map() if self._mapped is None else self._mapped
+        return gather.copy(self._extents, files, starts, lengths, self.row_bytes, out)
+
+    def _copy_some(self, starts: Table, lengths: Table, out: Bytes) -> int:
+        """A few runs at a time, letting pages go before they are many."""
+        ends, at = np.cumsum(lengths), 0
+        for first in range(0, len(starts), _RUNS_AT_ONCE):
+            some = slice(first, first + _RUNS_AT_ONCE)
+            stop = int(ends[some][-1])
+            found = self._copy(starts[some], lengths[some], out[at:stop])
+            if found != gather.DONE:
+                return found
+            at, shared = stop, shared_bytes()
+            self._touched += _RUNS_AT_ONCE * _FAULT_BYTES if shared is None else 0
+            if (self._touched if shared is None else shared - self._floor) > GROWTH_BYTES:
+                for mapped in self._maps:
+                    mapped.madvise(mmap.MADV_DONTNEED)
+                self._touched, self._floor = 0, shared_bytes() or 0
+        return gather.DONE
+
+    def _map(self) -> Table:
+        """The files with the addresses of their mappings; without, where the system does not map them."""
+        files, firsts = self._files.copy(), np.full(len(self._files), np.iinfo(np.int64).max)
+        np.minimum.at(firsts, self._extents[:-1, 1], self._extents[:-1, 2])
+        firsts -= firsts % mmap.ALLOCATIONGRANULARITY
+        for number, (fd, _, end) in enumerate(files.tolist()):
+            first = int(firsts[number])
             try:
-                count = os.preadv(self._fd, [view], offset)
-            except OSError as error:
-                raise FormatError(
-                    f"{self.path}: reading failed ({error.strerror}). Check the disk."
-                ) from error
-            if not count:
-                raise self._cut_short()
-            view, offset = view[count:], offset + count
+                mapped = mmap.mmap(fd, end - first, access=mmap.ACCESS_READ, offset=first)
+            except (OSError, ValueError):  # ValueError: the file is shorter; reading it will tell
+                self._maps = []
+                return self._files
+            if self.rows * self.row_bytes > MAPPED_BYTES and hasattr(mmap, "MADV_RANDOM"):
+                mapped.madvise(mmap.MADV_RANDOM)  # or a row that is missing brings in megabytes around it
+            self._maps.append(mapped)
+            files[number, 1] = np.frombuffer(mapped, np.uint8).ctypes.data - first
+        return files
 
-    def _gather(self, runs: Runs, out: Bytes) -> None:
-        rows, source = runs.rows(), self._source()
-        # mode="raise" would copy `out` first; the caller has checked the range.
-        np.take(source, rows, axis=0, out=out, mode="clip")
-        if not self._mappable and self._map is not None:
-            self._touched += len(rows) * max(self.extent.row_bytes, _FAULT_BYTES)
-            if self._touched > MAPPED_BYTES:
-                self._touched = 0
-                self._map.madvise(mmap.MADV_DONTNEED)
-
-    def _copy(self, runs: Runs, out: Bytes) -> None:
-        source, at = self._source(), 0
-        for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            np.copyto(out[at : at + length], source[start : start + length])
-            at += length
-
-    @property
-    def _mappable(self) -> bool:
-        return self.extent.end - self.extent.offset <= MAPPED_BYTES
-
-    def _resident(self, runs: Runs) -> bool:
-        """Whether both ends and the middle of some of these runs are in the page cache.
-
-        The beginning alone tells nothing: reading ahead, the kernel has brought in the first pages of what comes next.
-        """
-        step = -(-len(runs.starts) // _PROBES)
-        first = runs.starts[::step] * self.extent.row_bytes
-        last = first + runs.lengths[::step] * self.extent.row_bytes - 1
-        probes = np.concatenate([last, (first + last) // 2, first])
-        return resident(self._mapped().reshape(-1), probes.tolist())
-
-    def _source(self) -> Bytes:
-        """The mapped rows, uint8 [rows, row bytes], all inside the file now.
-
-        A mapped page behind the file's end kills the process, so look first; what is left is the time of one copy.
-        """
-        if os.fstat(self._fd).st_size < self.extent.end:
-            raise self._cut_short()
-        return self._mapped()
-
-    def _mapped(self) -> Bytes:
-        with self._lock:
-            if self._rows is None:
-                if os.fstat(self._fd).st_size < self.extent.end:
-                    raise self._cut_short()
-                first = self.extent.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-                self._map = mmap.mmap(
-                    self._fd, self.extent.end - first, access=mmap.ACCESS_READ, offset=first
-                )
-                flat = np.frombuffer(self._map, np.uint8)[self.extent.offset - first :]
-                self._rows = flat.reshape(self.extent.rows, self.extent.row_bytes)
-            return self._rows
-
-    def _cut_short(self) -> FormatError:
+    def _failure(self, number: int, reason: int) -> Exception:
+        if reason == errno.EFAULT:
+            return SpaceError(
+                "shared memory: a batch did not fit; it is full, or was cut short. Give it more room (docker run --shm-size)."
+            )
+        path, (fd, _, end) = self._paths[number], self._files[number].tolist()
+        with suppress(OSError):
+            reason = reason if os.fstat(fd).st_size >= end else 0
+        if reason:
+            return FormatError(f"{path}: reading failed ({os.strerror(reason)}). Check the disk.")
         return FormatError(
-            f"{self.path}: is shorter than when it was opened; it was cut short. Convert the images again."
+            f"{path}: is shorter than when it was opened; it was cut short. Convert the images again."
         )
+
+
+def shared_bytes() -> int | None:
+    """Bytes of files that this process has mapped and that are resident; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read(100).split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return None
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError as error:
+        remedy = "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
+        raise FormatError(f"{path}: cannot be read ({error.strerror}). {remedy}.") from error
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())

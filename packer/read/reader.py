@@ -10,7 +10,7 @@ from typing import Any
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs
-from packer.read.extents import Bytes
+from packer.read.gather import Bytes
 from packer.read.stores import Coded, Plain, Ragged, Rows, Verified
 
 
@@ -48,6 +48,10 @@ class Reader:
     def read_ragged(self, name: str, runs: Runs) -> list[bytes]:
         """The bytes of each row of a ragged field."""
         return self._rows(name).encoded(runs)
+
+    def willneed(self, name: str, runs: Runs) -> None:
+        """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
+        self._rows(name).willneed(runs)
 
     def close(self) -> None:
         """Close the files; reading opens them again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from typing import Protocol
 
@@ -15,8 +14,9 @@ from packer.errors import FormatError
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
-from packer.orders.runs import Runs
-from packer.read.extents import Array, Bytes, check_range
+from packer.orders.runs import Runs, one_run
+from packer.read.extents import Array, check_range
+from packer.read.gather import Bytes, cut
 
 _PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
@@ -30,6 +30,9 @@ class Rows(Protocol):
     def encoded(self, runs: Runs) -> list[bytes]:
         """The bytes of each row of a ragged field."""
 
+    def willneed(self, runs: Runs) -> None:
+        """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
+
     def close(self) -> None:
         """Close the files."""
 
@@ -39,18 +42,11 @@ class Plain:
 
     def __init__(self, pack: Pack, field: Field) -> None:
         self._array = Array(pack, pack.header.extents[field.name])
-
-    def read(self, runs: Runs, out: Bytes) -> None:
-        """See Rows."""
-        self._array.read(runs, out)
+        self.read, self.willneed, self.close = self._array.read, self._array.willneed, self._array.close
 
     def encoded(self, runs: Runs) -> list[bytes]:
         """There is none."""
         raise TypeError("rows of one length have no encoded form")
-
-    def close(self) -> None:
-        """Close the files."""
-        self._array.close()
 
 
 class Ragged:
@@ -59,65 +55,71 @@ class Ragged:
     def __init__(self, pack: Pack, field: Field) -> None:
         self._pack, self._field = pack, field
         self._shape = field.loaded.shape
-        self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
-        self._parts = [
-            (Array(p, p.header.extents[field.name]), Array(p, p.header.extents[field.name + OFFSETS]))
-            for p in pack.parts
+        self._blob = Array(pack, pack.header.extents[field.name])
+        self._offsets = Array(pack, pack.header.extents[field.name + OFFSETS])
+        sizes = [
+            (part.rows, *(sum(e.rows for e in part.header.extents[field.name + of]) for of in (OFFSETS, "")))
+            for part in pack.parts
         ]
+        # Where each part's rows, offsets and bytes begin among those of all parts; at the end, how many there are.
+        self._firsts, self._offset_firsts, self._blob_firsts = np.cumsum([(0, 0, 0), *sizes], axis=0).T
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See Rows; the rows are JPEG files of one shape."""
         assert self._shape is not None
         pixels = out.reshape(-1, *self._shape)
-        numbers = runs.rows()
-        for i, data in enumerate(self.encoded(runs)):
+        for i, data in enumerate(self._rows(runs)):
             try:
                 jpeg.decode_into(data, pixels[i])
             except ValueError as error:
                 raise FormatError(
-                    f"{self._pack.path}: row {numbers[i]} of {self._field.name!r} is damaged ({error})."
+                    f"{self._pack.path}: row {runs.rows()[i]} of {self._field.name!r} is damaged ({error})."
                     " Run packer verify, or convert the images again."
                 ) from None
 
     def encoded(self, runs: Runs) -> list[bytes]:
         """See Rows."""
-        check_range(runs, int(self._firsts[-1]))
-        rows: list[bytes] = []
-        for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            stop = start + count
-            for k in range(int(np.searchsorted(self._firsts, start, "right")) - 1, len(self._parts)):
-                first, last = int(self._firsts[k]), int(self._firsts[k + 1])
-                if first >= stop:
-                    break
-                rows += self._run(k, max(start, first) - first, min(stop, last) - first)
-        return rows
+        return [bytes(row) for row in self._rows(runs)]
 
-    def _run(self, part: int, start: int, stop: int) -> list[bytes]:
-        blob, offsets = self._parts[part]
-        raw = np.empty((stop - start + 1, 8), np.uint8)
-        offsets.read_run(start, raw)
-        bounds = raw.view("<i8")[:, 0]
-        first, last = int(bounds[0]), int(bounds[-1])
-        if first < 0 or last > blob.rows or (bounds[1:] < bounds[:-1]).any():
+    def willneed(self, runs: Runs) -> None:
+        """See Rows. Their offsets are read."""
+        self._blob.willneed(self._stretches(runs)[0])
+
+    def _rows(self, runs: Runs) -> list[memoryview]:
+        """The bytes of each row."""
+        stretches, sizes = self._stretches(runs)
+        data = np.empty(stretches.total, np.uint8)
+        self._blob.read(stretches, data)
+        view, ends = memoryview(data), np.cumsum(sizes)
+        return [view[a:b] for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+
+    def _stretches(self, runs: Runs) -> tuple[Runs, NDArray[np.int64]]:
+        """The bytes of these rows in the blobs, and the size of each row."""
+        check_range(runs, int(self._firsts[-1]))
+        runs, parts = cut(self._firsts, runs)
+        raw = np.empty((runs.total + len(parts), 8), np.uint8)
+        self._offsets.read(
+            Runs(runs.starts + (self._offset_firsts - self._firsts)[parts], runs.lengths + 1), raw
+        )
+        bounds, lasts = raw.view("<i8")[:, 0], np.cumsum(runs.lengths + 1) - 1
+        first, last = bounds[lasts - runs.lengths], bounds[lasts]
+        sizes = np.delete(np.diff(bounds), lasts[:-1])
+        if (first < 0).any() or (last > np.diff(self._blob_firsts)[parts]).any() or (sizes < 0).any():
             raise FormatError(
                 f"{self._pack.path}: offsets of {self._field.name!r} are damaged. Convert the images again."
             )
-        data = np.empty((last - first, 1), np.uint8)
-        blob.read_run(first, data)
-        whole, at = data.tobytes(), (bounds - bounds[0]).tolist()
-        return [whole[a:b] for a, b in itertools.pairwise(at)]
+        return Runs(first + self._blob_firsts[parts], last - first), sizes
 
     def close(self) -> None:
         """Close the files."""
-        for blob, offsets in self._parts:
-            blob.close()
-            offsets.close()
+        self._blob.close()
+        self._offsets.close()
 
 
 class Coded:
     """A fixed field in compressed blocks. A block is decoded whole, so contiguous rows are far cheaper than scattered ones.
 
-    Each thread keeps the block it decoded last.
+    A call decodes each block that it touches once, in the order of the file; each thread keeps the block it decoded last.
     """
 
     def __init__(self, pack: Pack, field: Field) -> None:
@@ -128,44 +130,69 @@ class Coded:
                 f"{pack.path}: {field.name!r} is stored in a way that this packer does not know ({error}). Upgrade packer."
             ) from None
         self._pack, self._field = pack, field
-        self._files: list[Array] = []
-        self._blocks: list[
-            tuple[Array, Extent, int]
-        ] = []  # file's bytes, place, rows that the block decodes to
-        for part in pack.parts:
-            extents = part.header.extents[field.name]
-            self._files.append(Array(part, [Extent(extents[0].file, 0, max(e.end for e in extents), 1)]))
-            self._blocks += ((self._files[-1], extent, part.header.block_rows) for extent in extents)
-        self._firsts = np.cumsum([0, *(extent.rows for _, extent, _ in self._blocks)])
+        blocks = pack.header.extents[field.name]
+        ends: dict[str, int] = {}
+        for extent in blocks:
+            ends[extent.file] = max(extent.end, ends.get(extent.file, 0))
+        self._stored = Array(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
+        begins = dict(zip(ends, np.cumsum([0, *ends.values()]).tolist(), strict=False))
+        # The bytes of each block among those of all files, and the rows that it decodes to.
+        self._bytes = Runs(
+            np.array([begins[e.file] + e.offset for e in blocks], np.int64),
+            np.array([e.nbytes for e in blocks], np.int64),
+        )
+        self._decodes = [
+            part.header.block_rows for part in pack.parts for _ in part.header.extents[field.name]
+        ]
+        self._firsts = np.cumsum([0, *(e.rows for e in blocks)])
         self._local = threading.local()
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See Rows."""
         check_range(runs, int(self._firsts[-1]))
-        at = 0
-        for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            row, stop = start, start + count
-            while row < stop:
-                block = int(np.searchsorted(self._firsts, row, "right")) - 1
-                first = int(self._firsts[block])
-                upto = min(stop, int(self._firsts[block + 1]))
-                target = out[at : at + upto - row]
-                if len(target) == self._blocks[block][2]:
-                    self._decode(block, target.reshape(-1))
-                else:
-                    np.copyto(target, self._decoded(block)[row - first : upto - first])
-                at += upto - row
-                row = upto
+        runs, blocks = cut(self._firsts, runs)
+        if len(blocks) > 1:
+            self._ask(blocks)
+        at = np.cumsum(runs.lengths) - runs.lengths
+        order = np.argsort(blocks, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1) if len(order) else ():
+            self._read_block(
+                int(blocks[group[0]]), Runs(runs.starts[group], runs.lengths[group]), at[group], out
+            )
 
     def encoded(self, runs: Runs) -> list[bytes]:
         """There is none."""
         raise TypeError("rows of one length have no encoded form")
 
+    def willneed(self, runs: Runs) -> None:
+        """See Rows."""
+        check_range(runs, int(self._firsts[-1]))
+        self._ask(cut(self._firsts, runs)[1])
+
+    def _ask(self, blocks: NDArray[np.int64]) -> None:
+        blocks = np.unique(blocks)
+        self._stored.willneed(Runs(self._bytes.starts[blocks], self._bytes.lengths[blocks]))
+
+    def _read_block(self, block: int, runs: Runs, at: NDArray[np.int64], out: Bytes) -> None:
+        """Runs of one block's rows into the rows of ``out`` that begin at ``at``."""
+        first = int(self._firsts[block])
+        whole = np.flatnonzero(runs.lengths == self._decodes[block])
+        if len(whole):
+            rows = out[at[whole[0]] : at[whole[0]] + self._decodes[block]]
+            self._decode(block, rows.reshape(-1))
+        else:
+            rows = self._decoded(block)
+        if len(at) > 1:
+            out[Runs(at, runs.lengths).rows()] = rows[runs.rows() - first]
+        elif not len(whole):
+            start, to, length = int(runs.starts[0]) - first, int(at[0]), int(runs.lengths[0])
+            np.copyto(out[to : to + length], rows[start : start + length])
+
     def _decoded(self, block: int) -> Bytes:
         """A block's rows, uint8 [rows, row bytes], in this thread's memory."""
         local = self._local
         if getattr(local, "block", None) != block:
-            shape = (self._blocks[block][2], self._field.row_bytes)
+            shape = (self._decodes[block], self._field.row_bytes)
             if getattr(local, "rows", None) is None or local.rows.shape != shape:
                 local.rows = np.empty(shape, np.uint8)
             local.block = None
@@ -175,22 +202,21 @@ class Coded:
         return rows
 
     def _decode(self, block: int, out: NDArray[np.uint8]) -> None:
-        stored, extent, _ = self._blocks[block]
-        data = np.empty((extent.nbytes, 1), np.uint8)
-        stored.read_run(extent.offset, data)
+        start, nbytes = int(self._bytes.starts[block]), int(self._bytes.lengths[block])
+        data = np.empty(nbytes, np.uint8)
+        self._stored.read(one_run(start, start + nbytes), data)
         try:
-            self._codec.decompress_into(memoryview(data.reshape(-1)), out)
+            self._codec.decompress_into(memoryview(data), out)
         except ValueError as error:
-            first = int(self._firsts[block])
+            first, last = self._firsts[block : block + 2].tolist()
             raise FormatError(
-                f"{self._pack.path}: rows {first} to {first + extent.rows - 1} of {self._field.name!r} are damaged ({error})."
+                f"{self._pack.path}: rows {first} to {last - 1} of {self._field.name!r} are damaged ({error})."
                 " Run packer verify, or convert the images again."
             ) from None
 
     def close(self) -> None:
         """Close the files."""
-        for array in self._files:
-            array.close()
+        self._stored.close()
 
 
 class Verified:
@@ -198,6 +224,7 @@ class Verified:
 
     def __init__(self, rows: Rows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
+        self.willneed, self.close = rows.willneed, rows.close
         self._parts = [_Part(part, field) for part in pack.parts]
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
@@ -213,17 +240,10 @@ class Verified:
 
     def _check(self, runs: Runs) -> None:
         check_range(runs, int(self._firsts[-1]))
-        for start, count in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            stop = start + count
-            for k in range(int(np.searchsorted(self._firsts, start, "right")) - 1, len(self._parts)):
-                first = int(self._firsts[k])
-                if first >= stop:
-                    break
-                self._parts[k].check(max(start, first) - first, min(stop, int(self._firsts[k + 1])) - first)
-
-    def close(self) -> None:
-        """Close the files."""
-        self._rows.close()
+        runs, parts = cut(self._firsts, runs)
+        for number in np.unique(parts).tolist():
+            own = parts == number
+            self._parts[number].check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
 
 
 class _Part:
@@ -234,11 +254,12 @@ class _Part:
         self._checksums = pack.checksums()
         self._good = np.zeros(pack.header.blocks, bool)
 
-    def check(self, start: int, stop: int) -> None:
-        """Compare the blocks of rows [start, stop). Raises FormatError."""
+    def check(self, runs: Runs) -> None:
+        """Compare the blocks of these rows; none of the runs is empty. Raises FormatError."""
         size = self._pack.header.block_rows
-        blocks = np.arange(start // size, -(-stop // size))
-        for block in blocks[~self._good[blocks]].tolist():
+        first = runs.starts // size
+        blocks = Runs(first, (runs.starts + runs.lengths - 1) // size - first + 1).rows()
+        for block in np.unique(blocks[~self._good[blocks]]).tolist():
             for name in self._field.arrays:
                 if (
                     self._checksum(name, block)

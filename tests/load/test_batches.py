@@ -16,7 +16,7 @@ import pytest
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
-from packer.orders.order import ORDERS
+from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
@@ -61,7 +61,7 @@ def test_batches_are_what_the_docs_say(pack: Pack):
 
 
 def test_one_large_batch_read_by_several_threads(pack: Pack, way: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("packer.load.batches.SPLIT_BYTES", 1)
+    monkeypatch.setattr("packer.load.feed.SPLIT_BYTES", 1)
     with PackedBatchDataset(pack, 64, order="rows", threads=3, fields=("key", "image", "label")) as dataset:
         assert sorted(epoch_of(dataset)) == list(range(ROWS))
 
@@ -143,7 +143,8 @@ def test_batches_that_are_kept_stay_as_they_were(pack: Pack):
     assert sorted(row for batch in kept for row in check(batch)) == sorted(list(range(ROWS)) * 3)
 
 
-def test_memory_is_used_again_when_batches_are_not_kept(pack: Pack):
+def test_memory_is_used_again_when_batches_are_not_kept(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("packer.load.feed.PORTION_BYTES", 0)
     dataset = PackedBatchDataset(pack, 5, prefetch=2)
     places = {batch.image.data_ptr() for _ in range(5) for batch in dataset}
     assert len(places) <= 6 < len(dataset)
@@ -287,7 +288,8 @@ def test_the_same_row_is_augmented_alike_whatever_the_batches(pack: Pack):
         ({"threads": 0}, "threads=0: is not a whole number of at least 1."),
         (
             {"order": "random"},
-            "order='random': is not one of 'sequential', 'slices', 'rows'. Pass one of them.",
+            "order='random': is not one of 'sequential', 'slices', 'blocks', 'rows', 'auto'. Pass one of them,"
+            " or an order such as packer.Blocks(window='1GB').",
         ),
         (
             {"shuffle": True, "order": "sequential"},

@@ -16,8 +16,8 @@ from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
 from packer.load.rows import PackedDataset
-from packer.orders.order import ORDERS
 from tests.format.packs import begin
+from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, SHAPE, SPLITS, STORED, content_of, make_stored, store_of
 
 torch = pytest.importorskip("torch")
@@ -76,8 +76,8 @@ def test_every_row_once_an_epoch(stored: Pack, check: Checked, order: str, split
 def test_checked_against_their_checksums_and_by_many_threads(
     stored: Pack, check: Checked, split: str | None, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("packer.load.batches.SPLIT_BYTES", 1)
-    monkeypatch.setattr("packer.load.batches.SPLIT_CODED_BYTES", 1)
+    monkeypatch.setattr("packer.load.feed.SPLIT_BYTES", 1)
+    monkeypatch.setattr("packer.load.feed.SPLIT_CODED_BYTES", 1)
     with PackedBatchDataset(
         stored, 32, order="rows", output="numpy", fields=FIELDS, split=split, threads=3, verify="blocks"
     ) as dataset:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ def address(array: np.ndarray) -> int:
 
 
 def test_memory_comes_back_when_the_last_view_is_gone():
-    slots = Slots(256, allocate)
+    slots = Slots(256, allocate, spare=9)
     first = slots.lend()
     place = address(first)
     view = first[64:128].view("<f4").reshape(4, 4)[1:]
@@ -39,7 +40,7 @@ def test_memory_comes_back_when_the_last_view_is_gone():
 )
 def test_anything_made_from_a_tensor_keeps_the_memory(keep):
     torch = pytest.importorskip("torch")
-    slots = Slots(256, allocate)
+    slots = Slots(256, allocate, spare=9)
     tensor = torch.from_numpy(slots.lend())
     place = tensor.data_ptr()
     kept = keep(tensor)
@@ -52,7 +53,7 @@ def test_anything_made_from_a_tensor_keeps_the_memory(keep):
 
 
 def test_the_ring_grows_only_while_batches_are_held():
-    slots = Slots(64, allocate)
+    slots = Slots(64, allocate, spare=9)
     held = [slots.lend() for _ in range(5)]
     assert slots.made == len({address(a) for a in held}) == 5
     del held
@@ -81,3 +82,33 @@ def test_layout_gives_each_field_an_aligned_section():
     assert (typed["image"] == 1).all()
     assert (typed["y"] == 0x0303030303030303).all()
     assert all((address(a) - address(slot)) % ALIGNMENT == 0 for a in typed.values())
+
+
+def test_of_memory_that_nobody_holds_any_more_a_few_slots_are_kept():
+    slots = Slots(64, allocate, spare=2)
+    held = [slots.lend() for _ in range(9)]
+    alive = [weakref.ref(array.base.obj) for array in held]
+    del held
+    slots.lend()
+    gc.collect()
+    assert sum(ref() is not None for ref in alive) == 2
+    slots.lend()
+    assert slots.made == 9
+
+
+def test_large_slots_are_writable_to_their_ends():
+    for nbytes in (2 << 20, (2 << 20) + 1, 5 << 20):
+        memory = allocate(nbytes)
+        memory[:] = 7
+        assert (memory.nbytes, int(memory[-1])) == (nbytes, 7)
+
+
+def test_small_fields_are_known():
+    fields = (
+        Field("image", "|u1", (16, 16, 3)),
+        Field("label", "<i8", ()),
+        Field("weights", "<f4", (40,)),
+        Field("key", "|u1", None),
+    )
+    assert Layout(fields, 3).small == {"label"}
+    assert Layout(fields[1:2], 3).small == set()

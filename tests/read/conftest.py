@@ -100,20 +100,25 @@ def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make_pack(folder / ("p.h5" if request.param == "h5" else "p"))
 
 
-@pytest.fixture(params=["call", "copy", "gather", "let go"])
+WAYS = [
+    f"{way}, {form}" for way in ("calls", "copies", "few copies") for form in ("in C", "in NumPy")
+]  # into the files: a call a run, copies from mappings, copies that let the mappings' pages go
+
+
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every way into the file: a call a run, copies from the mapping, a gather from it, one that lets its pages go."""
+    """Every way into the files."""
     use_way(monkeypatch, str(request.param))
     return str(request.param)
 
 
 def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Make the reader choose that way for the small packs of the tests."""
-    limits = {
-        "call": (0, 0, 0),
-        "copy": (0, 0, 1 << 40),
-        "gather": (1 << 40, 1 << 40, 1 << 40),
-        "let go": (1 << 40, 1 << 40, 0),
-    }
-    for name, value in zip(("LONG_RUN_BYTES", "SMALL_ROW_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
+    way, _, form = way.partition(", ")
+    if form == "in NumPy":
+        monkeypatch.setattr("packer.read.gather.COMPILED", False)
+    limits = {"calls": (0, 0), "copies": (0, 1 << 40), "few copies": (1 << 40, 0)}
+    for name, value in zip(("SMALL_RUN_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
         monkeypatch.setattr(f"packer.read.extents.{name}", value)
+    monkeypatch.setattr("packer.read.extents.GROWTH_BYTES", 0)
+    monkeypatch.setattr("packer.read.extents._RUNS_AT_ONCE", 2)

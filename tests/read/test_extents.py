@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from packer.errors import FormatError
 from packer.format.header import Extent
-from packer.orders.runs import Runs
+from packer.orders.runs import Runs, one_run
 from packer.read.extents import Array
-from tests.read.conftest import use_way
+from tests.read.conftest import WAYS, use_way
 
 ROW_BYTES = 5
 COUNTS = (4, 1, 7, 0, 3)  # rows of each extent
 ROWS = sum(COUNTS)
 VALUES = np.arange(ROWS * ROW_BYTES, dtype=np.uint8).reshape(ROWS, ROW_BYTES)
-WAYS = ("call", "copy", "gather", "let go")
 
 
 @dataclass
@@ -70,26 +69,25 @@ def test_runs_across_files_land_in_order(array: Array, runs: list[tuple[int, int
 def test_one_run(array: Array, start: int, stop: int):
     start, stop = min(start, stop), max(start, stop)
     out = np.full((stop - start, ROW_BYTES), 99, np.uint8)
-    array.read_run(start, out)
+    array.read(one_run(start, stop), out)
     assert (out == VALUES[start:stop]).all()
 
 
 @pytest.mark.parametrize(("start", "count"), [(-1, 1), (ROWS, 1), (ROWS - 1, 2), (1 << 62, 1)])
-def test_rows_out_of_range(array: Array, start: int, count: int):
+def test_rows_out_of_range(array: Array, way: str, start: int, count: int):
     out = np.zeros((count, ROW_BYTES), np.uint8)
     with pytest.raises(IndexError, match=f"^rows {start} to {start + count} of {ROWS}$"):
-        array.read_run(start, out)
-    with pytest.raises(IndexError):
         array.read(Runs(np.array([start]), np.array([count])), out)
+    with pytest.raises(IndexError, match=f"^rows {start} to {start + count} of {ROWS}$"):
+        array.willneed(Runs(np.array([0, start]), np.array([1, count])))
     assert not out.any()
 
 
 def test_an_array_without_rows():
     array = Array(Folder("/nowhere"), [Extent("a", 0, 0, 1)])  # type: ignore[arg-type]
-    array.read_run(0, np.empty((0, 1), np.uint8))
     array.read(Runs(np.empty(0, np.int64), np.empty(0, np.int64)), np.empty((0, 1), np.uint8))
     with pytest.raises(IndexError):
-        array.read_run(0, np.empty((1, 1), np.uint8))
+        array.read(one_run(0, 1), np.empty((1, 1), np.uint8))
     array.close()
 
 
@@ -132,9 +130,11 @@ def test_a_missing_file_is_named(tmp_path: Path):
     )
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path):
+@pytest.mark.parametrize("form", ["in C", "in NumPy"])
+def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str):
+    use_way(monkeypatch, f"calls, {form}")
     (tmp_path / "folder").mkdir()
     array = Array(Folder(str(tmp_path)), [Extent("folder", 0, 1, 1)])  # type: ignore[arg-type]
     with pytest.raises(FormatError) as error:
-        array.read_run(0, np.empty((1, 1), np.uint8))
+        array.read(one_run(0, 1), np.empty((1, 1), np.uint8))
     assert str(error.value) == f"{tmp_path}/folder: reading failed (Is a directory). Check the disk."

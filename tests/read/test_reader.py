@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import pickle
 import shutil
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.bench.cache import drop, resident_share
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.writer import PackWriter
 from packer.orders.runs import Runs
+from packer.read import gather
+from packer.read.extents import shared_bytes
 from packer.read.reader import Reader
-from tests.read.conftest import ROWS, SHAPE, image_of, make_pack, use_way
+from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, use_way
 
 ROW_BYTES = int(np.prod(SHAPE))
 
@@ -47,10 +53,11 @@ def test_runs_land_in_order(pack: Pack, way: str, runs: tuple[tuple[int, int], .
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 9)), min_size=1, max_size=12), st.booleans()
+    st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 9)), min_size=1, max_size=12),
+    st.sampled_from(WAYS),
 )
 def test_several_extents_read_like_one(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int]], gather: bool
+    tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int]], way: str
 ):
     """As a foreign or rewritten file may have them: three pieces, in another order than the rows."""
     folder = tmp_path_factory.mktemp("extents")
@@ -65,7 +72,7 @@ def test_several_extents_read_like_one(
     )
     wanted = runs_of(*((a % 30, min(n, 30 - a % 30)) for a, n in runs))
     with pytest.MonkeyPatch.context() as patch:
-        use_way(patch, "gather" if gather else "call")
+        use_way(patch, way)
         labels = read(Reader(scattered, scattered.fields[1:2]), "label", wanted, 8).view("<i8")[:, 0]
     assert labels.tolist() == [3 * row for row in wanted.rows().tolist()]
 
@@ -140,6 +147,7 @@ def test_pickled_and_closed_readers_open_their_files_again(pack: Pack):
 
 
 def test_descriptors_are_closed(pack: Pack):
+    gc.collect()  # what earlier tests left
     before = len(os.listdir("/proc/self/fd"))
     reader = Reader(pack, pack.fields)
     read(reader, "image", runs_of((1, 1), (5, 1)), ROW_BYTES)
@@ -148,9 +156,13 @@ def test_descriptors_are_closed(pack: Pack):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.MonkeyPatch):
-    use_way(monkeypatch, "let go")
-    advised = []
+@pytest.mark.parametrize("known", [True, False])
+def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.MonkeyPatch, known: bool):
+    """Where the system says how many there are, and where it does not."""
+    use_way(monkeypatch, "few copies, in C")
+    monkeypatch.setattr("packer.read.extents.GROWTH_BYTES", 250 << 10)
+    pages, advised = iter([300 << 10] * 3 + [550 << 10, 600 << 10, 600 << 10, 0, 0]), []
+    monkeypatch.setattr("packer.read.extents.shared_bytes", lambda: next(pages) if known else None)
 
     class Map(mmap.mmap):
         def madvise(self, *arguments: int) -> None:
@@ -158,23 +170,45 @@ def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.Mon
             super().madvise(*arguments)
 
     monkeypatch.setattr("packer.read.extents.mmap.mmap", Map)
-    read(Reader(pack, pack.fields), "image", runs_of((1, 1), (50, 1)), ROW_BYTES)
-    assert advised == [(mmap.MADV_DONTNEED,)]
+    rows = np.arange(0, 16, 2)  # four times two runs
+    read(Reader(pack, pack.fields), "image", Runs(rows, np.ones_like(rows)), ROW_BYTES)
+    assert advised == [(mmap.MADV_RANDOM,)] + [(mmap.MADV_DONTNEED,)] * (1 if known else 2)
 
 
-def test_cold_files_are_read_by_calls(pack: Pack, monkeypatch: pytest.MonkeyPatch):
-    use_way(monkeypatch, "copy")
-    asked = []
-    monkeypatch.setattr(
-        "packer.read.extents.resident", lambda mapped, starts: asked.append(starts) is not None
-    )
-    monkeypatch.setattr("packer.read.extents._File._copy", None)
-    reader = Reader(pack, pack.fields)
-    images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
-    assert all((image == image_of(row)).all() for image, row in zip(images, (7, 8, 3), strict=True))
-    ends, middles, starts = (
-        [9 * ROW_BYTES - 1, 4 * ROW_BYTES - 1],
-        [8 * ROW_BYTES - 1, 7 * ROW_BYTES // 2 - 1],
-        [7, 3],
-    )
-    assert asked == [[*ends, *middles, *(row * ROW_BYTES for row in starts)]]
+def test_shared_bytes_counts_mapped_pages(tmp_path: Path):
+    before = shared_bytes()
+    if before is None:
+        pytest.skip("this system does not say")
+    (tmp_path / "x").write_bytes(bytes(8 << 20))
+    with open(tmp_path / "x", "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    assert sum(mapped[:: mmap.PAGESIZE]) == 0
+    assert 6 << 20 < shared_bytes() - before < 10 << 20  # type: ignore[operator]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the page cache is emptied with a Linux call")
+@pytest.mark.parametrize("form", ["in C", "in NumPy"])
+def test_cold_files_are_read_by_calls_and_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+):
+    use_way(monkeypatch, f"copies, {form}")
+    pack = make_pack(tmp_path / "p", rows=ROWS)
+    path = str(tmp_path / "p" / "image.npy")
+    drop([path])
+    if resident_share(path) != 0:
+        pytest.skip("this file system keeps its pages (tmpfs)")
+    found, reader = [], Reader(pack, pack.fields)
+    for name in ("copy", "read"):
+        real = getattr(gather, name)
+        monkeypatch.setattr(gather, name, lambda *a, real=real: found.append(real(*a)) or found[-1])
+    while len(found) < 3:  # a busy machine may drop the pages again
+        images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
+        assert all((image == image_of(row)).all() for image, row in zip(images, (7, 8, 3), strict=True))
+    assert found[:2] == [gather.COLD, (gather.DONE, 0)]
+    drop([path])
+    reader.willneed("image", runs_of((0, 5), (90, 13)))
+    for _ in range(100):
+        if resident_share(path):
+            return
+        time.sleep(0.02)
+    pytest.fail("nothing was read ahead")

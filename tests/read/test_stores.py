@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,8 @@ def test_runs_of_every_kind_of_pack(
 ):
     reader, wanted = Reader(stored, stored.fields, verify=verify), runs_of(*runs)
     rows = wanted.rows().tolist()
+    for name in ("image", "label", "text", "key"):
+        reader.willneed(name, wanted)
     assert (images(reader, wanted) == expected[store_of(stored)][rows]).all()
     labels = np.empty((len(rows), 8), np.uint8)
     reader.read("label", wanted, labels)
@@ -53,6 +56,42 @@ def test_runs_of_every_kind_of_pack(
     assert reader.read_ragged("text", wanted) == [b"abcd"[: row % 5] for row in rows]
     assert reader.read_ragged("key", wanted) == [b"row/%d" % row for row in rows]
     reader.close()
+
+
+@pytest.mark.parametrize("store", ["raw", "jpeg", "gzip"])
+def test_what_will_be_needed_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str):
+    """Rows as they lie, the bytes of JPEG files, whole blocks: of each shard, and of its own file."""
+    pack = make_stored(tmp_path, "h5", store, (40, 1, 62))
+    reader, asked = Reader(pack, pack.fields), []
+
+    def note(
+        extents: np.ndarray, files: np.ndarray, starts: np.ndarray, lengths: np.ndarray, size: int
+    ) -> None:
+        assert (np.diff(extents[:, 0]) > 0).all()
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            owner = int(np.searchsorted(extents[:, 0], start, "right")) - 1
+            first, file, offset = extents[owner].tolist()
+            place = os.readlink(f"/proc/self/fd/{files[file, 0]}")
+            asked.append((place, offset + (start - first) * size, length * size))
+
+    monkeypatch.setattr("packer.read.gather.willneed", note)
+    reader.willneed("image", runs_of((3, 2), (41, 20)))
+    first, last = pack.parts[0], pack.parts[2]
+    if store == "raw":
+        begins = [part.header.extents["image"][0].offset for part in (first, last)]
+        expected = [(begins[0] + 3 * ROW_BYTES, 2 * ROW_BYTES), (begins[1], 20 * ROW_BYTES)]
+    elif store == "jpeg":
+        begins = [part.header.extents["image"][0].offset for part in (first, last)]
+        a, b = first.read("image.offsets").tolist(), last.read("image.offsets").tolist()
+        expected = [(begins[0] + a[3], a[5] - a[3]), (begins[1], b[20])]
+    else:
+        blocks = first.header.extents["image"][:1] + last.header.extents["image"][:2]
+        expected = [(block.offset, block.nbytes) for block in blocks]
+    paths = [first.path] + [last.path] * (len(expected) - 1)
+    assert asked == [(path, *span) for path, span in zip(paths, expected, strict=True)]
+    monkeypatch.undo()
+    with pytest.raises(IndexError):
+        reader.willneed("image", runs_of((ROWS, 1)))
 
 
 @given(st.data())
@@ -86,7 +125,9 @@ def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(
     images(reader, runs_of((0, 32)))
     assert decoded == [0, 1]
     images(reader, runs_of((33, 1), (40, 2), (47, 2), (50, 1), (33, 1)))
-    assert decoded == [0, 1, 2, 3, 2]
+    assert decoded == [0, 1, 2, 3]
+    images(reader, runs_of((63, 1), (17, 1), (50, 2), (16, 16), (20, 3)))
+    assert decoded == [0, 1, 2, 3, 1]  # the last one is still there, and a whole one serves its parts too
 
 
 def test_a_block_that_failed_is_not_taken_for_the_one_before_it(
@@ -346,6 +387,7 @@ def test_offsets_that_lead_astray_are_a_sentence(
 @pytest.mark.parametrize("kind", STORED)
 def test_descriptors_are_closed(tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]):
     pack = make_stored(tmp_path, *kind)
+    gc.collect()  # what earlier tests left
     before = len(os.listdir("/proc/self/fd"))
     reader = Reader(pack, pack.fields, verify=True)
     images(reader, runs_of((0, ROWS)))

@@ -1,0 +1,316 @@
+"""How fast batches reach a GPU, beside what its bus carries, and whether a training step notices.
+
+    python benchmarks/gpu_loading.py PACK                   (a pack of 256 px images; about three minutes)
+    python benchmarks/gpu_loading.py --rows 12000           (a pack of noise of that many rows, made in a temporary folder)
+    python benchmarks/gpu_loading.py --smoke                (tiny sizes; on the CPU where there is no GPU)
+
+Rates are images handed out a second, over whole epochs, the device synchronised at the end of each. The limit of a lane is a bare
+asynchronous copy of the same bytes from one pinned buffer; for rows resident on the GPU, an `index_select` of the same bytes there.
+All lanes run in turn, round after round, each with its limit right before it; ratios are medians of paired rounds.
+The last part trains a ResNet-50 (bf16, channels_last) on batches of the loader and on batches that are there already (`replay`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import packer
+from packer import PackedBatchDataset, open_pack, units
+from packer.augment import Normalize
+from packer.format.header import Field
+from packer.format.writer import PackWriter
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A way to load. bf16: normalised on the device, else uint8 as it is."""
+
+    placement: str
+    order: str
+    bf16: bool
+
+
+LANES = [
+    Lane(placement, order, bf16)
+    for placement in ("disk", "pinned", "gpu")
+    for order in ("slices", "rows")
+    for bf16 in (False, True)
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Medians over the rounds; spread: the highest round's rate over the lowest's."""
+
+    name: str
+    images_per_second: float
+    gigabytes_per_second: float
+    share_of_limit: float
+    spread: float
+
+
+def make_pack(path: str, rows: int, side: int) -> None:
+    """A pack of noise."""
+    fields = (Field("image", "|u1", (side, side, 3), {"layout": "HWC"}), Field("label", "<i8", ()))
+    size = min(rows, 64)
+    noise = np.random.default_rng(0).integers(0, 256, (size, side, side, 3), dtype=np.uint8)
+    with PackWriter(path, fields=fields, rows=rows, block_rows=size, format="h5") as writer:
+        for block in range(-(-rows // size)):
+            count = min(size, rows - block * size)
+            numbers = block * size + np.arange(count)
+            images = np.roll(noise[:count], block, axis=2)
+            writer.write_block(block, (), {"image": images, "label": numbers % 1000})
+        writer.finish(rows=rows, ragged={})
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def bare_copy(nbytes: int, device: torch.device, repeats: int) -> float:
+    """Bytes a second from one pinned buffer to the device."""
+    pinned = device.type == "cuda"
+    source = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
+    target = torch.empty(nbytes, dtype=torch.uint8, device=device)
+    target.copy_(source, non_blocking=True)
+    synchronise(device)
+    began = time.perf_counter()
+    for _ in range(repeats):
+        target.copy_(source, non_blocking=True)
+    synchronise(device)
+    return nbytes * repeats / (time.perf_counter() - began)
+
+
+def bare_gather(rows: int, shape: tuple[int, ...], batch: int, device: torch.device, repeats: int) -> float:
+    """Bytes a second of random rows gathered on the device."""
+    source = torch.empty((rows, *shape), dtype=torch.uint8, device=device)
+    numbers = [torch.randint(rows, (batch,), device=device) for _ in range(4)]
+    source.index_select(0, numbers[0])
+    synchronise(device)
+    began = time.perf_counter()
+    for k in range(repeats):
+        source.index_select(0, numbers[k % 4])
+    synchronise(device)
+    return batch * int(np.prod(shape)) * repeats / (time.perf_counter() - began)
+
+
+def epochs_rate(dataset: PackedBatchDataset, device: torch.device, seconds: float) -> float:
+    """Images a second over whole epochs, for at least that long."""
+    rows, began = 0, time.perf_counter()
+    while True:
+        for batch in dataset:
+            rows += len(batch.label)
+        synchronise(device)
+        if time.perf_counter() - began >= seconds:
+            return rows / (time.perf_counter() - began)
+
+
+def measure(path: str, batch: int, device: torch.device, rounds: int, seconds: float) -> list[Result]:
+    """Every lane beside its limit."""
+    pack = open_pack(path)
+    shape = pack.header.field("image").loaded.shape or ()
+    row_bytes = int(np.prod(shape))
+    repeats = max(2, int(seconds * 10e9 / (batch * row_bytes)))
+    lanes: dict[Lane, PackedBatchDataset] = {}
+    for lane in LANES:
+        if device.type != "cuda" and lane.placement != "disk":
+            continue
+        lanes[lane] = PackedBatchDataset(
+            pack,
+            batch,
+            order=lane.order,
+            placement=lane.placement,
+            device=str(device),
+            augment=[Normalize(MEAN, STD, dtype=torch.bfloat16)] if lane.bf16 else None,
+        )
+        for _ in range(2):  # slots are made, and rows that are to be kept are read
+            for _ in lanes[lane]:
+                pass
+        held = lanes[lane]
+        until = time.perf_counter() + 120
+        while not held.resident and lane.placement != "disk" and time.perf_counter() < until:
+            time.sleep(0.05)
+    rates: dict[Lane, list[float]] = {lane: [] for lane in lanes}
+    shares: dict[Lane, list[float]] = {lane: [] for lane in lanes}
+    for _ in range(rounds):
+        for lane, dataset in lanes.items():
+            limit = (
+                bare_gather(pack.rows, shape, batch, device, repeats)
+                if lane.placement == "gpu"
+                else bare_copy(batch * row_bytes, device, repeats)
+            )
+            rates[lane].append(epochs_rate(dataset, device, seconds))
+            shares[lane].append(rates[lane][-1] * row_bytes / limit)
+    return [
+        Result(
+            f"{lane.placement}, {lane.order}, {'bf16, normalised' if lane.bf16 else 'uint8'}",
+            statistics.median(rates[lane]),
+            statistics.median(rates[lane]) * row_bytes / 1e9,
+            statistics.median(shares[lane]),
+            max(rates[lane]) / min(rates[lane]),
+        )
+        for lane in lanes
+    ]
+
+
+class Bottleneck(nn.Module):
+    """Residual block of He et al., "Deep residual learning for image recognition", 2016; stride in the 3x3 convolution."""
+
+    def __init__(self, inside: int, width: int, stride: int) -> None:
+        super().__init__()
+        out = 4 * width
+        self.body = nn.Sequential(
+            nn.Conv2d(inside, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, out, 1, bias=False),
+            nn.BatchNorm2d(out),
+        )
+        self.short: nn.Module = nn.Identity()
+        if stride > 1 or inside != out:
+            self.short = nn.Sequential(nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inside, H, W] -> [N, 4 * width, H / stride, W / stride]."""
+        return torch.relu(self.body(x) + self.short(x))
+
+
+def resnet50(blocks: tuple[int, ...] = (3, 4, 6, 3)) -> nn.Sequential:
+    """ResNet-50 with 1,000 classes."""
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, 1),
+    ]
+    inside = 64
+    for stage, count in enumerate(blocks):
+        for k in range(count):
+            layers.append(Bottleneck(inside, 64 << stage, 2 if stage and not k else 1))
+            inside = 256 << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, 1000))
+
+
+def training(
+    path: str, batch: int, device: torch.device, rounds: int, steps: int, blocks: tuple[int, ...]
+) -> dict[str, float]:
+    """Milliseconds a training step: with the loader, and on batches that are there already; and their ratio."""
+    model = resnet50(blocks).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss_of = nn.CrossEntropyLoss()
+    dataset = PackedBatchDataset(
+        path,
+        batch,
+        order="rows",
+        drop_last=True,
+        device=str(device),
+        placement="disk",
+        augment=[Normalize(MEAN, STD, dtype=torch.bfloat16)],
+    )
+
+    def milliseconds(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
+        done, began = 0, time.perf_counter()
+        while done < steps:
+            for images, labels in batches():
+                with torch.autocast(device.type, torch.bfloat16):
+                    loss = loss_of(model(images), labels)
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                done += 1
+                if done == steps:
+                    break
+        synchronise(device)
+        return (time.perf_counter() - began) / steps * 1e3
+
+    ways: dict[str, Callable[[], Iterable[tuple[Tensor, Tensor]]]] = {
+        "loader": lambda: dataset,
+        "replay": lambda: dataset.replay(4),
+    }
+    for way in ways.values():
+        milliseconds(way)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            times[name].append(milliseconds(way))
+    pairs = [a / b for a, b in zip(times["loader"], times["replay"], strict=True)]
+    return {name: statistics.median(each) for name, each in times.items()} | {
+        "ratio": statistics.median(pairs)
+    }
+
+
+def main() -> None:
+    """Measure, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("pack", nargs="?")
+    parser.add_argument("--rows", type=int, default=6000)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu" and not options.smoke:
+        parser.exit(2, "torch sees no CUDA device here; pass --smoke to see that the benchmark runs.\n")
+    side, blocks = (32, (1, 1, 1, 1)) if options.smoke else (256, (3, 4, 6, 3))
+    if options.smoke:
+        options.rows, options.batch_size, options.rounds, options.seconds, options.steps = 24, 4, 1, 0.01, 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.pack
+        if path is None:
+            path = os.path.join(folder, "noise.h5")
+            make_pack(path, options.rows, side)
+        results = measure(path, options.batch_size, device, options.rounds, options.seconds)
+        steps = training(path, options.batch_size, device, options.rounds, options.steps, blocks)
+        rows = open_pack(path).rows
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    print(
+        f"{name}, torch {torch.__version__}, packer {packer.__version__}; {units.count(rows, 'row')}, batches of {options.batch_size}"
+    )
+    print(f"{'placement, order, result':36} {'images/s':>10} {'GB/s':>7} {'of limit':>9} {'spread':>7}")
+    for r in results:
+        print(
+            f"{r.name:36} {r.images_per_second:10,.0f} {r.gigabytes_per_second:7.1f} {r.share_of_limit:9.2f} {r.spread:7.2f}"
+        )
+    print(
+        f"ResNet-50 step: {steps['loader']:.1f} ms with the loader, {steps['replay']:.1f} ms on batches that are there:"
+        f" {steps['ratio']:.3f} of it"
+    )
+    if options.json:
+        conditions = {
+            "device": name,
+            "torch": torch.__version__,
+            "rows": rows,
+            "batch_size": options.batch_size,
+        }
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(
+                {"conditions": conditions, "loading": [asdict(r) for r in results], "step": steps},
+                file,
+                indent=1,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""What ``benchmarks/loaders.py`` runs. Read ``lane.py`` first; nothing here imports packer but photos.py, ours.py, limits.py and cold.py.
+
+lane.py        what a store and a lane are, and where the rows come from
+photos.py      the photographs, and the pack that all stores are written from
+limits.py      what no loader can beat
+ours.py        packer
+plain.py       a folder of JPEGs, h5py, NumPy
+tables.py      TensorDict, Hugging Face datasets, grain
+streams.py     WebDataset, MosaicML streaming, LitData
+beton.py       FFCV
+registry.py    the names of all of them
+
+content.py     is every row there, once, with its own label?
+process.py     processor time and memory of a process and its children
+serve.py       the process that runs one lane
+client.py      its other end: starts lanes, interleaves rounds
+cold.py        the same with an empty page cache
+report.py      the table and the JSON
+"""

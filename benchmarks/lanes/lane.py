@@ -1,0 +1,105 @@
+"""What a store and a lane are.
+
+A store is the rows in one peer's format, written once. A lane is one way to read a store in batches; several lanes may share a store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Batch = tuple[Any, Any]
+"""Images, uint8 [N, H, W, C] or a tensor [N, C, H, W], and labels [N] or [N, 1]."""
+Epoch = Callable[[], Iterable[Batch]]
+"""Begins the next epoch, shuffled anew."""
+PACK_H5, PACK_NPY, PACK_JPEG = "packer.h5", "packer", "packer-jpeg.h5"
+PHOTOS, LABELS = "photos", "labels.csv"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that every store holds. images: uint8 [N, H, W, C], mapped; labels: int64 [N], a permutation of 0 to N-1."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, work: str) -> Rows:
+        """The rows of a work folder: its npy pack, which is plain NumPy."""
+        pack = Path(work, PACK_NPY)
+        images, labels = (np.load(pack / name, mmap_mode="r") for name in ("image.npy", "label.npy"))
+        return cls(images, np.asarray(labels))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.uint8], int]]:
+        """Pixels, contiguous and of their own, and label, row by row."""
+        for image, label in zip(self.images, self.labels, strict=True):
+            yield np.array(image), int(label)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a lane is to read. workers: processes, or a loader's own threads where it has some, if the lane has a choice of them."""
+
+    work: str
+    batch: int
+    threads: int
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class Store:
+    """Rows in one format. modules: what writing it imports; write: to a path that does not exist yet."""
+
+    name: str
+    modules: tuple[str, ...]
+    write: Callable[[Rows, str], None]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One way to read a store.
+
+    open: makes the loader, once; what it returns begins an epoch. rate: instead of open, of limits: images/s over some seconds.
+    workers: those tried, the fastest is kept. exact: whether the pixels are those of the pack, bit for bit.
+    """
+
+    name: str
+    store: str
+    modules: tuple[str, ...]
+    open: Callable[[str, Setting], Epoch] | None = None
+    rate: Callable[[Setting], Callable[[float], float]] | None = None
+    workers: tuple[int, ...] = (0,)
+    exact: bool = True
+
+
+DATALOADER = (0, 1, 2)  # worker processes tried
+
+
+def dataloader(dataset: Any, setting: Setting, **options: Any) -> Any:
+    """torch's DataLoader, whose processes stay from epoch to epoch."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(dataset, num_workers=setting.workers, persistent_workers=setting.workers > 0, **options)
+
+
+def random_batches(count: int, size: int) -> Any:
+    """A sampler of whole batches for a DataLoader with batch_size=None: lists of row numbers, shuffled anew each epoch."""
+    from torch.utils.data import BatchSampler, RandomSampler
+
+    return BatchSampler(RandomSampler(range(count)), size, drop_last=False)
+
+
+def files_of(path: str) -> Sequence[str]:
+    """The files of a store: itself, or all below it."""
+    if os.path.isfile(path):
+        return [path]
+    return sorted(str(file) for file in Path(path).rglob("*") if file.is_file())

@@ -1,0 +1,78 @@
+"""What no loader can beat: rows that lie in memory, copied into reused buffers by threads that wait for nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from lanes.lane import PACK_NPY, Lane, Rows, Setting
+from packer.bench.limits import MAX_RESIDENT, SLOTS, CopyLimit
+
+COPY = "copy limit, {} threads"
+GATHER = "gather limit"
+
+
+def _copy(threads: int | None) -> Callable[[Setting], Callable[[float], float]]:
+    def make(setting: Setting) -> Callable[[float], float]:
+        images = Rows.of(setting.work).images
+        rows = min(setting.batch, len(images))
+        row_bytes = images[0].nbytes
+        limit = CopyLimit(rows * row_bytes, images.nbytes, threads or setting.threads)
+        return lambda seconds: limit.rate(seconds) * rows
+
+    return make
+
+
+class GatherLimit:
+    """Batches of random rows taken out of a resident array into reused buffers, each thread its own.
+
+    rows: of the array, at most MAX_RESIDENT bytes of them; words: int64 of a row, since wider items are taken faster.
+    """
+
+    def __init__(self, batch: int, rows: int, row_bytes: int, threads: int) -> None:
+        item = np.int64 if row_bytes % 8 == 0 else np.uint8
+        words = row_bytes // np.dtype(item).itemsize
+        rows = max(1, min(rows, MAX_RESIDENT // row_bytes))
+        self._batch = min(batch, rows)
+        self._source = np.ones((rows, words), item)
+        self._slots = np.ones((threads, SLOTS, self._batch, words), item)
+        # Drawn before the clock runs: an order's own cost is the loader's.
+        draws = np.random.default_rng(0)
+        self._orders = [draws.permutation(rows) for _ in range(threads)]
+
+    def rate(self, seconds: float) -> float:
+        """Rows a second over about that many seconds."""
+        threads = len(self._slots)
+        with ThreadPoolExecutor(threads) as pool:
+            started = time.perf_counter()
+            counts = list(pool.map(lambda thread: self._gather(thread, started + seconds), range(threads)))
+        return sum(counts) * self._batch / (time.perf_counter() - started)
+
+    def _gather(self, thread: int, deadline: float) -> int:
+        order, count, at = self._orders[thread], 0, 0
+        while True:
+            # "clip" alone lets take write into `out` directly.
+            slot = self._slots[thread, count % SLOTS]
+            np.take(self._source, order[at : at + self._batch], axis=0, out=slot, mode="clip")
+            count, at = count + 1, at + self._batch
+            if at + self._batch > len(order):
+                at = 0
+            if time.perf_counter() >= deadline:
+                return count
+
+
+def _gather(setting: Setting) -> Callable[[float], float]:
+    images = Rows.of(setting.work).images
+    return GatherLimit(setting.batch, len(images), images[0].nbytes, setting.threads).rate
+
+
+def lanes(threads: int) -> tuple[Lane, ...]:
+    """The limits for so many threads."""
+    return (
+        Lane(COPY.format(1), PACK_NPY, ("packer",), rate=_copy(1)),
+        Lane(COPY.format(threads), PACK_NPY, ("packer",), rate=_copy(None)),
+        Lane(GATHER, PACK_NPY, ("packer",), rate=_gather),
+    )

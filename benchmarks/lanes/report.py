@@ -1,0 +1,141 @@
+"""The table, the goals and the JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import packer
+from lanes.limits import COPY, GATHER
+from lanes.ours import SUBJECT
+from packer.machine import cores, memory
+
+
+@dataclass(frozen=True)
+class Run:
+    """One lane in one round. first: seconds to the first batch of each epoch; cpu: seconds; copy: images/s of the copy limit before it."""
+
+    images: int
+    seconds: float
+    first: Sequence[float]
+    cpu: float
+    copy: float
+
+    @property
+    def rate(self) -> float:
+        """Images/s."""
+        return self.images / self.seconds
+
+
+@dataclass
+class Found:
+    """What was found of one lane.
+
+    workers: that were fastest, None if there is no choice; open: seconds to import the peer and make the loader;
+    fresh: seconds to its first batch; own, all: MB at most, see process.Memory; fidelity: PSNR against the pack.
+    """
+
+    workers: int | None
+    open: float = 0.0
+    fresh: float | None = None
+    own: float = 0.0
+    all: float = 0.0
+    fidelity: Mapping[str, float] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Median images/s."""
+        return median(run.rate for run in self.runs)
+
+
+def ratio(one: Found, other: Found) -> float:
+    """Median of the ratios of the same round."""
+    return median(a.rate / b.rate for a, b in zip(one.runs, other.runs, strict=True))
+
+
+def of_copy(found: Found) -> float:
+    """Median of the ratios to the copy limit just before."""
+    return median(run.rate / run.copy for run in found.runs)
+
+
+def table(lanes: Mapping[str, Found]) -> str:
+    """Markdown, a line a lane."""
+    lines = [
+        f"| {'':24} | workers | images/s | spread | x slices | x copy | CPU s/M | own MB | with files | first ms, fresh | later |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    subject = lanes.get(SUBJECT)
+    for name, found in lanes.items():
+        rates = [run.rate for run in found.runs]
+        first = [seconds for run in found.runs for seconds in run.first]
+        cells = [
+            f"{name:24}",
+            "" if found.workers is None else str(found.workers),
+            f"{found.rate:,.0f}",
+            f"{(max(rates) - min(rates)) / found.rate:.0%}",
+            "" if subject is None else f"{ratio(found, subject):.3f}",
+            f"{of_copy(found):.3f}",
+            f"{median(run.cpu / run.images for run in found.runs) * 1e6:,.1f}",
+            f"{found.own:,.0f}" if first else "",
+            f"{found.all:,.0f}" if first else "",
+            "" if found.fresh is None else f"{found.fresh * 1e3:,.1f}",
+            f"{median(first) * 1e3:,.1f}" if first else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def goals(lanes: Mapping[str, Found], threads: int) -> list[str]:
+    """One sentence a goal whose lanes were run."""
+    lines = []
+
+    def goal(least: float, one: str, other: str) -> None:
+        if one in lanes and other in lanes:
+            found = of_copy(lanes[one]) if other == COPY.format(threads) else ratio(lanes[one], lanes[other])
+            lines.append(
+                f"{one} / {other}: {found:.2f}; goal {least}, {'met' if found >= least else 'MISSED'}"
+            )
+
+    for store in ("h5", "npy"):
+        for order in ("sequential", "slices", "blocks"):
+            goal(0.9, f"packer {store} {order}", COPY.format(threads))
+        goal(0.85, f"packer {store} rows", GATHER)
+    goal(1.3, SUBJECT, "ffcv raw")
+    goal(1.0, "packer h5 rows", "ffcv raw")
+    for order in ("slices", "rows"):
+        goal(1.0, f"packer jpeg {order}", "ffcv jpeg")
+    for name, found in lanes.items():
+        if name.startswith(("packer h5", "packer npy")):
+            first = median(seconds for run in found.runs for seconds in run.first)
+            lines.append(
+                f"{name}, first batch: {first * 1e3:.1f} ms; goal 10, {'met' if first <= 0.01 else 'MISSED'}"
+            )
+    return lines
+
+
+def conditions(versions: Mapping[str, str]) -> dict[str, Any]:
+    """The machine and the versions."""
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        "cores": cores(),
+        "memory_gb": round(memory() / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packer": packer.__version__,
+        **versions,
+    }
+
+
+def load() -> float:
+    """Processes that wanted to run, on average over the last minute, this benchmark's included."""
+    average: Callable[[], tuple[float, float, float]] = os.getloadavg
+    return round(average()[0], 2)

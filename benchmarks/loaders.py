@@ -1,0 +1,268 @@
+"""Loading photographs: packer beside other loaders, all of them beside copies and gathers in memory, with every row compared.
+
+    python benchmarks/loaders.py photos/ --work bench/                                   what is installed here
+    python benchmarks/loaders.py photos/ --work bench/ --python peers/bin/python --python ffcv/bin/python
+    python benchmarks/loaders.py photos/ --work bench/ --images 24000 --only limit,"packer h5","ffcv raw"
+    python benchmarks/loaders.py photos/ --work bench/ --cold
+
+Peers are no dependencies of packer. They live in environments of their own, whose interpreters are named with --python; a lane
+runs in the first one that has what it imports. torch comes first, or another build of it is pulled in:
+
+    python -m venv peers; peers/bin/pip install -r requirements.txt; echo torch==2.13.0 > pin
+    peers/bin/pip install -c pin mosaicml-streaming; peers/bin/pip install -c pin tensordict webdataset litdata datasets grain
+    peers/bin/pip install -c pin --upgrade transformers        (which streaming imports; the older one refuses datasets' hub)
+    python -m venv ffcv; ffcv/bin/pip install torch==2.13.0; ffcv/bin/pip install -c pin ffcv pillow
+    (ffcv is compiled: apt install pkg-config libopencv-dev libturbojpeg0-dev)
+
+The rows. JPEGs of any size are packed by `packer convert`; each photograph's label is its own number. Every store holds the same
+pixels and labels, written once and kept in --work. Beyond the folder's number of photographs, turned ones are added. Stores
+of JPEGs hold them at quality 90; only the lane `folder` decodes the photographs themselves and brings them to size.
+
+A lane. Each has a process of its own, which waits while another one is measured. First it loads an epoch, while its memory is
+watched; then one that is compared with the pack, row by row: all rows, once, each with its label, bit for bit (JPEGs: by PSNR). Where
+a lane has a choice of workers, the fastest of 0, 1 and 2 is kept. Then follow the rounds: whole epochs until --seconds have passed,
+from iter() to the last batch; the consumer only takes the batches, or reads each byte once (--touch). The order of the lanes
+is turned from round to round, and just before each of them the copy limit is measured, which `x copy` refers to.
+
+Columns. images/s: median of the rounds; spread: (highest - lowest) / median; x slices: median of the ratios to packer's slices
+in the same round; CPU s/M: processor seconds of the lane and its workers for a million images; own MB: most memory of the
+process and its workers, interpreter and libraries included, mapped files not; with files: mapped files included, which the
+page cache holds anyway; first ms: from iter() to the first batch, of a new loader's first epoch and of later ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from lanes import cold, photos, report
+from lanes.client import Interpreter, LaneError, Running, interpreter_of, interpreters
+from lanes.lane import PACK_NPY, Lane, Rows, Setting, files_of
+from lanes.limits import COPY
+from lanes.registry import PIP, STORES, lanes
+
+from packer.errors import PackerError
+from packer.machine import cores, memory
+
+LIMIT_SECONDS = 0.2  # of the copy limit before each lane
+WATCHED_SECONDS = 0.5  # of the first epochs, while memory is sampled
+FITS = 0.75  # of the memory may be filled with stores
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def choose(every: Mapping[str, Lane], only: str | None, copy: str) -> dict[str, Lane]:
+    """The lanes whose names begin with one of the words, or all; the copy limit always. Raises: ValueError."""
+    words = [word.strip() for word in only.split(",")] if only else [""]
+    for word in words:
+        if not any(word in name for name in every):
+            raise ValueError(f"--only {word}: no lane has that in its name; there are {', '.join(every)}.")
+    return {name: lane for name, lane in every.items() if name == copy or any(word in name for word in words)}
+
+
+def prepare(
+    chosen: Mapping[str, Lane], given: Sequence[Interpreter], setting: Setting
+) -> tuple[dict[str, Interpreter], dict[str, str]]:
+    """Write the stores that are not there. Returns: the lanes' interpreters, and why others are left out."""
+    pythons: dict[str, Interpreter] = {}
+    without: dict[str, str] = {}
+    for name, lane in chosen.items():
+        needs = dict.fromkeys((*lane.modules, *STORES[lane.store].modules))
+        python = interpreter_of(tuple(needs), given)
+        if python is None:
+            without[name] = f"not installed together: pip install {' '.join(PIP.get(m, m) for m in needs)}"
+            continue
+        store = Path(setting.work, lane.store)
+        if not store.exists():
+            part = store.with_name(f"part-{lane.store}")
+            shutil.rmtree(part, ignore_errors=True)
+            part.unlink(missing_ok=True)
+            say(f"writing {lane.store}")
+            try:
+                with Running(python, lane, setting) as running:
+                    running.ask("write")
+            except LaneError as error:
+                without[name] = f"could not be written: {error}"
+                continue
+        pythons[name] = python
+    return pythons, without
+
+
+def begin(lane: Lane, python: Interpreter, setting: Setting) -> tuple[Running, report.Found]:
+    """Start a lane with the number of workers that is fastest, and check what it delivers. Raises: LaneError."""
+
+    def start(workers: int) -> tuple[Running, report.Found, float]:
+        running = Running(python, lane, replace(setting, workers=workers))
+        try:
+            choice = workers if len(lane.workers) > 1 else None
+            found = report.Found(choice, running.ask("open")["seconds"])
+            seconds = 0.0 if lane.rate else WATCHED_SECONDS
+            answer, (found.own, found.all) = running.watched("run", seconds=seconds, touch=False)
+            found.fresh = answer["first"][0] if answer["first"] else None
+        except LaneError:
+            running.close()
+            raise
+        return running, found, answer["images"] / answer["seconds"]
+
+    rates: dict[int, float] = {}
+    for workers in lane.workers:
+        running, found, rates[workers] = start(workers)
+        if workers != lane.workers[-1]:
+            running.close()
+    best = max(rates, key=lambda workers: rates[workers])
+    if best != lane.workers[-1]:
+        running.close()
+        running, found, _ = start(best)
+    try:
+        found.fidelity = running.ask("check")
+    except LaneError:
+        running.close()
+        raise
+    return running, found
+
+
+def rounds(
+    running: Mapping[str, Running], found: Mapping[str, report.Found], copy: str, options: argparse.Namespace
+) -> None:
+    """Measure all lanes, round by round; what is found is appended to each lane's runs."""
+    names = list(found)
+    for number in range(options.rounds):
+        turn = number * len(names) // options.rounds
+        for name in names[turn:] + names[:turn]:
+            limit = running[copy].ask("run", seconds=LIMIT_SECONDS, touch=False)
+            answer = running[name].ask("run", seconds=options.seconds, touch=options.touch)
+            run = report.Run(**answer, copy=limit["images"] / limit["seconds"])
+            found[name].runs.append(run)
+        say(f"round {number + 1} of {options.rounds}")
+
+
+def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
+    """Everything with a full page cache. Returns: the exit code."""
+    copy = COPY.format(setting.threads)
+    given = interpreters(options.python, chosen.values())
+    pythons, without = prepare(chosen, given, setting)
+    stores = {chosen[name].store for name in pythons}
+    size = sum(
+        os.path.getsize(file) for name in stores for file in files_of(os.path.join(setting.work, name))
+    )
+    if size > FITS * memory():
+        raise ValueError(
+            f"the stores hold {size / 1e9:.1f} GB, more than {FITS:.0%} of the memory. Pass --only, or fewer --images."
+        )
+    before = report.load()
+    running: dict[str, Running] = {}
+    found: dict[str, report.Found] = {}
+    failed = False
+    try:
+        for name, python in pythons.items():
+            try:
+                running[name], found[name] = begin(chosen[name], python, setting)
+                say(f"{name}: checked")
+            except LaneError as error:
+                failed = True
+                without[name] = f"FAILED: {error}"
+                say(f"{name}: {without[name]}")
+        rounds(running, found, copy, options)
+    finally:
+        for one in running.values():
+            one.close()
+    versions = {
+        f"{module}{f' ({number})' if number else ''}": version
+        for number, one in enumerate(given)
+        for module, version in one.modules.items()
+        if version and module != "packer"
+    }
+    about = report.conditions(versions) | {"load_before": before, "load_after": report.load()}
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    consumer = "reads every byte once" if options.touch else "takes the batches"
+    print(
+        f"{rows:,} images of {options.size} px, batches of {setting.batch}, {setting.threads} threads, {options.rounds} rounds,"
+        f" interleaved; warm; the consumer {consumer}\n"
+    )
+    print(report.table(found))
+    print()
+    for line in (
+        *report.goals(found, setting.threads),
+        *(f"{name}: {why}" for name, why in without.items()),
+    ):
+        print(line)
+    if options.json:
+        asked = {name: getattr(options, name) for name in ("images", "size", "batch", "threads", "rounds")}
+        asked |= {"seconds": options.seconds, "touch": options.touch, "bytes_of_stores": size}
+        record = {"conditions": about, "options": asked, "without": without}
+        record["lanes"] = {name: asdict(one) for name, one in found.items()}
+        Path(options.json).write_text(json.dumps(record, indent=2) + "\n")
+    return int(failed)
+
+
+def chilled(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
+    """The same with an empty page cache. Returns: the exit code."""
+    pythons, without = prepare(chosen, interpreters(options.python, chosen.values()), setting)
+    found = cold.measure({name: chosen[name] for name in pythons}, pythons, setting, rows, options.rounds)
+    about = report.conditions({}) | {"load_after": report.load()}
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    print(
+        f"{rows:,} images of {options.size} px, batches of {setting.batch}, {setting.threads} threads, {options.rounds} rounds\n"
+    )
+    print(cold.table(found))
+    for name, why in without.items():
+        print(f"{name}: {why}")
+    if options.json:
+        record = {"conditions": about, "cold": {name: asdict(one) for name, one in found.items()}}
+        Path(options.json).write_text(json.dumps(record, indent=2) + "\n")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns: the exit code, 1 if a lane failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", help="folder of JPEGs")
+    parser.add_argument("--work", required=True, metavar="DIR", help="where the stores are kept")
+    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="a further interpreter")
+    parser.add_argument("--images", type=int, default=6000)
+    parser.add_argument("--size", type=int, default=256, help="side in pixels, a power of two")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=min(2, cores()))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each lane in each round, at least")
+    parser.add_argument("--only", metavar="WORD,...", help="lanes that have one of the words in their names")
+    parser.add_argument("--touch", action="store_true", help="the consumer reads every byte once")
+    parser.add_argument(
+        "--cold", action="store_true", help="with an empty page cache; --only: packer's orders"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    options = parser.parse_args(argv)
+    every = lanes(options.threads)
+    work = Path(options.work, f"{options.images}-{options.size}px")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        if options.cold and not options.only:
+            chosen = {name: every[name] for name in cold.ORDERS}
+        else:
+            chosen = choose(every, options.only, COPY.format(options.threads))
+        if options.cold:
+            chosen = {name: lane for name, lane in chosen.items() if lane.open}
+        if not (work / PACK_NPY).exists():
+            say("packing the photographs")
+        photos.gather(options.source, options.images, str(work), options.threads)
+        photos.pack(str(work), options.size)
+        rows = len(Rows.of(str(work)))
+        setting = Setting(str(work.resolve()), options.batch, options.threads)
+        return (chilled if options.cold else warm)(chosen, setting, rows, options)
+    except (PackerError, ValueError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

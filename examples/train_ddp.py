@@ -1,0 +1,78 @@
+"""Train in several processes, and go on from a checkpoint in any number of them.
+
+    torchrun --nproc-per-node 4 examples/train_ddp.py train.h5
+    torchrun --nproc-per-node 2 examples/train_ddp.py train.h5 --batch-size 128   # interrupted: the same rows, in the same order
+
+Prints a line an epoch: the rows handed out, and their mean loss since it began or went on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from packer import PackedBatchDataset, open_pack
+
+
+def train(options: argparse.Namespace, device: torch.device) -> None:
+    """All epochs that are left, in each process alike."""
+    pack, first = open_pack(options.pack), distributed.get_rank() == 0
+    # The ranks are found by themselves. With "pad" or "drop" all get equally many batches, so none waits for ever.
+    data = PackedBatchDataset(pack, options.batch_size, shuffle=True, ends="pad", device=device)
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 32, 7, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()),
+        nn.Linear(512, len(pack.header.classes or ())),
+    ).to(device)
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    parts: dict[str, Any] = {"net": net, "optimizer": optimizer, "data": data}
+    if options.checkpoint.exists():
+        saved = torch.load(options.checkpoint, map_location=device)
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+
+    step = 0
+    for epoch in range(data.epoch, options.epochs):
+        losses = []
+        for images, labels in data:
+            loss = cross_entropy(model(images / 255), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+            step += 1
+            if first and step % options.save_every == 0:
+                unfinished = options.checkpoint.with_suffix(".part")
+                torch.save({name: part.state_dict() for name, part in parts.items()}, unfinished)
+                unfinished.replace(options.checkpoint)
+        mean = torch.stack(losses).mean()
+        distributed.all_reduce(mean)
+        if first:
+            rows = data.state_dict()["rows"]
+            print(f"epoch {epoch}: {rows:,} rows, loss {mean / data.world_size:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pack")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=64, help="of each process")
+    parser.add_argument(
+        "--checkpoint", type=Path, default="checkpoint.pt", help="if it exists: go on from it"
+    )
+    parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
+    on_gpu = torch.cuda.is_available()
+    distributed.init_process_group("nccl" if on_gpu else "gloo")
+    place = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    train(parser.parse_args(), place)
+    distributed.destroy_process_group()

@@ -1,0 +1,192 @@
+/* The loops of randomness.permute, which says what they compute and has them in NumPy, to the same bit.
+
+Plain C on 64-bit integers, so that every compiler and processor gives equal numbers. A position's six rounds wait for each
+other, those of different positions do not: BATCH of them go through a round together, in vectors where the compiler can
+(x86-64 with glibc: compiled for AVX-512 and AVX2 too, and chosen when the module is loaded).
+*/
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#elif defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 9
+#define CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define CLONES
+#endif
+
+#define ROUNDS 6
+#define BATCH 64
+#define SORTED_ROWS 256 /* randomness._SORTED_ROWS */
+#define FEW 2000        /* positions, 20 us of work: letting go of the GIL for less can cost a wait of 5 ms to get it back */
+
+static const uint64_t step_64 = 0x9E3779B97F4A7C15u, factor_1 = 0xBF58476D1CE4E5B9u, factor_2 = 0x94D049BB133111EBu;
+
+typedef struct {
+    uint64_t n, a, b;
+    uint64_t keys[ROUNDS];
+} Network;
+
+/* Send `count` <= BATCH numbers once through the network, in place. */
+CLONES static void
+pass(uint64_t *restrict numbers, int count, const Network *net)
+{
+    uint64_t lefts[BATCH], rights[BATCH];
+    uint64_t *restrict left = lefts, *restrict right = rights;
+    uint64_t a = net->a, b = net->b;
+    double inverse = 1.0 / (double)b;
+    for (int i = 0; i < count; i++) {
+        /* A division is slow and has no vector form. This quotient is off by one at most, which the remainder shows. */
+        int64_t number = (int64_t)numbers[i];
+        int64_t quotient = (int64_t)((double)number * inverse);
+        int64_t rest = number - quotient * (int64_t)b;
+        int64_t low = rest < 0, high = rest >= (int64_t)b;
+        left[i] = (uint64_t)(quotient - low + high);
+        right[i] = (uint64_t)(rest + (low - high) * (int64_t)b);
+    }
+    for (int k = 0; k < ROUNDS; k++) {
+        uint64_t modulus = k % 2 ? b : a, key = net->keys[k];
+        for (int i = 0; i < count; i++) {
+            uint64_t mixed = (right[i] + key) * factor_1;
+            mixed = (mixed ^ mixed >> 32) * factor_2;
+            uint64_t moved = left[i] + ((mixed >> 32) * modulus >> 32);
+            uint64_t other = moved - modulus;
+            left[i] = moved < other ? moved : other;
+        }
+        uint64_t *swap = left;
+        left = right;
+        right = swap;
+    }
+    for (int i = 0; i < count; i++) numbers[i] = left[i] * b + right[i];
+}
+
+static void
+walk(const int64_t *positions, int64_t *numbers, Py_ssize_t count, const Network *net)
+{
+    uint64_t batch[BATCH];
+    for (Py_ssize_t at = 0; at < count; at += BATCH) {
+        int some = count - at < BATCH ? (int)(count - at) : BATCH;
+        memcpy(batch, positions + at, some * sizeof *batch);
+        pass(batch, some, net);
+        for (int i = 0; i < some; i++)
+            while (batch[i] >= net->n) pass(batch + i, 1, net);
+        memcpy(numbers + at, batch, some * sizeof *batch);
+    }
+}
+
+static uint64_t
+mix64(uint64_t x)
+{
+    x = (x ^ x >> 30) * factor_1;
+    x = (x ^ x >> 27) * factor_2;
+    return x ^ x >> 31;
+}
+
+/* 0..n-1 in the order of their hashes, which all differ: a merge sort, bottom up. */
+static void
+sort_hashes(uint64_t key, int n, uint8_t *sorted)
+{
+    uint64_t hashes[SORTED_ROWS];
+    uint8_t space[SORTED_ROWS], *from = sorted, *to = space;
+    for (int i = 0; i < n; i++) {
+        hashes[i] = mix64((uint64_t)(i + 1) * step_64 + key);
+        from[i] = (uint8_t)i;
+    }
+    for (int width = 1; width < n; width *= 2) {
+        for (int begin = 0; begin < n; begin += 2 * width) {
+            int i = begin, middle = begin + width < n ? begin + width : n;
+            int j = middle, end = middle + width < n ? middle + width : n;
+            for (int k = begin; k < end; k++)
+                to[k] = from[j >= end || (i < middle && hashes[from[i]] < hashes[from[j]]) ? i++ : j++];
+        }
+        uint8_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != sorted) memcpy(sorted, from, n);
+}
+
+static void
+permute_all(const int64_t *positions, int64_t *numbers, Py_ssize_t count, const Network *net, uint64_t key)
+{
+    if (net->n > SORTED_ROWS) {
+        walk(positions, numbers, count, net);
+    } else {
+        uint8_t sorted[SORTED_ROWS];
+        sort_hashes(key, (int)net->n, sorted);
+        for (Py_ssize_t i = 0; i < count; i++) numbers[i] = sorted[positions[i]];
+    }
+}
+
+/* permute(positions, numbers, n, a, b, key, round_keys) -> the first position that is not in 0..n-1, or -1 */
+static PyObject *
+permute(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer positions, numbers;
+    Network net;
+    char *keys;
+    Py_ssize_t keys_length;
+    if (count != 7) {
+        PyErr_SetString(PyExc_TypeError, "permute(positions, numbers, n, a, b, key, round_keys)");
+        return NULL;
+    }
+    net.n = PyLong_AsUnsignedLongLong(args[2]);
+    net.a = PyLong_AsUnsignedLongLong(args[3]);
+    net.b = PyLong_AsUnsignedLongLong(args[4]);
+    uint64_t key = PyLong_AsUnsignedLongLong(args[5]);
+    if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[6], &keys, &keys_length) < 0) return NULL;
+    if (keys_length != ROUNDS * 8 || net.n < 1 || net.n > (uint64_t)1 << 62) {
+        PyErr_SetString(PyExc_ValueError, "permute: 6 round keys of 8 bytes, and n from 1 to 2**62.");
+        return NULL;
+    }
+    for (int k = 0; k < ROUNDS; k++) {
+        net.keys[k] = 0;
+        for (int byte = 7; byte >= 0; byte--) net.keys[k] = net.keys[k] << 8 | (uint8_t)keys[8 * k + byte];
+    }
+    if (PyObject_GetBuffer(args[0], &positions, PyBUF_ND) < 0) return NULL;
+    if (PyObject_GetBuffer(args[1], &numbers, PyBUF_ND | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&positions);
+        return NULL;
+    }
+    Py_ssize_t wrong = -1;
+    if (positions.itemsize != 8 || numbers.itemsize != 8 || positions.len != numbers.len ||
+        (uintptr_t)positions.buf % 8 || (uintptr_t)numbers.buf % 8) {
+        PyErr_SetString(PyExc_ValueError, "permute: positions and numbers are int64, aligned, as many of either.");
+    } else {
+        const int64_t *from = positions.buf;
+        int64_t *to = numbers.buf;
+        Py_ssize_t many = positions.len / 8;
+        PyThreadState *state = many < FEW ? NULL : PyEval_SaveThread();
+        for (Py_ssize_t i = 0; i < many && wrong < 0; i++)
+            if ((uint64_t)from[i] >= net.n) wrong = i;
+        if (wrong < 0) permute_all(from, to, many, &net, key);
+        if (state) PyEval_RestoreThread(state);
+    }
+    PyBuffer_Release(&positions);
+    PyBuffer_Release(&numbers);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(wrong);
+}
+
+static PyMethodDef methods[] = {
+    {"permute", (PyCFunction)(void (*)(void))permute, METH_FASTCALL, "As permute_numpy in randomness.py."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "packer._random", .m_methods = methods, .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__random(void)
+{
+    return PyModuleDef_Init(&module);
+}

@@ -1,0 +1,304 @@
+"""From positions of an epoch to batches: portions that threads read into slots, and that are handed out batch by batch.
+
+A portion is a batch, or several where batches are small: reading, slots and copies cost some 100 us each however little they
+move, which would be twice the copy itself for 256 thumbnails.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from packer.format.header import Field
+from packer.load.batch import as_tensor, batch_type
+from packer.load.prefetch import Threads
+from packer.load.slots import Bytes, Layout, Slots, allocate
+from packer.orders.epoch import Epoch
+from packer.orders.runs import Runs
+from packer.read.fields import decode_ragged
+from packer.read.reader import Reader
+
+if TYPE_CHECKING:
+    from packer.load.augmenting import Augmenter, Draws
+    from packer.load.device import Device
+    from packer.load.places.ongpu import OnDevice
+    from packer.load.places.resident import Resident
+    from packer.load.processes.workers import Filled, Workers
+
+PORTION_BYTES = 4 << 20  # batches are read together up to here
+PORTION_BATCHES = 64
+SPLIT_BYTES = 4 << 20  # a portion larger than this is read by several threads at once
+SPLIT_CODED_BYTES = 64 << 10  # and one larger than this is decoded by several
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Batches that are read together.
+
+    positions: of all of them; sizes: rows in each. reach: positions of all ranks that come up with it; begins: whether
+    it is the first one of an iteration.
+    """
+
+    epoch: Epoch
+    positions: Runs
+    sizes: list[int]
+    reach: tuple[int, int]
+    begins: bool
+
+
+class Read(NamedTuple):
+    """What was read of a portion: rows of ragged fields, and how long it took."""
+
+    ragged: dict[str, list[Any]]
+    read_seconds: float
+    transform_seconds: float = 0.0
+
+
+class Feed:
+    """Reads portions of some fields of a pack and makes batches of them. For one process; thread-safe.
+
+    fields: that are handed out, what `workers` makes of the reader's if there are some. batch_rows: most in a batch.
+    prefetch: batches. device: where batches go, None for NumPy arrays. augmenter: of images.
+    resident, ongpu: that hold the rows, or will.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        fields: Sequence[Field],
+        threads: Threads,
+        *,
+        batch_rows: int,
+        prefetch: int,
+        device: Device | None = None,
+        augmenter: Augmenter | None = None,
+        resident: Resident | None = None,
+        ongpu: OnDevice | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        self.pid = os.getpid()
+        self._reader, self._fields, self._threads = reader, tuple(fields), threads
+        self._asking = Threads(1)  # apart: a busy disk makes one wait until it has taken the requests
+        self._device, self._augmenter = device, augmenter
+        self._resident, self._ongpu, self._workers = resident, ongpu, workers
+        self._type = batch_type(tuple(f.name for f in fields))
+        self._ragged = [f for f in fields if f.ragged]
+        self.row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
+        self.batches = max(1, min(PORTION_BYTES // max(batch_rows * self.row_bytes, 1), PORTION_BATCHES))
+        if self._ragged or workers:  # rows of unknown size, or made by slow functions
+            self.batches = 1
+        # Of small batches a portion for each thread, since none of them is read by several.
+        self.depth = -(-(max(prefetch, workers.ahead) if workers else prefetch) // self.batches)
+        if prefetch and self.batches > 1:
+            self.depth = max(self.depth, threads.count)
+        self._layout = Layout(fields, self.batches * batch_rows)
+        self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in reader.fields) else SPLIT_BYTES
+        self._slots = Slots(self._layout.nbytes, self._allocate, spare=self.depth + 2)
+
+    @property
+    def resident(self) -> bool:
+        """Whether all rows are in memory, or on the device, by now."""
+        held = self._resident or self._ongpu
+        return held is not None and held.ready
+
+    @property
+    def processes(self) -> int:
+        """That transform rows; 1 if there are none."""
+        return self._workers.processes if self._workers else 1
+
+    @property
+    def copy_seconds(self) -> float:
+        """That copies to a GPU took so far."""
+        return self._device.copy_seconds if self._device else 0.0
+
+    def start(self, portion: Portion) -> Loading:
+        """Have a portion read: by threads, by processes, or from the device's own memory."""
+        draws = self._threads.submit(self._draw, portion) if self._augmenter else None
+        if self._ongpu is not None:
+            tensors = self._ongpu.gather(portion.epoch.within(portion.positions))
+            if tensors is not None:
+                return Loading(self, portion, {}, self._start_ragged(portion), draws, tensors)
+        if self._device is not None and not self._device.on_host and self._resident is not None:
+            views = self._views(portion)
+            if views is not None:
+                return Loading(self, portion, views, self._start_ragged(portion), draws)
+        count, slot = sum(portion.sizes), self._slots.lend()
+        self._look_ahead(portion)
+        arrays = self._layout.typed(slot, count)
+        if self._workers is not None:
+            rows = portion.epoch.rows(portion.positions)
+            made = self._workers.submit(
+                slot, self._layout, 0, rows, seed=portion.epoch.seed, epoch=portion.epoch.number
+            )
+            return Loading(self, portion, arrays, [made], draws)
+        raw = self._layout.raw(slot, count)
+        parts = min(self._threads.count, count) if count * self.row_bytes > self._split_bytes else 1
+        bounds = [count * k // parts for k in range(parts + 1)]
+        reads = [
+            self._threads.submit(self._read, portion, a, b, {name: rows[a:b] for name, rows in raw.items()})
+            for a, b in itertools.pairwise(bounds)
+        ]
+        return Loading(self, portion, arrays, reads, draws)
+
+    def send(self, arrays: dict[str, NDArray[Any]]) -> Any:
+        """Begin to move what was read to where batches go."""
+        return self._device.send(arrays) if self._device else arrays
+
+    def deliver(
+        self, sent: Any, tensors: dict[str, Any] | None, ragged: dict[str, list[Any]], sizes: list[int]
+    ) -> list[Any]:
+        """The batches of a portion, the last one first. sent: of `send`; tensors: where they came from the device's memory."""
+        values: dict[str, Any] = tensors or dict(self._device.receive(sent) if self._device else sent)
+        shares_slot = self._device is None or self._device.on_host
+        columns: list[Any] = []
+        for f in self._fields:
+            if f.ragged:
+                rows = ragged[f.name]
+                columns.append(_cut([as_tensor(row, f) for row in rows] if self._device else rows, sizes))
+                continue
+            value = values[f.name]
+            if shares_slot and f.name in self._layout.small:
+                value = value.clone() if self._device else value.copy()
+            if self._device is None:
+                columns.append(_cut(value, sizes))
+                continue
+            if f.about.get("layout") == "HWC":
+                value = value.permute(0, 3, 1, 2)
+            columns.append(value.split(sizes) if len(sizes) > 1 else (value,))
+        make: Callable[[tuple[Any, ...]], Any] = self._type._make  # type: ignore[attr-defined]
+        batches = [make(each) for each in zip(*columns, strict=True)]
+        batches.reverse()
+        return batches
+
+    def augmented(self, batch: Any, draws: Draws, first: int) -> Any:
+        """A batch with its images augmented. draws: of its portion; first: row of the portion at which it begins."""
+        assert self._augmenter is not None
+        return batch._replace(image=self._augmenter.apply(batch.image, draws, first))
+
+    def close(self) -> None:
+        """End the processes, and let go of rows held in memory."""
+        self._asking.close()
+        for held in (self._resident, self._ongpu, self._workers):
+            if held is not None and self.pid == os.getpid():
+                held.close()
+
+    def _allocate(self, nbytes: int) -> Bytes:
+        if self._workers is not None:
+            memory = self._workers.allocate(nbytes)
+            return self._device.adopt(memory) if self._device else memory
+        return self._device.allocate(nbytes) if self._device else allocate(nbytes)
+
+    def _read(self, portion: Portion, start: int, stop: int, out: dict[str, Bytes]) -> Read:
+        """On a thread: read a part of a portion, its fixed fields into the slot."""
+        began = time.perf_counter()
+        within = portion.epoch.within(portion.positions.part(start, stop))
+        rows = None
+        for name, array in out.items():
+            if self._resident is not None and self._resident.read(name, within, array):
+                continue
+            rows = rows or portion.epoch.subset.place(within)
+            self._reader.read(name, rows, array)
+        ragged = self._read_ragged(rows or portion.epoch.subset.place(within)) if self._ragged else {}
+        return Read(ragged, time.perf_counter() - began)
+
+    def _read_ragged(self, rows: Runs) -> dict[str, list[Any]]:
+        numbers = rows.rows().tolist()
+        return {
+            f.name: decode_ragged(self._reader.pack, f, self._reader.read_ragged(f.name, rows), numbers)
+            for f in self._ragged
+        }
+
+    def _start_ragged(self, portion: Portion) -> list[Future[Read]]:
+        """Have only the ragged fields read."""
+        return [self._threads.submit(self._read, portion, 0, sum(portion.sizes), {})] if self._ragged else []
+
+    def _views(self, portion: Portion) -> dict[str, NDArray[Any]] | None:
+        """A portion's rows where they lie in memory, if they lie there as one run."""
+        assert self._resident is not None
+        within = portion.epoch.within(portion.positions)
+        if len(within.starts) != 1:
+            return None
+        start = int(within.starts[0])
+        views = {}
+        for f in self._fields:
+            if not f.ragged:
+                rows = self._resident.view(f.name, start, start + int(within.lengths[0]))
+                if rows is None:
+                    return None
+                views[f.name] = rows.view(f.dtype).reshape(len(rows), *(f.shape or ()))
+        return views
+
+    def _look_ahead(self, portion: Portion) -> None:
+        """Have the disk asked for what comes after the portion, if the order knows that."""
+        if (self._resident is None or not self._resident.ready) and (
+            soon := portion.epoch.ahead(*portion.reach, begin=portion.begins)
+        ).starts.size:
+            for f in self._reader.fields:
+                self._asking.submit(self._reader.willneed, f.name, soon)
+
+    def _draw(self, portion: Portion) -> Draws:
+        """On a thread: the augmentations' parameters for a portion's rows."""
+        assert self._augmenter is not None
+        rows = portion.epoch.rows(portion.positions).rows()
+        return self._augmenter.draw(rows, portion.epoch.seed, portion.epoch.number)
+
+
+class Loading:
+    """A portion on its way: read by threads, then sent to the device, then received."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        portion: Portion,
+        arrays: dict[str, NDArray[Any]],
+        reads: Sequence[Future[Read] | Future[Filled]],
+        draws: Future[Draws] | None,
+        tensors: dict[str, Any] | None = None,
+    ) -> None:
+        self._feed, self.portion = feed, portion
+        self._arrays, self._reads, self._draws = arrays, reads, draws
+        self._tensors, self._sent = tensors, None
+        self.read_seconds = self.transform_seconds = 0.0
+
+    def cancel(self) -> None:
+        """Drop reads that have not begun."""
+        for future in self._reads:
+            future.cancel()
+        if self._draws is not None:
+            self._draws.cancel()
+
+    def advance(self) -> None:
+        """Send the portion to the device if it has been read."""
+        if (
+            self._sent is None
+            and self._tensors is None
+            and all(f.done() and not f.cancelled() and not f.exception() for f in self._reads)
+        ):
+            self._sent = self._feed.send(self._arrays)
+
+    def result(self) -> tuple[list[Any], Draws | None]:
+        """Wait for the batches, the last one first, and what was drawn for them; an error of a thread is raised here."""
+        ragged: dict[str, list[Any]] = {}
+        for future in self._reads:
+            read = future.result()
+            self.read_seconds += read.read_seconds
+            self.transform_seconds += read.transform_seconds
+            for name, rows in read.ragged.items():
+                ragged.setdefault(name, []).extend(rows)
+        draws = self._draws.result() if self._draws is not None else None
+        self.advance()
+        return self._feed.deliver(self._sent, self._tensors, ragged, self.portion.sizes), draws
+
+
+def _cut(values: Any, sizes: list[int]) -> list[Any]:
+    """A list or array in pieces of these sizes."""
+    if len(sizes) == 1:
+        return [values]
+    return [values[stop - size : stop] for size, stop in zip(sizes, itertools.accumulate(sizes), strict=True)]

@@ -1,0 +1,174 @@
+"""Where rows are kept while training: on the GPU, in pinned memory, in memory, or on the disk alone.
+
+A rung of this ladder is asked for, or chosen by size. What the rows take is compared with what is free now, and a good part is
+left: to the model, which may not have been made yet, and to the page cache and other processes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+from packer.errors import UsageError
+from packer.units import size
+
+PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
+GPU_SHARE = 8  # of the free device memory: weights, gradients and activations want the rest
+HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the page cache besides
+
+# File systems whose pages the kernel may have to ask another machine, or a program, for.
+_REMOTE = re.compile(
+    r"9p|afs|beegfs|ceph|cifs|fuse(\..*)?|gfs2|gpfs|lustre|nfs4?|ocfs2|orangefs|panfs|pvfs2|smb3|smbfs|wekafs"
+)
+_UNLIMITED = 1 << 60  # version 1 of control groups says "no limit" with a number near 2**63
+
+
+def choose(
+    placement: str,
+    *,
+    path: str,
+    device: str,
+    nbytes: int,
+    decoded: bool,
+    present: bool = False,
+) -> tuple[str, str]:
+    """The rung, "gpu", "pinned", "ram" or "disk", and a phrase for the log that says why.
+
+    placement: one of PLACEMENTS. path: of the pack. device: where batches go. nbytes: of the rows as they are loaded, without
+    ragged fields.
+    decoded: whether rows are stored as JPEG or compressed. present: whether a process of this machine has them in memory already,
+    so that they cost nothing more.
+
+    Raises UsageError for a rung that this machine cannot offer, or that has no room.
+    """
+    if placement not in PLACEMENTS:
+        raise UsageError(
+            f"placement={placement!r}: is not one of {', '.join(map(repr, PLACEMENTS))}. Pass one of them."
+        )
+    if placement == "auto":
+        return _chosen(path, device, nbytes, decoded, present)
+    if placement in ("gpu", "pinned") and not device.startswith("cuda"):
+        raise UsageError(
+            f"placement={placement!r}: device is {device!r}; it serves CUDA devices. Pass device='cuda', or placement='ram'."
+        )
+    return placement, _asked(placement, device, nbytes, present)
+
+
+def _chosen(path: str, device: str, nbytes: int, decoded: bool, present: bool) -> tuple[str, str]:
+    rows = f"{size(nbytes)} of rows"
+    if not nbytes:
+        return "disk", "no field has rows of one length"
+    host = available_memory()
+    fits = present or nbytes <= host // HOST_SHARE
+    room = "are in memory already" if present else f"fit a quarter of {size(host)} of available memory"
+    if device.startswith("cuda"):
+        free = free_device_memory(device)
+        if nbytes <= free // GPU_SHARE:
+            return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
+        beyond = f"{rows} exceed an eighth of {size(free)} free on {device}"
+        if fits:
+            return "pinned", f"{beyond}, but {room}"
+        return "disk", f"{beyond}, and a quarter of {size(host)} of available memory"
+    remote = remote_file_system(path)
+    reason = (
+        "are stored encoded" if decoded else f"lie on {remote}, a network file system," if remote else None
+    )
+    if reason is None:
+        return "disk", f"{rows} are read through the page cache, which all processes share"
+    if fits:
+        return "ram", f"{rows} {reason} and {room}"
+    return "disk", f"{rows} {reason} but exceed a quarter of {size(host)} of available memory"
+
+
+def _asked(placement: str, device: str, nbytes: int, present: bool) -> str:
+    """Why not to refuse a rung. Raises UsageError."""
+    if placement == "disk":
+        return "as asked"
+    if not nbytes:
+        raise UsageError(
+            f"placement={placement!r}: no field has rows of one length; others stay on the disk. Pass placement='disk'."
+        )
+    if placement == "gpu":
+        free, where, lower = free_device_memory(device), f"free on {device}", "'pinned' or 'disk'"
+    elif present:
+        return f"as asked; {size(nbytes)} of rows are in memory already"
+    else:
+        free, where, lower = available_memory(), "of available memory", "'disk'"
+    if nbytes > free:
+        raise UsageError(
+            f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(free)} {where}."
+            f" Pass placement={lower}, fewer fields, or a subset."
+        )
+    return f"as asked; {size(nbytes)} of rows, {size(free)} {where}"
+
+
+def free_device_memory(device: str) -> int:
+    """Bytes of a CUDA device that nobody has allocated."""
+    import torch
+
+    return int(torch.cuda.mem_get_info(torch.device(device))[0])
+
+
+def available_memory() -> int:
+    """Bytes of memory that this process may still take without anything being swapped or killed.
+
+    The system's estimate, or what is left of the limits of the control groups it is in (containers, batch systems).
+    """
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/proc/meminfo") as file:
+            least = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        pass
+    return max(0, min([least, *_group_room("/proc/self/cgroup", "/sys/fs/cgroup")]))
+
+
+def _group_room(groups: str, mounted: str) -> Iterator[int]:
+    """What is left of each limit of this process's control groups, versions 1 and 2.
+
+    Pages of files count as used there, but are given up before a limit bites. Source: the kernel's cgroup-v1/memory and cgroup-v2.
+    """
+    for line in _lines(groups):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, limit, used, prefix = mounted, "memory.max", "memory.current", ""
+        elif "memory" in controllers.split(","):
+            top = os.path.join(mounted, "memory")
+            limit, used, prefix = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+        else:
+            continue
+        # Inside a container the path may be one outside of it; the container's own group is then at the top.
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts), -1, -1):
+            folder = os.path.join(top, *parts[:depth])
+            limits, usages = _lines(os.path.join(folder, limit)), _lines(os.path.join(folder, used))
+            if not limits or not usages or not limits[0].isdigit() or int(limits[0]) >= _UNLIMITED:
+                continue
+            kinds = dict(line.split() for line in _lines(os.path.join(folder, "memory.stat")))
+            files = sum(int(kinds.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+            yield int(limits[0]) - int(usages[0]) + files
+
+
+def remote_file_system(path: str) -> str | None:
+    """The type of the file system that a path lies on, if its data come from elsewhere: another machine, or a program."""
+    if not sys.platform.startswith("linux"):
+        return None
+    path, best = os.path.realpath(path), ("", "")
+    for line in _lines("/proc/self/mounts"):
+        _, folder, kind = line.split(" ")[:3]
+        folder = folder.encode("ascii", "surrogateescape").decode("unicode_escape")  # blanks are \040
+        inside = path == folder or path.startswith(folder.rstrip("/") + "/")
+        if inside and len(folder) >= len(best[0]):  # of two at one place the later one covers the other
+            best = folder, kind
+    return best[1] if _REMOTE.fullmatch(best[1]) else None
+
+
+def _lines(path: str) -> list[str]:
+    """Of a file that may not exist."""
+    try:
+        with open(path, errors="surrogateescape") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

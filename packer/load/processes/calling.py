@@ -1,0 +1,220 @@
+"""How a user's transform is called, and what it may return."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer import randomness
+from packer.format.header import DTYPES, Field
+from packer.load.processes.transforms import PythonTransform
+
+_PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class WrongReturn(Exception):
+    """What a transform returned, and what is allowed: the middle of a sentence that begins with the row."""
+
+
+class Call:
+    """Calls fn with random generators that are keyed by the row."""
+
+    def __init__(self, transform: PythonTransform) -> None:
+        self._fn = transform.fn
+        # A Compose of albumentations takes arrays by name, and draws from two generators that can be given to it.
+        self._set_random_state = getattr(transform.fn, "set_random_state", None)
+        self._rng = None if self._set_random_state else _rng_parameter(transform.fn)
+        self._bits = np.random.Philox(0)
+        self._state: Any = self._bits.state
+        self._key, self._rows, self._seeds = 0, [0], [0]
+        self._limited: set[str] = set()
+
+    def key(self, seed: int, epoch: int, rows: NDArray[np.int64]) -> None:
+        """Of which rows the next calls are; int64 [k]."""
+        self._key, self._rows = randomness.key(seed, epoch, "transform"), rows.tolist()
+        self._seeds = randomness.integers(rows, self._key, 1 << 32).tolist()
+
+    def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
+        """What fn returns for the sample that begins with row number i of those given to key. Raises WrongReturn."""
+        rng = self._seeded(i)
+        if self._set_random_state:
+            self._set_random_state(rng, random.Random(self._seeds[i]))
+            result = self._fn(**sample)
+        elif self._rng is None:
+            result = self._fn(sample)
+        elif self._rng:
+            result = self._fn(sample, **{self._rng: rng})
+        else:
+            result = self._fn(sample, rng)
+        if isinstance(result, dict):
+            return result
+        if "image" in sample and (isinstance(result, np.ndarray) or _is_tensor(result)):
+            return {**sample, "image": result}
+        raise WrongReturn(
+            f"returned a {type(result).__name__}; a dict of arrays and numbers, or an array in place of the"
+            " image, is allowed. Return one of them"
+        )
+
+    def _seeded(self, i: int) -> np.random.Generator:
+        """The row's generator; the global ones are seeded: 12 us altogether, most of it `random`'s."""
+        state, seed = self._state, self._seeds[i]
+        state["state"]["key"][:] = self._key, self._rows[i]
+        self._bits.state = state
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        modules = sys.modules
+        if torch := modules.get("torch"):
+            if "torch" not in self._limited:
+                # Processes are there to use the cores; and OpenMP's threads, which do not survive a fork, hang whoever waits for them.
+                torch.set_num_threads(1)
+                self._limited.add("torch")
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 200 us
+        if cv2 := modules.get("cv2"):
+            if "cv2" not in self._limited:
+                cv2.setNumThreads(0)
+                self._limited.add("cv2")
+            cv2.setRNGSeed(seed & 0x7FFFFFFF)
+        return np.random.Generator(self._bits)
+
+
+class Store:
+    """Puts what fn returned where it belongs. ragged: rows of ragged output fields, by name."""
+
+    def __init__(
+        self, fields: tuple[Field, ...], arrays: Mapping[str, NDArray[Any]], batch: int | None
+    ) -> None:
+        """arrays: [rows, *shape] of each fixed field; batch: rows of what one call returns, None for a row alone."""
+        lead = () if batch is None else (batch,)
+        self._fixed = [
+            (f.name, arrays[f.name], (*lead, *(f.shape or ())), np.dtype(f.dtype))
+            for f in fields
+            if not f.ragged
+        ]
+        self.ragged: dict[str, list[Any]] = {f.name: [] for f in fields if f.ragged}
+        self._names, self._batch = {f.name for f in fields}, batch
+
+    def put(self, at: int | slice, result: Mapping[str, Any]) -> None:
+        """Store one call's result at a row, or at a batch's rows. Raises WrongReturn."""
+        if result.keys() != self._names:
+            raise WrongReturn(
+                f"returned {_names(result)}; for the first row it returned {_names(self._names)}, and these are"
+                " allowed. Return the same for every row"
+            )
+        for name, target, shape, dtype in self._fixed:
+            value = result[name]
+            if type(value) is not np.ndarray:
+                value = _as_array(value)
+            if value.shape != shape or value.dtype != dtype:
+                raise WrongReturn(
+                    f"returned {name!r} as {value.dtype} {list(value.shape)}; {dtype} {list(shape)}, as for the first row,"
+                    f" is allowed. Return one dtype and shape, or pass PythonTransform(fn, ragged=[{name!r}])"
+                )
+            target[at] = value
+        for name, values in self.ragged.items():
+            value = result[name]
+            if self._batch is None:
+                values.append(_plain(value))
+                continue
+            entries = list(value)
+            if len(entries) != self._batch:
+                raise WrongReturn(f"returned {len(entries)} entries of {name!r}; {_a_batch(self._batch)}")
+            values.extend(map(_plain, entries))
+
+
+def described(
+    result: Mapping[str, Any],
+    sample: Mapping[str, Any],
+    fields: tuple[Field, ...],
+    transform: PythonTransform,
+    batch: int | None,
+) -> tuple[Field, ...]:
+    """The output fields, by what fn returned for a sample. fields: the input's. Raises WrongReturn."""
+    given = {f.name: f for f in fields}
+    missing = set(transform.ragged) - result.keys()
+    if missing or not result:
+        raise WrongReturn(
+            f"returned {_names(result)}, but not {_names(missing)} of ragged=. Return it, or do not name it"
+            if missing
+            else "returned an empty dict; a dict of arrays and numbers is allowed. Return some"
+        )
+    found: list[Field] = []
+    for name, value in result.items():
+        if not (
+            isinstance(name, str)
+            and name.isidentifier()
+            and not name.startswith("_")
+            and not keyword.iskeyword(name)
+        ):
+            raise WrongReturn(
+                f"returned a field named {name!r}; names that Python allows for attributes are. Rename it"
+            )
+        source = given.get(name)
+        hwc = (
+            {"layout": "HWC"} if source and source.about.get("layout") == "HWC" else {}
+        )  # torch batches permute it
+        unchanged = source is not None and source.ragged and value is sample[name]
+        if unchanged or name in transform.ragged or _is_text(value, batch):
+            found.append(Field(name, "|u1", None, {} if _is_text(value, batch) else hwc))
+            continue
+        array = _as_array(value)
+        if batch is not None and array.shape[:1] != (batch,):
+            raise WrongReturn(f"returned {name!r} of shape {list(array.shape)}; {_a_batch(batch)}")
+        shape = array.shape if batch is None else array.shape[1:]
+        if array.dtype.str not in DTYPES or 0 in shape:
+            raise WrongReturn(
+                f"returned {name!r} as {array.dtype} {list(array.shape)}; texts, numbers, and arrays of numbers in this"
+                f" machine's byte order are allowed. Leave it out, or pass PythonTransform(fn, ragged=[{name!r}])"
+            )
+        found.append(
+            Field(name, array.dtype.str, shape, hwc if len(shape) == 3 and not _is_tensor(value) else {})
+        )
+    return tuple(found)
+
+
+def _rng_parameter(fn: Any) -> str | None:
+    """How fn takes the generator: None: not at all; "": as its second argument; else by this name."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # some functions in C
+        return None
+    required = [p for p in parameters if p.kind in _PARAMETERS and p.default is p.empty]
+    if len(required) >= 2:
+        return ""
+    return "rng" if any(p.name == "rng" for p in parameters) else None
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _as_array(value: Any) -> NDArray[Any]:
+    return value.detach().numpy() if _is_tensor(value) else np.asarray(value)
+
+
+def _plain(value: Any) -> Any:
+    """A row of a ragged field, as it travels: a copy, since the next rows overwrite what fn was given."""
+    if _is_tensor(value):
+        value = value.detach().numpy()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _is_text(value: Any, batch: int | None) -> bool:
+    if batch is None or isinstance(value, (str, bytes)):
+        return isinstance(value, (str, bytes))
+    return isinstance(value, (list, tuple)) and any(isinstance(entry, (str, bytes)) for entry in value)
+
+
+def _a_batch(batch: int) -> str:
+    return f"the batch has {batch} rows, and as many are allowed. Return one entry a row"
+
+
+def _names(names: Any) -> str:
+    return ", ".join(sorted(map(repr, names))) or "nothing"

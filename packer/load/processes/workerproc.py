@@ -1,0 +1,244 @@
+"""What a process does that runs a user's transform. It ends when its parent tells it to, or has ended.
+
+It reads its rows itself, calls the user's function, and copies what that returns into the slot: what goes back through the
+connection is a few numbers, and the rows of ragged fields.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import select
+import signal
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError, TransformError
+from packer.format.header import Field
+from packer.load.processes import calling
+from packer.load.processes.calling import Call, Store, WrongReturn, described
+from packer.load.processes.shared import Shared
+from packer.load.processes.transforms import PythonTransform
+from packer.load.slots import Bytes, Layout
+from packer.orders.runs import Runs, one_run
+from packer.read.fields import decode_ragged
+from packer.read.reader import Reader
+
+Work = tuple[PythonTransform, Reader, tuple[Field, ...]]
+
+READY = "ready"
+NO_ROW = -1
+_CHUNK_BYTES = (
+    1 << 20
+)  # of rows read at once: so few that they are still in the processor's cache when fn sees them
+_CHUNK_ROWS = 1024
+_TRACEBACK = 20_000  # characters
+_OURS = (__file__, calling.__file__)  # whose frames tell a user nothing
+
+
+class Job(NamedTuple):
+    """Rows to be made.
+
+    slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (Layout, output
+    fields). first: row of the slot where the rows begin.
+    """
+
+    runs: Runs
+    seed: int
+    epoch: int
+    slot: tuple[int, int] | None = None
+    form: bytes = b""
+    first: int = 0
+
+
+class Filled(NamedTuple):
+    """What was made: rows of ragged output fields, by name, and the seconds it took, of all processes together."""
+
+    ragged: dict[str, list[Any]]
+    read_seconds: float
+    transform_seconds: float
+
+
+def run(
+    connection: Connection[Any, Any],
+    memory: Shared,
+    place: int,
+    work: Work | bytes,
+    parent: int,
+    inherited: tuple[Connection[Any, Any], ...] = (),
+) -> None:
+    """Serve jobs until the parent says None, or is gone.
+
+    place: of this process in the first page of the memory, where it notes the row that fn is called for, for the parent to read
+    when the process dies. work: pickled where the process was not forked. parent: its process id. inherited: the parent's ends
+    of connections, which a forked child must not hold open.
+    """
+    for other in inherited:
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    gc.freeze()  # what was inherited is the parent's: collecting it here would copy its pages and run its finalizers
+    try:
+        transform, reader, fields = pickle.loads(work) if isinstance(work, bytes) else work
+    except Exception as error:
+        sentence = (
+            f"transform: a new process cannot load the function ({type(error).__name__}: {error}); one that can be imported"
+            " there is allowed. Move it into a module, or pass context='fork'."
+        )
+        _send(connection, TransformError(sentence))
+        return
+    maker = _Maker(transform, reader, fields, memory.at(8 * place, 8).view(np.int64))
+    _send(connection, READY)
+    for job in _jobs(connection, parent):
+        reply: Any
+        try:
+            reply = maker.outputs(job) if job.slot is None else maker.fill(job, memory.at(*job.slot))
+        except (TransformError, FormatError) as error:
+            reply = error
+        except Exception as error:
+            lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
+            reply = TransformError(f"transform: process {os.getpid()} failed:\n\n{lines}")
+        with suppress(OSError):  # the parent is gone
+            _send(connection, reply)
+
+
+def _jobs(connection: Connection[Any, Any], parent: int) -> Iterator[Job]:
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    gone = -1
+    if hasattr(
+        os, "pidfd_open"
+    ):  # other children may hold the connection's other end open, so it may not tell
+        try:
+            gone = os.pidfd_open(parent)
+        except ProcessLookupError:
+            return
+        poller.register(gone, select.POLLIN)
+    while all(descriptor != gone for descriptor, _ in poller.poll()):
+        try:
+            job = pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            return
+        if job is None:
+            return
+        yield job
+
+
+def _send(connection: Connection[Any, Any], reply: Any) -> None:
+    connection.send_bytes(pickle.dumps(reply))  # send() pickles in a way that torch changes, to share memory
+
+
+class _Maker:
+    """Reads rows and calls fn for them."""
+
+    def __init__(
+        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], at: NDArray[np.int64]
+    ) -> None:
+        self._transform, self._reader, self._fields, self._at = transform, reader, fields, at
+        self._call = Call(transform)
+        row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
+        self._chunk_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
+        self._scratch: dict[str, Bytes] = {}
+        self._forms: dict[bytes, tuple[Layout, tuple[Field, ...]]] = {}
+        at[0] = NO_ROW
+
+    def outputs(self, job: Job) -> tuple[Field, ...]:
+        """The output fields, by what fn returns for the first of these rows, or for all of them if it takes batches."""
+        batched = self._transform.batched
+        runs = job.runs if batched else job.runs.part(0, 1)
+        with self._blamed(job):
+            columns = self._read(runs)
+            self._call.key(job.seed, job.epoch, runs.rows())
+            self._at[0] = runs.starts[0]
+            sample = columns if batched else _row(columns, 0)
+            result = self._call(0, dict(sample))
+            return described(result, sample, self._fields, self._transform, runs.total if batched else None)
+
+    def fill(self, job: Job, slot: Bytes) -> Filled:
+        """Make rows of a slot."""
+        if job.form not in self._forms:
+            self._forms = {job.form: pickle.loads(job.form)}
+        layout, fields = self._forms[job.form]
+        batched, total = self._transform.batched, job.runs.total
+        store = Store(fields, layout.typed(slot, job.first + total), total if batched else None)
+        size = total if batched else self._chunk_rows
+        read_seconds = transform_seconds = 0.0
+        with self._blamed(job):
+            for begin in range(0, total, size):
+                started = time.perf_counter()
+                runs = job.runs.part(begin, min(begin + size, total))
+                rows = runs.rows()
+                columns = self._read(runs)
+                read = time.perf_counter()
+                self._call.key(job.seed, job.epoch, rows)
+                if batched:
+                    self._at[0] = rows[0]
+                    store.put(slice(job.first, job.first + total), self._call(0, columns))
+                else:
+                    for i, row in enumerate(rows.tolist()):
+                        self._at[0] = row
+                        store.put(job.first + begin + i, self._call(i, _row(columns, i)))
+                self._at[0] = NO_ROW
+                read_seconds += read - started
+                transform_seconds += time.perf_counter() - read
+        return Filled(store.ragged, read_seconds, transform_seconds)
+
+    def _read(self, runs: Runs) -> dict[str, Any]:
+        """The input fields of rows: arrays [n, *shape], in memory that is used again, and lists of n."""
+        total = runs.total
+        columns: dict[str, Any] = {}
+        for f in self._fields:
+            if f.ragged:
+                rows = self._reader.read_ragged(f.name, runs)
+                columns[f.name] = decode_ragged(self._reader.pack, f, rows, runs.rows().tolist())
+                continue
+            nbytes = total * f.row_bytes
+            if f.name not in self._scratch or len(self._scratch[f.name]) < nbytes:
+                self._scratch[f.name] = np.empty(nbytes, np.uint8)
+            raw = self._scratch[f.name][:nbytes]
+            self._reader.read(f.name, runs, raw.reshape(total, f.row_bytes))
+            columns[f.name] = raw.view(f.dtype).reshape(total, *(f.shape or ()))
+        return columns
+
+    @contextmanager
+    def _blamed(self, job: Job) -> Iterator[None]:
+        """Errors of fn become TransformErrors that name the row."""
+        try:
+            yield
+        except BaseException as error:  # SystemExit too: nothing that fn does may end the process unheard
+            row = int(self._at[0])
+            self._at[0] = NO_ROW
+            if row == NO_ROW:  # reading failed, which is none of fn's doing
+                raise
+            many = f"a batch of {job.runs.total} rows that begins with " if self._transform.batched else ""
+            where = f"{many}row {row}{self._key(row)} in epoch {job.epoch}"
+            if isinstance(error, WrongReturn):
+                raise TransformError(f"transform: for {where} it {error}.") from None
+            while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename in _OURS:
+                error.__traceback__ = error.__traceback__.tb_next
+            lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
+            raise TransformError(
+                f"transform: for {where} it raised {type(error).__name__}: {error}. In process {os.getpid()}:\n\n{lines}"
+            ) from None
+
+    def _key(self, row: int) -> str:
+        """The row's key in brackets, if the pack has keys."""
+        for f in self._reader.pack.fields:
+            if f.name == "key" and "encoding" in f.about:
+                with suppress(Exception):  # it only adorns the message of another error
+                    rows = Reader(self._reader.pack, (f,)).read_ragged("key", one_run(row, row + 1))
+                    return f" ({decode_ragged(self._reader.pack, f, rows, (row,))[0]!r})"
+        return ""
+
+
+def _row(columns: dict[str, Any], i: int) -> dict[str, Any]:
+    return {name: column[i] for name, column in columns.items()}

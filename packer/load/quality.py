@@ -1,0 +1,54 @@
+"""How good a shuffle a pack gives in some order; the figures themselves are those of ``packer.orders.quality``."""
+
+from __future__ import annotations
+
+import os
+
+from packer.errors import UsageError
+from packer.format.pack import Pack, open_pack
+from packer.load.options import parse_order
+from packer.orders import quality
+from packer.orders.order import BY_NAME, Order
+from packer.orders.quality import Quality
+from packer.read.fields import select_fields
+from packer.read.reader import Reader
+from packer.read.selection import read_column, select
+
+MOST_LABELS = 100_000_000
+"""Rows whose labels are read; in larger packs the label mix is left out."""
+
+
+def order_quality(
+    path: str | os.PathLike[str] | Pack,
+    order: str | Order = "all",
+    batch_size: int = 256,
+    *,
+    split: str | None = None,
+    seed: int = 0,
+) -> dict[str, Quality]:
+    """How far the batches of an order are from those of a uniform shuffle.
+
+    order: the name of one, an object such as Blocks(window="256MB"), or "all": each that has a name.
+    batch_size: rows of a batch on all ranks together. split: the rows of one split only.
+    Returns: figures by the order's name, and those of a uniform shuffle as "uniform". Their `label_mix` is None in a pack
+    without one class a row, and in one of more than 100 million rows; its labels are all read, 10 ms a million.
+    Raises UsageError for an order that gives rows more than once, and for a batch of no rows.
+    """
+    pack = path if isinstance(path, Pack) else open_pack(path)
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise UsageError(f"batch_size={batch_size!r}: is not a whole number of at least 1.")
+    fields, subset = select_fields(pack, None), select(pack, split=split)
+    if not subset.rows:
+        raise UsageError(f"{pack.path}: split {split!r} has no rows. Pass another split.")
+    reader = Reader(pack, fields)
+    label = next((f for f in fields if f.name == "label" and f.shape == () and f.dtype[1] in "iu"), None)
+    labels = read_column(pack, "label", subset) if label and subset.rows <= MOST_LABELS else None
+    found: dict[str, Quality] = {}
+    for one in BY_NAME if order == "all" else [order]:
+        bound, _ = parse_order(one, False, reader, subset, batch_size)
+        if bound.name not in BY_NAME:
+            raise UsageError(
+                f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."
+            )
+        found[bound.name] = quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
+    return found | {"uniform": quality.uniform(subset.rows, batch_size, labels=labels)}

@@ -1,0 +1,109 @@
+"""Which positions of an epoch's sequence are whose: cut by global batch, then by rank. Pure arithmetic.
+
+The sequence knows nothing of ranks, so it is the same on one GPU and on sixty-four, and an epoch that stopped at some
+position goes on there with any other number of ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.errors import UsageError
+from packer.orders.runs import Runs, one_run
+
+ENDS = ("uneven", "drop", "pad")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A rank's batches of the positions origin..n-1.
+
+    n: positions of the epoch. batch_size: rows a rank and batch, at least 1. 0 <= rank < world_size.
+    origin: positions that were handed out before, 0 <= origin <= n.
+    ends: what becomes of a last global batch of fewer than batch_size * world_size rows:
+        "uneven": it is split as evenly as possible, the first ranks getting the odd rows. With fewer rows than ranks
+            the last ranks get no such batch (`differs`).
+        "drop": it is left out.
+        "pad": it is filled up with the rows at the beginning of the epoch's sequence, so that all batches are full.
+    """
+
+    n: int
+    batch_size: int
+    world_size: int = 1
+    rank: int = 0
+    ends: str = "uneven"
+    origin: int = 0
+
+    @property
+    def whole(self) -> int:
+        """Rows in a full global batch."""
+        return self.batch_size * self.world_size
+
+    @property
+    def steps(self) -> int:
+        """Batches that this rank gets."""
+        full, rest = divmod(self.n - self.origin, self.whole)
+        if self.ends == "uneven":
+            # `rank < rest`: an even split in rank order hands the first `rest` ranks a row before any gets two.
+            return full + (self.rank < rest)
+        return full + (self.ends == "pad" and rest > 0)
+
+    @property
+    def differs(self) -> bool:
+        """Whether some ranks get a batch more than others."""
+        return self.ends == "uneven" and 0 < (self.n - self.origin) % self.whole < self.world_size
+
+    def sizes(self, first: int, last: int) -> list[int]:
+        """Rows in each of the batches first..last-1."""
+        return [self._span(step)[1] for step in range(first, last)]
+
+    def positions(self, first: int, last: int) -> Runs:
+        """The positions of the batches first..last-1, in order, neighbours joined.
+
+        Raises UsageError if the rank has no such batch.
+        """
+        if not 0 <= first <= last <= self.steps:
+            raise UsageError(
+                f"batches {first:,} to {last:,}: rank {self.rank} of {self.world_size} has {self.steps:,};"
+                " numbers below that are allowed. Ask for these."
+            )
+        if first == last:
+            return one_run(0, 0)
+        begin, size = self._span(last - 1)
+        if self.world_size == 1:
+            return self._wrapped(self._span(first)[0], begin + size)
+        starts = self.origin + np.arange(first, last) * self.whole + self.rank * self.batch_size
+        lengths = np.full(last - first, self.batch_size)
+        if begin == starts[-1] and begin + size <= self.n:
+            lengths[-1] = size
+            return Runs(starts, lengths)
+        end = self._wrapped(begin, begin + size)
+        return Runs(np.append(starts[:-1], end.starts), np.append(lengths[:-1], end.lengths))
+
+    def handed(self, steps: int) -> int:
+        """Positions of the epoch that all ranks together have been handed after so many batches of each."""
+        return min(self.n, self.origin + steps * self.whole)
+
+    def _span(self, step: int) -> tuple[int, int]:
+        """First position and rows of a batch; positions from n on stand for the beginning of the sequence."""
+        begin = self.origin + step * self.whole
+        left = self.n - begin
+        if left >= self.whole or self.ends == "pad":
+            return begin + self.rank * self.batch_size, self.batch_size
+        share, odd = divmod(left, self.world_size)
+        return begin + self.rank * share + min(self.rank, odd), share + (self.rank < odd)
+
+    def _wrapped(self, start: int, stop: int) -> Runs:
+        """Positions start..stop-1, those from n on from the beginning again, as often as need be."""
+        if stop <= self.n:
+            return one_run(start, stop)
+        starts, lengths = [], []
+        while start < stop:
+            within = start % self.n
+            length = min(stop - start, self.n - within)
+            starts.append(within)
+            lengths.append(length)
+            start += length
+        return Runs(np.array(starts), np.array(lengths))

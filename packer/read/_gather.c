@@ -1,0 +1,562 @@
+/* The loops of gather.py, which says what they do and has them in Python, with the same result.
+
+Each call does a whole batch without the GIL. Three things make the copies fast:
+
+  - Rows in random order wait for memory, not for the processor: those to come are prefetched.
+  - A long run in a large batch is stored past the caches, which neither read its lines first nor keep them.
+  - A row of eight bytes, a label, is one load and one store.
+
+A page of a mapped file that cannot be had raises SIGBUS: the file was cut short meanwhile, or its disk failed. Inside a
+copy that ends the copy; anywhere else it goes where it would have gone without us.
+*/
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* preadv2, mincore */
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#define NOINLINE __attribute__((noinline))
+#else
+#define PREFETCH(address) ((void)(address))
+#define NOINLINE
+#endif
+#if defined(__GLIBC__)
+/* Found without a call, which in a thread's first signal could ask for memory. */
+#define THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+#else
+#define THREAD_LOCAL _Thread_local
+#endif
+
+#define DONE (-1) /* what copy() returns, unless it is the number of a file */
+#define COLD (-2)
+#define UNWRITABLE (-3)
+
+#define AHEAD 32             /* pieces whose first lines are fetched before their turn */
+#define LINE 64              /* bytes; on other processors than most, the prefetches are a few more or fewer */
+#define MOST_LINES 8         /* fetched of a piece: then the processor sees where it goes */
+#define STREAM_RUN (64 << 10) /* bytes of a run, and of a batch, from which it is stored past the caches */
+#define STREAM_BATCH (4 << 20)
+#define HELD_BYTES (32 << 10) /* up to here the GIL is kept: handing it over costs more than the copy */
+#define PROBES 4             /* runs whose pages are looked up */
+#define ADVICE (128 << 10)   /* bytes: of more at once, Linux forgets what exceeds a device's reading ahead */
+#define AHEAD_BYTES (32 << 20) /* asked for before they are read */
+
+typedef struct {
+    Py_buffer extents_view, files_view, starts_view, lengths_view;
+    const int64_t (*extents)[3]; /* [count + 1]: first row, file, offset in it; at the end all rows */
+    const int64_t (*files)[3];   /* descriptor, address of its first byte or 0, bytes up to the end of its last extent */
+    const int64_t *starts, *lengths;
+    Py_ssize_t count, file_count, runs;
+    int64_t row_bytes, rows; /* rows in the runs */
+} Request;
+
+typedef struct {
+    int64_t file, offset, nbytes;
+} Piece;
+
+/* Where in the runs, and in the extents, the next piece begins. */
+typedef struct {
+    Py_ssize_t run, extent;
+    int64_t done; /* rows of the run */
+} Place;
+
+/* The next piece: the rows of one run that lie in one extent. Returns 0 when there is none. */
+static inline int
+next_piece(const Request *request, Place *place, Piece *piece)
+{
+    if (place->run == request->runs) return 0;
+    int64_t row = request->starts[place->run] + place->done, left = request->lengths[place->run] - place->done;
+    const int64_t(*extents)[3] = request->extents;
+    Py_ssize_t e = place->extent;
+    if (row < extents[e][0] || row >= extents[e + 1][0]) {
+        Py_ssize_t low = 0, high = request->count;
+        while (high - low > 1) {
+            Py_ssize_t middle = low + (high - low) / 2;
+            if (extents[middle][0] <= row)
+                low = middle;
+            else
+                high = middle;
+        }
+        e = place->extent = low;
+    }
+    int64_t here = extents[e + 1][0] - row;
+    if (left <= here) {
+        here = left;
+        place->run++;
+        place->done = 0;
+    } else {
+        place->done += here;
+    }
+    piece->file = extents[e][1];
+    piece->offset = extents[e][2] + (row - extents[e][0]) * request->row_bytes;
+    piece->nbytes = here * request->row_bytes;
+    return 1;
+}
+
+#ifdef __SSE2__
+static void
+stream(uint8_t *to, const uint8_t *from, size_t n)
+{
+    size_t odd = -(uintptr_t)to & 15;
+    memcpy(to, from, odd);
+    to += odd, from += odd, n -= odd;
+    for (; n >= LINE; to += LINE, from += LINE, n -= LINE) {
+        _mm_prefetch((const char *)from + 16 * LINE, _MM_HINT_T0);
+        __m128i a = _mm_loadu_si128((const __m128i *)from), b = _mm_loadu_si128((const __m128i *)(from + 16));
+        __m128i c = _mm_loadu_si128((const __m128i *)(from + 32)), d = _mm_loadu_si128((const __m128i *)(from + 48));
+        _mm_stream_si128((__m128i *)to, a);
+        _mm_stream_si128((__m128i *)(to + 16), b);
+        _mm_stream_si128((__m128i *)(to + 32), c);
+        _mm_stream_si128((__m128i *)(to + 48), d);
+    }
+    memcpy(to, from, n);
+    _mm_sfence(); /* whoever is told that the batch is there sees it */
+}
+#else
+#define stream memcpy
+#endif
+
+static inline const uint8_t *
+address(const Request *request, const Piece *piece)
+{
+    return (const uint8_t *)(intptr_t)request->files[piece->file][1] + piece->offset;
+}
+
+static inline void
+prefetch(const uint8_t *from, int64_t nbytes)
+{
+    int64_t most = nbytes < MOST_LINES * LINE ? nbytes : MOST_LINES * LINE;
+    for (int64_t at = 0; at < most; at += LINE) PREFETCH(from + at);
+}
+
+static inline void
+copy_run(uint8_t *out, const uint8_t *from, int64_t nbytes, int past)
+{
+    if (nbytes == 8) /* a label */
+        memcpy(out, from, 8);
+    else if (past && nbytes >= STREAM_RUN)
+        stream(out, from, (size_t)nbytes);
+    else
+        memcpy(out, from, (size_t)nbytes);
+}
+
+/* One extent. */
+static void
+copy_runs(const Request *request, uint8_t *out, int past)
+{
+    const int64_t *starts = request->starts, *lengths = request->lengths, row_bytes = request->row_bytes;
+    const uint8_t *base = (const uint8_t *)(intptr_t)request->files[request->extents[0][1]][1] + request->extents[0][2];
+    for (Py_ssize_t i = 0; i < request->runs; i++) {
+        Py_ssize_t later = i + AHEAD;
+        if (later < request->runs) prefetch(base + starts[later] * row_bytes, lengths[later] * row_bytes);
+        copy_run(out, base + starts[i] * row_bytes, lengths[i] * row_bytes, past);
+        out += lengths[i] * row_bytes;
+    }
+}
+
+static void
+copy_pieces(const Request *request, uint8_t *out, int past, uint8_t *touched)
+{
+    Piece ring[AHEAD];
+    Place place = {0};
+    size_t got = 0, used = 0;
+    int more = 1;
+    while (1) {
+        while (more && got - used < AHEAD) {
+            Piece *piece = ring + got % AHEAD;
+            more = next_piece(request, &place, piece);
+            if (more) {
+                prefetch(address(request, piece), piece->nbytes);
+                touched[piece->file] = 1;
+                got++;
+            }
+        }
+        if (used == got) return;
+        const Piece *piece = ring + used++ % AHEAD;
+        copy_run(out, address(request, piece), piece->nbytes, past);
+        out += piece->nbytes;
+    }
+}
+
+/* SIGBUS. `landing` is where the copy of this thread ends early, while there is one. */
+static THREAD_LOCAL sigjmp_buf *volatile landing;
+static THREAD_LOCAL void *volatile fault;
+static struct sigaction before; /* who had the signal before us */
+
+static void
+on_fault(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (landing && info->si_code > 0) { /* not one that another process sent */
+        sigjmp_buf *to = landing;
+        fault = info->si_addr;
+        landing = NULL;
+        siglongjmp(*to, 1);
+    }
+    /* Not ours: give the signal back and let it happen again. Whoever passes it on to us (faulthandler does, once it has
+    written its lines) must not get it a second time. */
+    struct sigaction next = before;
+    memset(&before, 0, sizeof before);
+    before.sa_handler = SIG_DFL;
+    sigaction(number, &next, NULL);
+    if (info->si_code <= 0) raise(number);
+}
+
+/* See that the signal is ours: whoever came after us would end the process. Takes 0.2 us. Called with the GIL. */
+static void
+guard(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGBUS, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
+    struct sigaction ours;
+    memset(&ours, 0, sizeof ours);
+    before = now;
+    ours.sa_sigaction = on_fault;
+    sigemptyset(&ours.sa_mask);
+    /* Not masked while it runs, so leaving it by a jump leaves nothing blocked. */
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigaction(SIGBUS, &ours, NULL);
+}
+
+/* Copy all pieces. Returns DONE, UNWRITABLE, or a file that cannot be read. */
+NOINLINE static Py_ssize_t
+guarded_copy(const Request *request, uint8_t *out, uint8_t *touched)
+{
+    sigjmp_buf here;
+    if (sigsetjmp(here, 0)) {
+        uintptr_t at = (uintptr_t)fault;
+        for (Py_ssize_t f = 0; f < request->file_count; f++) {
+            uintptr_t first = (uintptr_t)request->files[f][1];
+            if (first && at >= first && at - first < (uintptr_t)request->files[f][2]) return f;
+        }
+        return UNWRITABLE;
+    }
+    landing = &here;
+    atomic_signal_fence(memory_order_seq_cst);
+    int past = request->rows * request->row_bytes >= STREAM_BATCH; /* the caches */
+    if (request->count == 1) {
+        touched[request->extents[0][1]] = 1;
+        copy_runs(request, out, past);
+    } else {
+        copy_pieces(request, out, past, touched);
+    }
+    atomic_signal_fence(memory_order_seq_cst);
+    landing = NULL;
+    /* Behind its end, but in its last page, a file reads as zeros. */
+    for (Py_ssize_t f = 0; f < request->file_count; f++) {
+        struct stat now;
+        if (touched[f] && (fstat((int)request->files[f][0], &now) || now.st_size < request->files[f][2])) return f;
+    }
+    return DONE;
+}
+
+/* Whether a byte of a file can be had without waiting for a disk. */
+static int
+at_hand(const Request *request, int64_t file, int64_t offset)
+{
+    const int64_t *entry = request->files[file];
+#if defined(RWF_NOWAIT)
+    uint8_t byte;
+    struct iovec into = {&byte, 1};
+    ssize_t got = preadv2((int)entry[0], &into, 1, offset, RWF_NOWAIT);
+    if (got >= 0) return 1; /* at the end of a file cut short too: the copy will tell */
+    if (errno == EAGAIN) return 0;
+#endif
+    /* Not every file system knows that call. This one says yes to all that those ask who may not write the file. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)entry[1] + (uintptr_t)offset;
+    unsigned char flag = 0;
+    if (!entry[1]) return 0;
+    return mincore((void *)(at - at % page), 1, (void *)&flag) != 0 || (flag & 1);
+}
+
+/* Whether all files are mapped. */
+static int
+mapped(const Request *request)
+{
+    for (Py_ssize_t f = 0; f < request->file_count; f++)
+        if (!request->files[f][1]) return 0;
+    return 1;
+}
+
+/* Whether both ends and the middle of some of the runs are in the page cache. The beginning alone tells nothing: reading
+ahead, the kernel has brought in the first pages of what comes next. */
+static int
+resident(const Request *request)
+{
+    Py_ssize_t step = (request->runs + PROBES - 1) / PROBES;
+    for (Py_ssize_t run = 0; run < request->runs; run += step) {
+        int64_t length = request->lengths[run] * request->row_bytes, last = -1;
+        if (!length) continue;
+        for (int part = 2; part >= 0; part--) {
+            int64_t inside = part == 2 ? length - 1 : part * (length / 2);
+            if (last >= 0 && last - inside < 4096) continue;
+            last = inside;
+            Place place = {run, 0, inside / request->row_bytes};
+            Piece piece = {0, 0, 0};
+            next_piece(request, &place, &piece);
+            if (!at_hand(request, piece.file, piece.offset + inside % request->row_bytes)) return 0;
+        }
+    }
+    return 1;
+}
+
+static void
+advise(const Request *request, int64_t file, int64_t offset, int64_t nbytes)
+{
+    int fd = (int)request->files[file][0];
+#if defined(POSIX_FADV_WILLNEED)
+    for (int64_t at = 0; at < nbytes; at += ADVICE)
+        posix_fadvise(fd, offset + at, nbytes - at < ADVICE ? nbytes - at : ADVICE, POSIX_FADV_WILLNEED);
+#elif defined(F_RDADVISE)
+    for (int64_t at = 0; at < nbytes; at += ADVICE) {
+        struct radvisory advice = {offset + at, (int)(nbytes - at < ADVICE ? nbytes - at : ADVICE)};
+        fcntl(fd, F_RDADVISE, &advice);
+    }
+#else
+    (void)fd, (void)offset, (void)nbytes;
+#endif
+}
+
+/* Ask for all pieces, neighbours together. */
+static void
+advise_pieces(const Request *request)
+{
+    Place place = {0};
+    Piece piece, wanted = {0, 0, 0};
+    while (next_piece(request, &place, &piece)) {
+        if (piece.file == wanted.file && piece.offset == wanted.offset + wanted.nbytes) {
+            wanted.nbytes += piece.nbytes;
+            continue;
+        }
+        advise(request, wanted.file, wanted.offset, wanted.nbytes);
+        wanted = piece;
+    }
+    advise(request, wanted.file, wanted.offset, wanted.nbytes);
+}
+
+/* Read all pieces by a call each, having asked for those to come. Returns DONE or a file that cannot be read; `reason` is an errno, 0 for its end. */
+static Py_ssize_t
+read_pieces(const Request *request, uint8_t *out, int *reason)
+{
+    Place place = {0}, beyond = {0};
+    Piece piece, later;
+    int64_t asked = 0, read = 0;
+    int more = !resident(request);
+    while (next_piece(request, &place, &piece)) {
+        while (more && asked < read + AHEAD_BYTES) {
+            more = next_piece(request, &beyond, &later);
+            if (more) {
+                advise(request, later.file, later.offset, later.nbytes);
+                asked += later.nbytes;
+            }
+        }
+        read += piece.nbytes;
+        while (piece.nbytes) {
+            ssize_t got = pread((int)request->files[piece.file][0], out, (size_t)piece.nbytes, piece.offset);
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0) {
+                *reason = got ? errno : 0;
+                return (Py_ssize_t)piece.file;
+            }
+            out += got;
+            piece.offset += got;
+            piece.nbytes -= got;
+        }
+    }
+    return DONE;
+}
+
+static int
+get_table(PyObject *object, Py_buffer *view, Py_ssize_t columns)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_ND) < 0) return -1;
+    if (view->itemsize == 8 && view->ndim == (columns > 1 ? 2 : 1) && (columns == 1 || view->shape[1] == columns))
+        return 0;
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_ValueError, "a table: of another shape or dtype than gather.py makes.");
+    return -1;
+}
+
+static void
+release(Request *request)
+{
+    PyBuffer_Release(&request->extents_view);
+    PyBuffer_Release(&request->files_view);
+    PyBuffer_Release(&request->starts_view);
+    PyBuffer_Release(&request->lengths_view);
+}
+
+/* Take five arguments apart: extents, files, starts, lengths, row_bytes. No run leads outside the extents. */
+static int
+get_request(PyObject *const *args, Request *request)
+{
+    request->row_bytes = PyLong_AsLongLong(args[4]);
+    if (request->row_bytes == -1 && PyErr_Occurred()) return -1;
+    if (get_table(args[0], &request->extents_view, 3) < 0) return -1;
+    if (get_table(args[1], &request->files_view, 3) == 0) {
+        if (get_table(args[2], &request->starts_view, 1) == 0) {
+            if (get_table(args[3], &request->lengths_view, 1) == 0) goto got;
+            PyBuffer_Release(&request->starts_view);
+        }
+        PyBuffer_Release(&request->files_view);
+    }
+    PyBuffer_Release(&request->extents_view);
+    return -1;
+got:
+    request->extents = request->extents_view.buf;
+    request->files = request->files_view.buf;
+    request->starts = request->starts_view.buf;
+    request->lengths = request->lengths_view.buf;
+    request->count = request->extents_view.shape[0] - 1;
+    request->file_count = request->files_view.shape[0];
+    request->runs = request->starts_view.shape[0];
+    request->rows = 0;
+    if (request->count < 0 || request->runs != request->lengths_view.shape[0] || request->row_bytes < 1) {
+        release(request);
+        PyErr_SetString(PyExc_ValueError, "runs: they do not go with the extents.");
+        return -1;
+    }
+    int64_t rows = request->extents[request->count][0];
+    for (Py_ssize_t i = 0; i < request->runs; i++) {
+        int64_t start = request->starts[i], length = request->lengths[i];
+        if (start < 0 || length < 0 || start > rows || length > rows - start) {
+            release(request);
+            PyErr_Format(PyExc_IndexError, "rows %lld to %lld of %lld", (long long)start,
+                         (long long)((uint64_t)start + (uint64_t)length), (long long)rows);
+            return -1;
+        }
+        request->rows += length;
+    }
+    return 0;
+}
+
+static int
+get_out(PyObject *object, const Request *request, Py_buffer *out)
+{
+    if (PyObject_GetBuffer(object, out, PyBUF_WRITABLE) < 0) return -1;
+    if (out->len == request->rows * request->row_bytes) return 0;
+    PyBuffer_Release(out);
+    PyErr_SetString(PyExc_ValueError, "out: is not as large as the rows in the runs.");
+    return -1;
+}
+
+static PyObject *
+copy(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Request request;
+    Py_buffer out;
+    uint8_t few[64], *touched = few;
+    Py_ssize_t found = DONE;
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "copy(extents, files, starts, lengths, row_bytes, out)");
+        return NULL;
+    }
+    if (get_request(args, &request) < 0) return NULL;
+    if (get_out(args[5], &request, &out) < 0) {
+        release(&request);
+        return NULL;
+    }
+    if (request.file_count > (Py_ssize_t)sizeof few) touched = PyMem_RawMalloc((size_t)request.file_count);
+    if (touched && out.len && !mapped(&request)) {
+        found = COLD;
+    } else if (touched && out.len) {
+        memset(touched, 0, (size_t)request.file_count);
+        guard();
+        if (out.len <= HELD_BYTES && request.runs <= PROBES) {
+            found = resident(&request) ? guarded_copy(&request, out.buf, touched) : COLD;
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            found = resident(&request) ? guarded_copy(&request, out.buf, touched) : COLD;
+            Py_END_ALLOW_THREADS
+        }
+    }
+    PyBuffer_Release(&out);
+    release(&request);
+    if (!touched) return PyErr_NoMemory();
+    if (touched != few) PyMem_RawFree(touched);
+    return PyLong_FromSsize_t(found);
+}
+
+static PyObject *
+read_rows(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Request request;
+    Py_buffer out;
+    Py_ssize_t found = DONE;
+    int reason = 0;
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "read(extents, files, starts, lengths, row_bytes, out)");
+        return NULL;
+    }
+    if (get_request(args, &request) < 0) return NULL;
+    if (get_out(args[5], &request, &out) < 0) {
+        release(&request);
+        return NULL;
+    }
+    if (out.len) {
+        Py_BEGIN_ALLOW_THREADS
+        found = read_pieces(&request, out.buf, &reason);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&out);
+    release(&request);
+    return Py_BuildValue("ni", found, reason);
+}
+
+static PyObject *
+willneed(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Request request;
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "willneed(extents, files, starts, lengths, row_bytes)");
+        return NULL;
+    }
+    if (get_request(args, &request) < 0) return NULL;
+    if (request.rows) {
+        Py_BEGIN_ALLOW_THREADS
+        if (!resident(&request)) advise_pieces(&request);
+        Py_END_ALLOW_THREADS
+    }
+    release(&request);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL, "As copy_numpy in gather.py."},
+    {"read", (PyCFunction)(void (*)(void))read_rows, METH_FASTCALL, "As read_numpy in gather.py."},
+    {"willneed", (PyCFunction)(void (*)(void))willneed, METH_FASTCALL, "As willneed_numpy in gather.py."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "packer.read._gather", .m_methods = methods, .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__gather(void)
+{
+    return PyModuleDef_Init(&module);
+}

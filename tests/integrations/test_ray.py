@@ -1,0 +1,66 @@
+"""Ray Train's workers, with torch.distributed and without."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from packer.load.ranks import present_ranks
+from tests.integrations.ray_worker import run
+from tests.integrations.rows import ROWS, epochs_of, joined
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.train.torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own: of files and sockets it leaves open
+
+
+@pytest.fixture(scope="module")
+def _cluster() -> Iterator[None]:
+    root = str(Path(__file__).parents[2])
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        configure_logging=False,
+        runtime_env={"env_vars": {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}},
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize(
+    "trainer", ["DataParallelTrainer", pytest.param("TorchTrainer", marks=pytest.mark.soak)]
+)
+def test_its_workers_are_found(numbers: Path, tmp_path: Path, trainer: str):
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    kind = {"TorchTrainer": TorchTrainer, "DataParallelTrainer": DataParallelTrainer}[trainer]
+    kind(
+        run,
+        train_loop_config={"pack": str(numbers), "out": str(tmp_path)},
+        scaling_config=ScalingConfig(num_workers=2, use_gpu=False),
+        run_config=RunConfig(storage_path=str(tmp_path / "results")),
+    ).fit()
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [one["world"] for one in found] == [2, 2]
+    for number, epoch in enumerate(epochs_of(numbers, 2)):
+        assert joined([one["given"][number] for one in found]) == epoch[: ROWS // 20 * 20]
+
+
+def test_outside_of_a_worker_nothing_is_found_and_nothing_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert present_ranks() == (0, 1)
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert present_ranks() == (1, 2)

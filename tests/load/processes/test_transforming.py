@@ -1,0 +1,129 @@
+"""PackedBatchDataset with a Python transform: the whole way."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import re
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.errors import TransformError
+from packer.format.pack import Pack
+from packer.load.batches import PackedBatchDataset
+from packer.load.processes.transforms import PythonTransform
+from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    return make_pack(tmp_path_factory.mktemp("transforming") / "p.h5")
+
+
+def inverted(sample: dict[str, Any]) -> dict[str, Any]:
+    sample["image"] ^= 255
+    return sample
+
+
+def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"row": sample["label"] // 3, "x": rng.random(3)}
+
+
+def open_dataset(pack: Pack, fn: Any, batch_size: int = 10, **options: Any) -> PackedBatchDataset:
+    if not isinstance(fn, PythonTransform):
+        fn = PythonTransform(fn, processes=2)
+    return PackedBatchDataset(pack, batch_size, transform=fn, **({"output": "numpy"} | options))
+
+
+def check(batch: Any) -> list[int]:
+    rows = (batch.label // 3).tolist()
+    assert (batch.image == np.stack([image_of(row) ^ 255 for row in rows])).all()
+    return rows
+
+
+def draws_of(dataset: Any) -> dict[int, list[float]]:
+    return {int(row): x.tolist() for batch in dataset for row, x in zip(batch.row, batch.x, strict=True)}
+
+
+def test_every_row_once_an_epoch_from_two_iterators_at_once(pack: Pack):
+    with open_dataset(pack, inverted, order="rows") as dataset:
+        pairs = [(check(a), check(b)) for a, b in zip(dataset, dataset, strict=True)]
+    for k in range(2):
+        assert sorted(row for pair in pairs for row in pair[k]) == list(range(ROWS))
+    assert pairs[0][0] != pairs[0][1]  # two epochs
+
+
+def test_torch_batches_are_laid_out_as_without(pack: Pack):
+    with open_dataset(pack, inverted, output="torch") as dataset:
+        batch = next(iter(dataset))
+        assert batch.image.shape == (10, 3, *SHAPE[:2])
+        assert batch.image.is_contiguous(memory_format=torch.channels_last)
+        assert check(batch._replace(image=batch.image.permute(0, 2, 3, 1).numpy(), label=batch.label.numpy()))
+    with open_dataset(pack, lambda s: torch.ones(3, 5, 4), output="torch") as dataset:
+        assert dataset[0].image.shape == (10, 3, 5, 4)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_batches_that_are_kept_stay_as_they_were(pack: Pack, batched: bool):
+    transform = PythonTransform(inverted, processes=2, batched=batched)
+    with open_dataset(pack, transform) as dataset:
+        kept = [*dataset, *dataset]
+    assert [row for batch in kept for row in check(batch)] == 2 * list(range(ROWS))
+
+
+def test_draws_depend_on_seed_epoch_and_row_alone(pack: Pack):
+    with open_dataset(pack, noisy) as dataset:
+        first, second = draws_of(dataset), draws_of(dataset)
+    assert sorted(first) == list(range(ROWS))
+    assert all(first[row] != second[row] for row in first)
+    with open_dataset(pack, PythonTransform(noisy, processes=3), 7, order="rows") as dataset:
+        assert draws_of(dataset) == first
+        state = None
+        for step, _ in enumerate(dataset):  # the second epoch, left in the middle
+            if step == 4:
+                state = dataset.state_dict()
+                break
+    with open_dataset(pack, noisy, 7, order="rows") as dataset:
+        dataset.load_state_dict(state)
+        rest = draws_of(dataset)
+    assert len(rest) == ROWS - 5 * 7
+    assert rest.items() <= second.items()
+    with open_dataset(pack, noisy, seed=1) as dataset:
+        assert draws_of(dataset) != first
+
+
+def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack):
+    def fn(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["label"] == 3 * 50:
+            raise OverflowError("too much")
+        return sample
+
+    with open_dataset(pack, fn) as dataset:
+        seen = 0
+        with pytest.raises(
+            TransformError, match=re.escape("row 50 ('row/50') in epoch 0 it raised OverflowError")
+        ):
+            for batch in dataset:
+                seen += len(batch.label)
+        assert seen == 50
+        assert len(next(iter(dataset)).label) == 10
+
+
+def test_leaving_the_loop_leaves_nothing_behind(pack: Pack):
+    dataset = open_dataset(pack, inverted)
+    for _ in dataset:
+        break
+    assert multiprocessing.active_children()
+    del dataset
+    gc.collect()
+    until = time.monotonic() + 5
+    while multiprocessing.active_children():
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -1,0 +1,479 @@
+from __future__ import annotations
+
+import faulthandler
+import gc
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.errors import FormatError, TransformError, UsageError
+from packer.format.pack import Pack
+from packer.load.processes.transforms import PythonTransform
+from packer.load.processes.workers import Workers
+from packer.load.slots import Layout, Slots
+from packer.orders.runs import consecutive, one_run
+from packer.read.fields import select_fields
+from packer.read.reader import Reader
+from tests.read.conftest import image_of, make_pack
+
+# From 3.12 on os.fork() in a test warns of the threads that others have started.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    return make_pack(tmp_path_factory.mktemp("workers") / "p.h5")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """No process, thread or descriptor outlives a test."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    gc.collect()
+    until = time.monotonic() + 5
+    while (threads() or multiprocessing.active_children()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not threads()
+    assert not multiprocessing.active_children()
+    assert (
+        len(os.listdir("/proc/self/fd")) <= before
+    )  # fewer when what others left has been collected meanwhile
+
+
+def threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("packer-transform")]
+
+
+def lives(process: str) -> bool:
+    """Whether a process runs; one that has ended, and that nobody has waited for, does not."""
+    try:
+        return Path("/proc", process, "stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+class Made:
+    """What a dataset does with Workers: slots, and batches of rows."""
+
+    def __init__(
+        self,
+        pack: Pack,
+        fn: Callable[..., Any],
+        *,
+        names: tuple[str, ...] = ("image", "label"),
+        **options: Any,
+    ):
+        fields = select_fields(pack, names)
+        self.workers = Workers(
+            PythonTransform(fn, **({"processes": 2} | options)), Reader(pack, fields), fields
+        )
+        self.layout: Layout | None = None
+
+    def __enter__(self) -> Made:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.workers.close()
+
+    def start(self, rows: list[int], first: int = 0, epoch: int = 0) -> tuple[Any, Any]:
+        runs = consecutive(np.array(rows))
+        if self.layout is None:
+            self.fields = self.workers.probe(runs, seed=0, epoch=0)
+            self.layout = Layout(self.fields, 64)
+            self.slots = Slots(self.layout.nbytes, self.workers.allocate, 4)
+        slot = self.slots.lend()
+        return self.workers.submit(slot, self.layout, first, runs, seed=0, epoch=epoch), self.layout.typed(
+            slot, 64
+        )
+
+    def batch(self, rows: list[int], first: int = 0, epoch: int = 0) -> dict[str, Any]:
+        future, arrays = self.start(rows, first, epoch)
+        filled = future.result(timeout=20)
+        return {n: a[first : first + len(rows)] for n, a in arrays.items()} | filled.ragged
+
+
+def flipped(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "image": sample["image"][..., ::-1, :]}
+
+
+def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"x": sample["image"] + rng.normal(size=sample["image"].shape)}
+
+
+ROWS = [5, 6, 7, 100, 3, 3, 0, 102, *range(20, 40)]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_every_row_is_made_where_it_belongs(pack: Pack, context: str, batched: bool):
+    with Made(pack, flipped, names=("image", "label", "key"), context=context, batched=batched) as made:
+        for first in (0, 7):
+            batch = made.batch(ROWS, first)
+            assert (batch["image"] == np.stack([image_of(row)[:, ::-1] for row in ROWS])).all()
+            assert batch["label"].tolist() == [3 * row for row in ROWS]
+            assert batch["key"] == [f"row/{row}" for row in ROWS]
+    if context == "forkserver":  # it stays for others; here it would look like a leak
+        from multiprocessing import forkserver, resource_tracker
+
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+    elif context == "spawn":
+        from multiprocessing import resource_tracker
+
+        resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+
+
+def test_draws_depend_on_the_row_alone(pack: Pack):
+    with Made(pack, noisy) as made:
+        reference = made.batch(ROWS)["x"].copy()
+        other = made.batch(ROWS, epoch=1)["x"].copy()
+    assert (reference != other).any(axis=(1, 2, 3)).all()
+    with Made(pack, noisy, processes=3) as made:
+        again = [made.batch(ROWS[start : start + 5])["x"].copy() for start in range(0, len(ROWS), 5)]
+    assert (np.concatenate(again) == reference).all()
+
+
+def test_lambdas_change_fields_shapes_and_dtypes(pack: Pack):
+    with Made(
+        pack, lambda s: {"mean": s["image"].mean((0, 1)).astype("f4"), "odd": s["label"] % 2 == 1}
+    ) as made:
+        batch = made.batch(ROWS)
+        assert [(f.name, f.dtype, f.shape) for f in made.fields] == [
+            ("mean", "<f4", (3,)),
+            ("odd", "|b1", ()),
+        ]
+    assert np.allclose(batch["mean"], [image_of(row).mean((0, 1)) for row in ROWS])
+    assert batch["odd"].tolist() == [row % 2 == 1 for row in ROWS]
+
+
+def test_rows_of_their_own_shape_come_back_as_lists(pack: Pack):
+    def boxes(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"boxes": np.full((sample["label"] // 3, 4), sample["label"])}
+
+    with Made(pack, boxes, ragged=["boxes"]) as made:
+        rows = made.batch([2, 0, 7])["boxes"]
+    assert [row.shape for row in rows] == [(2, 4), (0, 4), (7, 4)]
+    assert (rows[2] == 21).all()
+
+
+def test_nothing_but_texts(pack: Pack):
+    with Made(pack, lambda s: {"name": str(s["label"])}) as made:
+        assert made.batch([2, 0]) == {"name": ["6", "0"]}
+
+
+def test_many_batches_at_once_each_in_its_slot(pack: Pack):
+    def slow(sample: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.001 * (sample["label"] % 5))
+        return sample
+
+    with Made(pack, slow, processes=3) as made:
+        started = [made.start([k % 103, (k + 50) % 103, (k * 7) % 103]) for k in range(60)]
+        for k, (future, arrays) in enumerate(started):
+            future.result(20)
+            assert arrays["label"][:3].tolist() == [3 * (k % 103), 3 * ((k + 50) % 103), 3 * ((k * 7) % 103)]
+    assert made.slots.made == 60
+
+
+def test_batches_of_a_batched_transform_are_made_side_by_side(pack: Pack):
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.3)
+        return {"process": np.full(len(batch["label"]), os.getpid())}
+
+    with Made(pack, slow, batched=True, processes=3) as made:
+        made.batch([0])
+        began = time.monotonic()
+        started = [made.start([k]) for k in range(3)]
+        makers = {int(future.result(10) and arrays["process"][0]) for future, arrays in started}
+        assert len(makers) == 3
+        assert time.monotonic() - began < 0.7
+        assert made.workers.ahead == 6
+
+
+def test_memory_of_slots_outlives_the_processes(pack: Pack):
+    with Made(pack, flipped) as made:
+        batch = made.batch([4])
+        made.workers.close()
+        assert (batch["image"][0] == image_of(4)[:, ::-1]).all()
+        assert made.batch([9])["label"] == 27  # they begin anew, in slots made before
+
+
+def test_what_has_not_begun_can_be_cancelled(pack: Pack):
+    def slow(sample: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.2)
+        return sample
+
+    with Made(pack, slow, processes=1) as made:
+        futures = [made.start([k])[0] for k in range(4)]
+        assert futures[3].cancel()
+        futures[2].result(10)
+        began = time.monotonic()
+        assert made.batch([8])["label"] == 24
+        assert time.monotonic() - began < 0.35  # the cancelled one was not made
+
+
+def failing(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["label"] == 3 * 33:
+        raise ZeroDivisionError("no number")
+    return sample
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_error_of_the_function_names_the_row_and_shows_where(pack: Pack, batched: bool):
+    fn = (lambda b: failing({**b, "label": b["label"][0]})) if batched else failing
+    with Made(pack, fn if batched else failing, batched=batched) as made:
+        with pytest.raises(TransformError) as caught:
+            made.batch([33, 34] if batched else [1, 2, 33, 34])
+        text = str(caught.value)
+        many = "a batch of 2 rows that begins with " if batched else ""
+        assert text.startswith(
+            f"transform: for {many}row 33 ('row/33') in epoch 0 it raised ZeroDivisionError: no number. In process "
+        )
+        assert 'raise ZeroDivisionError("no number")' in text
+        assert "workerproc.py" not in text
+        if not batched:
+            assert made.batch([1, 2])["label"].tolist() == [3, 6]  # the processes live on
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (
+            lambda s: {"x": np.ones(1 + (s["label"] > 30))},
+            "transform: for row 33 ('row/33') in epoch 0 it returned 'x' as float64 [2]; float64 [1], as for the first row,"
+            " is allowed. Return one dtype and shape, or pass PythonTransform(fn, ragged=['x']).",
+        ),
+        (lambda s: {"x": 1} if s["label"] < 30 else sys.exit(3), "it raised SystemExit: 3. In process "),
+        (lambda s: {"x": 1} if s["label"] < 30 else None, "it returned a NoneType; a dict of arrays"),
+    ],
+)
+def test_wrong_returns(pack: Pack, fn: Callable[..., Any], message: str):
+    with Made(pack, fn) as made, pytest.raises(TransformError, match=re.escape(message)):
+        made.batch([1, 2, 33, 34])
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+            "was killed by SIGKILL while it ran the function for row 33. The system does that when memory runs out: pass fewer"
+            " processes, or smaller batches.",
+        ),
+        (
+            lambda: (faulthandler.disable(), os.kill(os.getpid(), signal.SIGSEGV)),  # pytest's would print
+            "was killed by SIGSEGV while it ran the function for row 33. Compiled code that it calls has crashed.",
+        ),
+        (lambda: os._exit(7), "ended with exit code 7 while it ran the function for row 33."),
+    ],
+)
+def test_the_death_of_a_process_is_an_error_at_once(pack: Pack, end: Callable[[], Any], message: str):
+    def fn(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["label"] == 99:
+            end()
+        time.sleep(0.01)
+        return sample
+
+    with Made(pack, fn, processes=3) as made:
+        made.batch([1])
+        processes = multiprocessing.active_children()
+        assert len(processes) == 3
+        others = [made.start([k])[0] for k in range(5)]
+        began = time.monotonic()
+        with pytest.raises(TransformError, match=re.escape(message)):
+            made.batch([33])
+        assert time.monotonic() - began < 1
+        for future in others:
+            future.exception(5)  # done, one way or the other
+        made.workers.close()
+        assert not multiprocessing.active_children()
+        assert made.batch([34])["label"] == 102  # and anew
+
+
+def test_an_idle_process_that_is_killed(pack: Pack, caplog: pytest.LogCaptureFixture):
+    with Made(pack, flipped) as made:
+        made.batch([1])
+        process = multiprocessing.active_children()[0]
+        os.kill(process.pid or 0, signal.SIGKILL)
+        time.sleep(0.3)
+        assert made.batch([2])["label"] == 6  # nothing was lost: others take over
+    assert [record.getMessage().split(" ", 3)[3] for record in caplog.records] == [
+        "was killed by SIGKILL. The system does that when memory runs out: pass fewer processes, or smaller batches."
+    ]
+
+
+def test_a_pack_that_cannot_be_read_is_not_the_functions_fault(tmp_path: Path):
+    pack = make_pack(tmp_path / "p.h5")
+    with Made(pack, flipped) as made:
+        made.batch([1])
+        made.workers.close()
+        os.truncate(tmp_path / "p.h5", 5000)
+        with pytest.raises(FormatError, match=r"p\.h5"):
+            made.batch([100])
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_what_cannot_be_pickled_needs_fork(pack: Pack, context: str):
+    with Made(pack, lambda s: s, context=context) as made, pytest.raises(UsageError) as caught:
+        made.batch([1])
+    assert (
+        f"which context={context!r} needs. Define it in a module, without a lambda, or pass context='fork'."
+        in str(caught.value)
+    )
+
+
+class OnlyHere:
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return sample
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
+def test_what_a_new_process_cannot_load(pack: Pack):
+    with (
+        Made(pack, OnlyHere(), context="spawn") as made,
+        pytest.raises(
+            TransformError, match=r"a new process cannot load the function \(ValueError: invalid literal"
+        ),
+    ):
+        made.batch([1])
+    from multiprocessing import resource_tracker
+
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+
+
+def test_collected_workers_end(pack: Pack):
+    made = Made(pack, flipped)
+    batch = made.batch([1])
+    assert threads()
+    del made  # the fixture sees that nothing is left
+    assert (batch["image"][0] == image_of(1)[:, ::-1]).all()
+
+
+def test_close_while_batches_are_being_made(pack: Pack):
+    def slow(sample: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0 if sample["label"] == 3 else 60)
+        return sample
+
+    with Made(pack, slow) as made:
+        made.batch([1])
+        futures = [made.start([5, 6])[0] for _ in range(3)]
+        time.sleep(0.1)
+        began = time.monotonic()
+        made.workers.close()
+        assert time.monotonic() - began < 1
+        for future in futures:
+            with pytest.raises(TransformError, match=r"it was closed while batches were being made\."):
+                future.result(0)
+
+
+def test_they_travel_without_their_processes(pack: Pack):
+    with Made(pack, flipped) as made:
+        made.batch([1])
+        other = pickle.loads(pickle.dumps(made.workers))
+        assert other.probe(one_run(0, 1), seed=0, epoch=0) == made.fields
+        other.close()
+        assert made.batch([2])["label"] == 6
+
+
+def test_a_forked_child_has_processes_of_its_own(pack: Pack):
+    with Made(pack, flipped) as made:
+        batch = made.batch([1])
+        child = os.fork()
+        if child == 0:
+            made.slots = Slots(made.layout.nbytes, made.workers.allocate, 4)  # type: ignore[union-attr]
+            label = int(made.batch([50])["label"][0])
+            made.workers.close()
+            os._exit(label)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 150
+        assert (batch["image"][0] == image_of(1)[:, ::-1]).all()
+        assert made.batch([2])["label"] == 6
+
+
+def test_a_process_that_may_not_start_others(pack: Pack):
+    def child(sender: Any) -> None:
+        try:
+            Made(pack, flipped).batch([1])
+        except UsageError as error:
+            sender.send(str(error))
+
+    receiver, sender = multiprocessing.Pipe(False)
+    process = multiprocessing.get_context("fork").Process(target=child, args=(sender,), daemon=True)
+    process.start()
+    text = receiver.recv() if receiver.poll(20) else ""
+    process.join()
+    process.close()
+    receiver.close()
+    sender.close()
+    assert text.endswith("Pass num_workers=0: the dataset brings its own.")
+
+
+SCRIPT = """
+    import os, signal, sys, time
+    sys.path.insert(0, {root!r})
+    from packer.format.pack import open_pack
+    from tests.load.processes.test_workers import Made
+
+    def fn(sample):
+        print(os.getpid(), flush=True)
+        time.sleep(0.2)
+        return sample
+
+    made = Made(open_pack({path!r}), fn)
+    made.batch([1, 2])
+    future, _ = made.start([1, 2, 3, 4])
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "said"),
+    [
+        ("future.result()", 0, ""),
+        ("pass", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("os._exit(4)", 4, ""),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
+        (
+            "time.sleep(0.1); os.killpg(0, signal.SIGINT); future.result()",
+            -signal.SIGINT,
+            "KeyboardInterrupt",
+        ),
+        ("1 / 0", 1, "ZeroDivisionError"),
+    ],
+)
+def test_processes_end_with_their_parent_however_it_ends(pack: Pack, then: str, code: int, said: str):
+    root = str(Path(__file__).parents[2])
+    script = textwrap.dedent(SCRIPT).format(root=root, path=pack.path, then=then)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+        check=False,
+    )  # returns when the last process that holds the pipes has ended
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("Traceback") == bool(said), done.stderr
+    assert said in done.stderr
+    processes = set(done.stdout.split())
+    assert processes
+    until = time.monotonic() + 5  # a pipe is closed a little before its holder has ended
+    while any(map(lives, processes)):
+        assert time.monotonic() < until
+        time.sleep(0.01)

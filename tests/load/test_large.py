@@ -1,0 +1,67 @@
+"""A table of a thousand million rows, 112 bytes each, in a sparse file: the first batch is there at once, in every order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from packer.format.header import Field, block_rows
+from packer.format.writer import PackWriter
+from tests.load.conftest import ORDERS
+
+ROWS = 10**9
+FIELDS = (Field("features", "<f4", (26,)), Field("label", "<i8", ()))
+
+CODE = """
+import json, sys, time
+import numpy as np
+from packer import PackedBatchDataset
+path, order = sys.argv[1:]
+began = time.perf_counter()
+dataset = PackedBatchDataset(path, 1024, order=order, seed=3, output="numpy", placement="disk")
+batches = iter(dataset)
+first = next(batches)
+seconds = time.perf_counter() - began
+rows = len(first.label)
+for _ in range(500):
+    rows += len(next(batches).label)
+state = dataset.state_dict()
+dataset.load_state_dict(state | {"rows": 987_654_321})
+late = len(next(iter(dataset)).label)
+with open("/proc/self/status") as status:
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+print(json.dumps({"seconds": seconds, "rows": rows, "late": late, "peak_mb": peak / 1e3, "len": len(dataset)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def billion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "t.h5"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PackWriter, "_reserve", lambda self: None)
+        try:
+            with PackWriter(
+                str(path), fields=FIELDS, rows=ROWS, block_rows=block_rows(ROWS, 112), format="h5"
+            ) as writer:
+                writer.finish(rows=ROWS, ragged={})
+        except Exception as error:
+            if "File too large" in str(error) or "could not write" in str(error):
+                pytest.skip("this file system has no files of 112 GB")
+            raise
+    return path
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_first_batch_of_a_billion_rows(billion: Path, order: str):
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(billion), order], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    print(order, found)
+    assert (found["rows"], found["late"], found["len"]) == (501 * 1024, 1024, -(-ROWS // 1024))
+    assert found["seconds"] < 1.0
+    assert found["peak_mb"] < 500

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pickle
+import sys
+import types
+import warnings
+
+import pytest
+
+from packer.errors import UsageError
+from packer.format.pack import Pack
+from packer.load.batches import PackedBatchDataset
+from packer.load.ranks import check_ranks, present_ranks
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Distributed(types.ModuleType):
+    """torch.distributed as far as it is looked at."""
+
+    rank, world_size, initialised = 3, 8, True
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return self.initialised
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def get_world_size(self) -> int:
+        return self.world_size
+
+
+def ray_train(rank: int | None) -> types.ModuleType:
+    def get_context() -> object:
+        if rank is None:
+            raise RuntimeError("not in a worker")
+        return types.SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: 5)
+
+    module = types.ModuleType("ray.train")
+    module.get_context = get_context  # type: ignore[attr-defined]
+    return module
+
+
+def test_who_is_asked_first(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
+    monkeypatch.setattr(Distributed, "initialised", False)
+    assert present_ranks() == (0, 1)
+    monkeypatch.setenv("RANK", "1")
+    assert present_ranks() == (0, 1)  # half of it is nothing
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert present_ranks() == (1, 2)
+    monkeypatch.setitem(sys.modules, "ray.train", ray_train(None))
+    assert present_ranks() == (1, 2)
+    monkeypatch.setitem(sys.modules, "ray.train", ray_train(4))
+    assert present_ranks() == (4, 5)
+    monkeypatch.setattr(Distributed, "initialised", True)
+    assert present_ranks() == (3, 8)
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [("7", "7"), ("-1", "2"), ("a", "2")])
+def test_an_environment_that_makes_no_sense_counts_for_nothing(
+    rank: str, world_size: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    assert present_ranks() == (0, 1)
+
+
+def test_wrong_ranks_are_sentences():
+    with pytest.raises(UsageError, match=r"^rank and world_size: only one is given"):
+        check_ranks(0, None)
+    with pytest.raises(UsageError, match=r"^rank=2: is not within world_size=2; 0 to 1 are allowed\.$"):
+        check_ranks(2, 2)
+
+
+def test_a_dataset_made_before_the_process_group_follows_it(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    dataset = PackedBatchDataset(pack, 5, output="numpy", fields=("label",))
+    assert (len(dataset), dataset.rank, dataset.world_size) == (21, 0, 1)
+    monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
+    assert (len(dataset), dataset.rank, dataset.world_size) == (3, 3, 8)
+    assert [batch.label[0] // 3 for batch in dataset][:2] == [15, 55]
+
+
+def test_another_process_keeps_the_ranks(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
+    state = PackedBatchDataset(pack, 5, output="numpy").__getstate__()
+    monkeypatch.delitem(sys.modules, "torch.distributed")
+    there = object.__new__(PackedBatchDataset)
+    there.__dict__.update(state)
+    assert (there.rank, there.world_size) == (3, 8)
+
+
+def test_ranks_that_would_differ_are_warned_of_once(pack: Pack):
+    with pytest.warns(UserWarning, match=r"of 103 rows the last 3 are fewer than the 5 ranks") as said:
+        dataset = PackedBatchDataset(pack, 4, rank=0, world_size=5, output="numpy")
+    assert [one.filename for one in said] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(dataset)
+        for ends in ("drop", "pad"):
+            list(PackedBatchDataset(pack, 4, rank=0, world_size=5, ends=ends, output="numpy"))
+        list(PackedBatchDataset(pack, 4, rank=0, world_size=2, output="numpy"))
+
+
+def test_a_process_that_is_alone_gives_no_ranks_along(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    pickled = pickle.dumps(PackedBatchDataset(pack, 5, output="numpy"))
+    monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
+    there = pickle.loads(pickled)
+    assert (there.rank, there.world_size) == (3, 8)
+
+
+def test_ray_outside_of_a_worker_warns_nobody(monkeypatch: pytest.MonkeyPatch):
+    """Ray Train V1 answers 0 of 1 there, with a warning; torchrun's ranks count."""
+
+    def alone(value: int) -> int:
+        warnings.warn("only inside a function", stacklevel=1)
+        return value
+
+    module = types.ModuleType("ray.train")
+    context = types.SimpleNamespace(get_world_rank=lambda: alone(0), get_world_size=lambda: alone(1))
+    module.get_context = lambda: context  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray.train", module)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert present_ranks() == (1, 2)

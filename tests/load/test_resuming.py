@@ -1,0 +1,215 @@
+"""Going on in the middle of an epoch: the same sequence, with nothing lost or repeated, wherever it goes on."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.errors import UsageError
+from packer.format.pack import Pack
+from packer.load.batches import PackedBatchDataset
+from tests.load.conftest import ORDERS
+from tests.read.conftest import ROWS, make_pack
+
+
+def labels(batch) -> list[int]:
+    return (np.asarray(batch.label) // 3).tolist()
+
+
+def dataset_of(pack: Pack, batch_size: int = 10, **options) -> PackedBatchDataset:
+    return PackedBatchDataset(
+        pack, batch_size, **{"output": "numpy", "fields": ("label",), "seed": 4} | options
+    )
+
+
+def joined(ranks: list[list[list[int]]]) -> list[int]:
+    steps = max(map(len, ranks))
+    return [row for step in range(steps) for rank in ranks if step < len(rank) for row in rank[step]]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_after_every_step(pack: Pack, order: str, prefetch: int):
+    whole = dataset_of(pack, order=order)
+    epochs = [[labels(b) for b in whole] for _ in range(3)]
+    for stop in range(1, 12):
+        first = dataset_of(pack, order=order, prefetch=prefetch)
+        list(first)
+        for step, batch in enumerate(first, 1):
+            assert labels(batch) == epochs[1][step - 1]
+            if step == stop:
+                break
+        state = json.loads(json.dumps(first.state_dict()))
+        assert (state["epoch"], state["rows"]) == (1, min(10 * stop, ROWS))
+        second = dataset_of(pack, order=order, prefetch=prefetch, seed=99)
+        second.load_state_dict(state)
+        assert len(second) == 11
+        rest = [labels(b) for b in second]
+        assert rest == (epochs[1][stop:] or epochs[2])
+        assert second.epoch == (1 if stop < 11 else 2)
+        if stop < 11:
+            assert [labels(b) for b in second] == epochs[2]
+
+
+@pytest.mark.filterwarnings("ignore:.*some ranks get a batch less:UserWarning")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("before", "after"), [((1, 8), (3, 4)), ((4, 2), (1, 5)), ((3, 3), (5, 1))])
+def test_on_another_number_of_ranks(pack: Pack, order: str, before: tuple[int, int], after: tuple[int, int]):
+    """Ranks and rows a batch of each, before and after."""
+    world, size = before
+    alone = [row for b in dataset_of(pack, world * size, order=order) for row in labels(b)]
+    steps = 3
+    heads, states = [], []
+    for rank in range(world):
+        dataset = dataset_of(pack, size, order=order, rank=rank, world_size=world)
+        batches = iter(dataset)
+        heads.append([labels(next(batches)) for _ in range(steps)])
+        states.append(dataset.state_dict())
+    assert all(state == states[0] for state in states)
+    tails = []
+    for rank in range(after[0]):
+        dataset = dataset_of(pack, after[1], order=order, rank=rank, world_size=after[0])
+        dataset.load_state_dict(states[0])
+        tails.append([labels(b) for b in dataset])
+    assert joined(heads) + joined(tails) == alone
+
+
+def test_prefetched_batches_do_not_count(pack: Pack):
+    dataset = dataset_of(pack, order="rows", prefetch=8)
+    batches = iter(dataset)
+    assert dataset.state_dict()["rows"] == 0
+    for step in range(1, 4):
+        next(batches)
+        assert dataset.state_dict()["rows"] == 10 * step
+
+
+def test_the_state_follows_the_latest_iterator(pack: Pack):
+    dataset = dataset_of(pack, order="rows")
+    old = iter(dataset)
+    next(old)
+    new = iter(dataset)
+    next(new)
+    next(old)
+    assert (dataset.state_dict()["epoch"], dataset.state_dict()["rows"]) == (1, 10)
+
+
+def test_set_epoch_of_the_same_epoch_goes_on_and_of_another_begins_it(pack: Pack):
+    source = dataset_of(pack, order="rows")
+    epoch = [labels(b) for b in source]
+    state = source.state_dict() | {"rows": 50, "epoch": 0}
+    for number, expected in ((0, epoch[5:]), (1, [labels(b) for b in source])):
+        dataset = dataset_of(pack, order="rows")
+        dataset.load_state_dict(state)
+        dataset.set_epoch(number)
+        assert [labels(b) for b in dataset] == expected
+
+
+def test_batches_by_number_are_of_the_whole_epoch(pack: Pack):
+    dataset = dataset_of(pack, order="rows")
+    first = [labels(b) for b in dataset]
+    dataset.load_state_dict(dataset.state_dict() | {"rows": 30, "epoch": 0})
+    assert labels(dataset[0]) == first[0]
+    assert dataset.batches_left == 8
+    assert len(dataset) == 11
+
+
+def test_the_slices_length_is_kept(pack: Pack):
+    first = dataset_of(pack, 8, order="slices")
+    batches = iter(first)
+    head = labels(next(batches))
+    second = dataset_of(pack, 5, order="slices")
+    second.load_state_dict(first.state_dict())
+    tail = [row for b in second for row in labels(b)]
+    assert head + tail == [row for b in dataset_of(pack, 8, order="slices") for row in labels(b)]
+
+
+def test_dropped_ends_are_not_gone_on_with(pack: Pack):
+    dataset = dataset_of(pack, order="rows", drop_last=True)
+    epochs = [[labels(b) for b in dataset] for _ in range(2)]
+    again = dataset_of(pack, order="rows", drop_last=True)
+    again.load_state_dict(dataset_of(pack, order="rows").state_dict() | {"rows": 100})
+    assert [labels(b) for b in again] == epochs[1]
+
+
+def test_padded_ends_repeat_the_epochs_first_rows(pack: Pack):
+    dataset = dataset_of(pack, order="rows", ends="pad")
+    epoch = [row for b in dataset for row in labels(b)]
+    assert (len(epoch), epoch[ROWS:]) == (110, epoch[:7])
+    assert dataset.state_dict()["rows"] == ROWS
+
+
+def test_states_of_something_else_are_refused(pack: Pack, tmp_path: Path):
+    state = dataset_of(pack, order="rows").state_dict()
+    with pytest.raises(
+        UsageError,
+        match=r"^load_state_dict: the state is of 103 rows of a pack; this dataset has 50, or others\.",
+    ):
+        dataset_of(make_pack(tmp_path / "p.h5", 50), order="rows").load_state_dict(state)
+    halves = [dataset_of(pack, order="rows", subset=range(k, ROWS - 3 + k)) for k in (0, 3)]
+    with pytest.raises(UsageError, match=r"of 100 rows of a pack; this dataset has 100, or others\."):
+        halves[1].load_state_dict(halves[0].state_dict())
+    with pytest.raises(UsageError, match=r"^load_state_dict: the state's version is 2; 1 is allowed\."):
+        halves[0].load_state_dict(halves[0].state_dict() | {"version": 2})
+    with pytest.raises(UsageError, match="slices"):
+        dataset_of(pack, order="slices").load_state_dict(state)
+
+
+def test_a_pickled_dataset_goes_on_too(pack: Pack):
+    dataset = dataset_of(pack, order="rows")
+    batches = iter(dataset)
+    head = [labels(next(batches)) for _ in range(2)]
+    state = pickle.loads(pickle.dumps(dataset)).state_dict()
+    fresh = dataset_of(pack, order="rows")
+    fresh.load_state_dict(state)
+    assert head + [labels(b) for b in fresh] == [labels(b) for b in dataset_of(pack, order="rows")]
+
+
+def test_an_iterator_that_is_only_made_begins_no_epoch(pack: Pack):
+    epochs = [[labels(b) for b in whole] for whole in [dataset_of(pack, order="rows")] for _ in range(2)]
+    dataset = dataset_of(pack, order="rows")
+    iter(dataset)
+    late = iter(dataset)
+    assert [labels(b) for b in dataset] == epochs[0]
+    assert [labels(b) for b in late] == epochs[1]
+    dataset.load_state_dict(dataset.state_dict() | {"epoch": 0, "rows": 50})
+    iter(dataset)
+    dataset.set_epoch(0)
+    assert [labels(b) for b in dataset] == epochs[0][5:]
+
+
+def test_the_epoch_after_one_that_was_handed_out_to_its_end(pack: Pack):
+    dataset = dataset_of(pack, order="rows")
+    epochs = [[labels(b) for b in dataset] for _ in range(2)]
+    state = dataset.state_dict()
+    for number in (None, 2, 1):
+        again = dataset_of(pack, order="rows")
+        again.load_state_dict(state)
+        assert (again.epoch, again.batches_left) == (2, 11)
+        if number is not None:
+            again.set_epoch(number)
+            assert again.epoch == number
+        found = [labels(b) for b in again]
+        assert (found == epochs[1]) == (number == 1)
+        assert len(found) == 11
+
+
+@pytest.mark.filterwarnings("ignore:.*some ranks get a batch less:UserWarning")
+def test_ranks_agree_on_the_epoch_though_some_are_left_nothing_of_it(pack: Pack):
+    state = dataset_of(pack, order="rows").state_dict() | {"rows": 102}
+    ranks = []
+    for rank in range(3):
+        dataset = dataset_of(pack, order="rows", rank=rank, world_size=3)
+        dataset.load_state_dict(state)
+        assert dataset.epoch == 0
+        ranks.append([[labels(b) for b in dataset] for _ in range(2)])
+    epochs = [
+        [row for b in whole for row in labels(b)]
+        for whole in [dataset_of(pack, order="rows")]
+        for _ in range(2)
+    ]
+    assert joined([rank[0] for rank in ranks]) == epochs[0][102:]
+    assert joined([rank[1] for rank in ranks]) == epochs[1]

@@ -1,0 +1,380 @@
+"""packer.orders.sampling: how often rows and classes come, and that it depends on position, seed and epoch alone."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from packer import randomness
+from packer.errors import UsageError
+from packer.orders.order import Context, Order, Slices
+from packer.orders.runs import Runs, one_run
+from packer.orders.sampling import Balanced, Weighted, permute_each
+
+WEIGHTS = st.lists(st.sampled_from([0.0, 0.1, 1 / 3, 1.0, 2.5, 40.0]), min_size=1, max_size=200).filter(any)
+LABELS = st.lists(st.sampled_from([-1, 0, 0, 0, 1, 2, 7]), min_size=1, max_size=200)
+
+
+def context(n: int, labels: object = None, **more: Any) -> Context:
+    return Context(n, 100, 10, 32, labels=None if labels is None else lambda _: np.asarray(labels), **more)
+
+
+def weighted(weights: object, rows: int | None = None) -> Weighted:
+    return Weighted(weights, rows).bind(context(len(weights)))  # type: ignore[arg-type]
+
+
+def balanced(labels: object, rows: int | None = None) -> Balanced:
+    return Balanced(rows=rows).bind(context(len(labels), labels))  # type: ignore[arg-type]
+
+
+def whole(order: Order, n: int, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
+    return order.place(one_run(0, order.length(n)), n, seed, epoch).rows()
+
+
+def chi_square(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
+    """Standard deviations that the statistic lies above its mean."""
+    freedom = len(counts) - 1
+    return float((((counts - expected) ** 2 / expected).sum() - freedom) / math.sqrt(2 * freedom))
+
+
+# --- both --------------------------------------------------------------------------------------------------
+
+
+def test_the_samplers_are_frozen() -> None:
+    assert whole(weighted([0, 1, 2, 0.5, 0, 4], 15), 6, 3, 1).tolist() == [
+        5,
+        1,
+        2,
+        2,
+        5,
+        1,
+        3,
+        5,
+        5,
+        5,
+        5,
+        2,
+        5,
+        2,
+        5,
+    ]
+    assert whole(balanced([0, 0, 0, 0, 0, 0, 0, 1, 1, 2], 15), 10, 3, 1).tolist() == [
+        8,
+        9,
+        0,
+        3,
+        7,
+        9,
+        9,
+        4,
+        8,
+        5,
+        9,
+        7,
+        8,
+        9,
+        6,
+    ]
+    many = balanced(np.arange(4000) % 300 % 299)  # more classes than are sorted
+    assert many.place(one_run(900, 906), 4000, 3, 1).rows().tolist() == [3031, 484, 1501, 2856, 3619, 265]
+    keys = np.arange(6, dtype=np.uint64) + np.uint64(2**63)
+    sizes = np.array([1, 2, 3, 300, 10**6, 2**52])
+    assert permute_each(np.array([0, 1, 2, 3, 4, 2**52 - 1]), sizes, keys).tolist() == [
+        0,
+        0,
+        2,
+        231,
+        271466,
+        4420160457957927,
+    ]
+
+
+@given(st.one_of(WEIGHTS.map(weighted), LABELS.map(balanced)), st.data())
+@settings(deadline=None)
+def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(order: Order, data: st.DataObject) -> None:
+    bound = order.record()["rows"]
+    starts = data.draw(st.lists(st.integers(0, bound - 1), min_size=1, max_size=6))
+    positions = Runs(np.array(starts), np.array([data.draw(st.integers(1, bound - s)) for s in starts]))
+    placed = order.place(positions, bound, 5, 2)
+    assert placed.rows().tolist() == whole(order, bound, 5, 2)[positions.rows()].tolist()
+    assert (placed.lengths > 0).all()
+    assert placed.starts.dtype == placed.lengths.dtype == np.int64
+
+
+@pytest.mark.parametrize("order", [weighted(np.arange(100)), balanced(np.arange(100) % 7)])
+def test_seed_and_epoch_change_the_sequence(order: Order) -> None:
+    sequences = [whole(order, 100, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1, -1, 2**70)]
+    assert all(a != b for i, a in enumerate(sequences) for b in sequences[:i])
+    copy = pickle.loads(pickle.dumps(order))
+    assert whole(copy, 100, 0, 1).tolist() == sequences[1]
+
+
+@pytest.mark.parametrize(("make", "of"), [(weighted, np.ones(9)), (balanced, np.zeros(9, np.int64))])
+def test_an_epoch_is_as_long_as_asked_for(make: Any, of: object) -> None:
+    assert make(of).length(9) == 9
+    assert make(of, 4).length(9) == len(whole(make(of, 4), 9)) == 4
+    assert make(of, 40).length(9) == len(whole(make(of, 40), 9)) == 40
+
+
+@pytest.mark.parametrize("make", [weighted, balanced])
+def test_no_rows_have_no_epoch(make: Any) -> None:
+    none = make(np.empty(0, np.int64))
+    assert none.length(0) == 0
+    assert len(none.place(one_run(0, 0), 0, 0, 0).starts) == 0
+    assert none.resumed(none.record()).length(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "of", "others"), [(weighted, [1, 2, 3], [1, 2, 4]), (balanced, [0, 1, 1], [0, 0, 1])]
+)
+def test_resuming_takes_the_rows_and_refuses_others(make: Any, of: list[int], others: list[int]) -> None:
+    what = {"weighted": "weights", "balanced": "labels"}[make(of).name]
+    record = make(of, 50).record()
+    assert make(of).resumed(record).length(3) == 50
+    assert whole(make(of).resumed(record), 3).tolist() == whole(make(of, 50), 3).tolist()
+    with pytest.raises(UsageError) as error:
+        make(others).resumed(record)
+    here = make(others).record()[what]
+    assert str(error.value) == (
+        f"state_dict: was taken with other {what} (digest {record[what]}, here {here}); the same are needed to go on."
+        f" Pass the same {what}, or begin anew without the state."
+    )
+    with pytest.raises(UsageError, match=r"^state_dict: was taken in the order 'slices'; this dataset has"):
+        make(of).resumed(Slices(8).record())
+    with pytest.raises(UsageError, match=r"^state_dict: the order's rows: is 'x'; whole numbers"):
+        make(of).resumed(record | {"rows": "x"})
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(lambda rows: Weighted([1], rows), "Weighted"), (lambda rows: Balanced(rows=rows), "Balanced")],
+)
+def test_an_empty_epoch_is_refused(make: Any, name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        make(0)
+    assert str(error.value) == (
+        f"{name}: rows: is 0; whole numbers from 1 are allowed. Pass the rows of an epoch."
+    )
+
+
+def test_a_batch_of_many_is_placed_in_microseconds() -> None:
+    n = 200_000
+    for order in (weighted(np.arange(n)), balanced(np.arange(n) % 1000)):
+        order.place(one_run(0, 8192), n, 0, 0)
+        begun = time.perf_counter()
+        order.place(one_run(0, 8192), n, 0, 1)
+        assert time.perf_counter() - begun < 0.1  # about 2 ms: no step of Python a row
+
+
+# --- weighted ----------------------------------------------------------------------------------------------
+
+
+@given(WEIGHTS, st.integers(1, 300), st.integers(0, 99))
+@settings(deadline=None)
+def test_a_row_comes_as_often_as_its_weight_says_up_to_rounding(
+    weights: list[float], rows: int, epoch: int
+) -> None:
+    counts = np.bincount(whole(weighted(weights, rows), len(weights), 0, epoch), minlength=len(weights))
+    expected = rows * np.array(weights) / sum(weights)
+    assert counts.sum() == rows
+    assert (counts >= np.floor(expected - 1e-9)).all()
+    assert (counts <= np.ceil(expected + 1e-9)).all()
+
+
+def test_equal_weights_give_each_row_once() -> None:
+    for weight in (1, 0.1, 1e-300, 1e300):
+        assert sorted(whole(weighted(np.full(1000, weight)), 1000).tolist()) == list(range(1000))
+
+
+def test_over_epochs_and_seeds_rows_come_in_proportion_to_their_weights() -> None:
+    weights = np.random.default_rng(0).random(50)
+    order, drawn = weighted(weights, 1), 8_000
+    for rows in (
+        [whole(order, 50, seed, 0)[0] for seed in range(drawn)],
+        [weighted(weights, 7).place(one_run(3, 4), 50, seed, seed % 5).rows()[0] for seed in range(drawn)],
+    ):
+        counts = np.bincount(rows, minlength=50)
+        assert abs(chi_square(counts, drawn * weights / weights.sum())) < 4
+
+
+def test_the_rows_of_a_short_epoch_are_others_in_the_next() -> None:
+    order = weighted(np.ones(1000), 100)
+    seen = np.concatenate([whole(order, 1000, 0, epoch) for epoch in range(20)])
+    assert len(np.unique(seen)) == 1000  # 878 if epochs were drawn independently
+
+
+def test_picks_are_permuted() -> None:
+    rows = whole(weighted(np.ones(5000)), 5000)
+    assert abs(np.corrcoef(rows[:-1], rows[1:])[0, 1]) < 4 / math.sqrt(5000)
+
+
+def test_weights_may_be_given_for_the_whole_pack() -> None:
+    weights = np.arange(10)
+    about = context(4, pack_rows=10, place=lambda runs: Runs(9 - 2 * runs.rows(), np.ones(4, np.int64)))
+    order = Weighted(weights, 24).bind(about)
+    assert np.bincount(whole(order, 4)).tolist() == [9, 7, 5, 3]  # weights 9, 7, 5, 3
+    assert order.record() == Weighted([9, 7, 5, 3], 24).bind(context(4)).record()
+
+
+def test_the_last_mark_stays_within_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(randomness, "key", lambda *_: 2**64 - 1)  # a mark just below 1
+    assert set(whole(weighted([1.0, 0.0], 3000), 2).tolist()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ([1, -2, 3], "the weight of row 1 is -2; finite numbers from 0 are allowed. Correct it."),
+        ([1, math.nan], "the weight of row 1 is nan; finite numbers from 0 are allowed. Correct it."),
+        (
+            [math.inf, -1],
+            "the weight of row 0 is inf; finite numbers from 0 are allowed. Correct these 2 weights.",
+        ),
+        ("abc", "weights are no list of numbers; one number a row is needed. Pass an array [n]."),
+        ([[1, 2]], "weights are no list of numbers; one number a row is needed. Pass an array [n]."),
+        (3, "weights are no list of numbers; one number a row is needed. Pass an array [n]."),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights: Any, sentence: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Weighted(weights)
+    assert str(error.value) == f"Weighted: {sentence}"
+
+
+@pytest.mark.parametrize(("weights", "total"), [([0, 0], "0"), ([1e308, 1e308], "inf")])
+def test_weights_without_a_sum_are_refused(weights: list[float], total: str) -> None:
+    with pytest.raises(UsageError) as error:
+        weighted(weights)
+    assert str(error.value) == (
+        f"Weighted: the weights sum to {total}; finite sums above 0 are allowed. Give some rows a weight."
+    )
+
+
+def test_as_many_weights_as_rows_are_needed() -> None:
+    for about, allowed in (
+        (context(4), "4, one a row, are allowed"),
+        (
+            context(4, pack_rows=9, place=lambda runs: runs),
+            "4, one a row, or 9, one a row of the whole pack, are allowed",
+        ),
+    ):
+        with pytest.raises(UsageError) as error:
+            Weighted([1, 2, 3]).bind(about)
+        assert str(error.value) == f"Weighted: has 3 weights; {allowed}. Pass one for each."
+
+
+# --- balanced ----------------------------------------------------------------------------------------------
+
+
+@given(LABELS, st.integers(1, 300), st.integers(0, 99))
+@settings(deadline=None)
+def test_classes_come_equally_often_up_to_one(labels: list[int], rows: int, epoch: int) -> None:
+    order = balanced(labels, rows)
+    drawn = whole(order, len(labels), 0, epoch)
+    classes = np.array(labels)[drawn]
+    occurring = np.unique(labels)
+    for stop in {rows, rows // 2, len(occurring), 1}:  # the beginning of an epoch is balanced too
+        counts = [(classes[:stop] == c).sum() for c in occurring]
+        assert max(counts) - min(counts) <= 1
+    for c in occurring:
+        of_class = drawn[classes == c]
+        size = labels.count(c)
+        for first in range(0, len(of_class), size):  # none again before the class is used up
+            again = of_class[first : first + size]
+            assert len(np.unique(again)) == len(again)
+
+
+def test_each_round_has_each_class_in_an_order_of_its_own() -> None:
+    labels = np.arange(600) % 6
+    rounds = labels[whole(balanced(labels), 600)].reshape(100, 6)
+    assert (np.sort(rounds) == np.arange(6)).all()
+    assert len(np.unique(rounds, axis=0)) > 80
+
+
+def test_a_large_class_gives_other_rows_in_the_next_epochs() -> None:
+    labels = np.array([0] * 90 + [1] * 9)
+    order = balanced(labels, 30)  # 15 rows of each class: 6 epochs use up the large one
+    drawn = [whole(order, 99, 0, epoch) for epoch in range(12)]
+    for epochs in (drawn[:6], drawn[6:]):
+        large = np.concatenate([rows[rows < 90] for rows in epochs])
+        assert sorted(large.tolist()) == list(range(90))
+    assert [rows[rows < 90].tolist() for rows in drawn[:6]] != [
+        rows[rows < 90].tolist() for rows in drawn[6:]
+    ]
+
+
+def test_rows_of_a_class_are_equally_likely_everywhere() -> None:
+    labels = np.array([0] * 20 + [1] * 5)
+    drawn = np.array([whole(balanced(labels, 10), 25, seed, 3) for seed in range(2000)])
+    for position in (0, 5, 9):
+        rows = drawn[:, position]
+        for low, size in ((0, 20), (20, 5)):
+            counts = np.bincount(rows[(rows >= low) & (rows < low + size)] - low, minlength=size)
+            assert abs(chi_square(counts, np.full(size, counts.sum() / size))) < 4
+
+
+def test_more_classes_than_are_sorted() -> None:
+    labels = np.random.default_rng(0).integers(0, 400, 5000)
+    classes = labels[whole(balanced(labels, 1000), 5000)]
+    present = len(np.unique(labels))
+    for first in range(0, 1000 - present, present):
+        assert len(np.unique(classes[first : first + present])) == present
+
+
+def test_the_field_is_asked_for_by_its_name() -> None:
+    asked: list[str] = []
+    about = Context(3, 1, 1, 1, labels=lambda name: asked.append(name) or np.array([0, 1, 1]))  # type: ignore[func-returns-value]
+    Balanced("breed").bind(about)
+    assert asked == ["breed"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (None, "is not there"),
+        (np.zeros(3), "is float64 [3]"),
+        (np.zeros((3, 2), np.int64), "is int64 [3, 2]"),
+    ],
+)
+def test_labels_are_one_whole_number_a_row(labels: Any, found: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Balanced("x").bind(context(3, labels))
+    assert str(error.value) == (
+        f"Balanced: the field 'x' {found}; one whole number for each of 3 rows is needed."
+        " Pass by= the name of a field of labels."
+    )
+
+
+# --- permutations of many sizes ----------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, 120), st.integers(0, 2**64 - 1)), min_size=1, max_size=8))
+def test_each_size_and_key_has_a_permutation(ranges: list[tuple[int, int]]) -> None:
+    positions = np.concatenate([np.arange(size) for size, _ in ranges])
+    sizes = np.concatenate([np.full(size, size) for size, _ in ranges])
+    keys = np.concatenate([np.full(size, key, np.uint64) for size, key in ranges])
+    numbers = np.split(permute_each(positions, sizes, keys), np.cumsum([size for size, _ in ranges])[:-1])
+    assert all(sorted(part.tolist()) == list(range(len(part))) for part in numbers)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 6, 17, 40, 257])
+def test_every_number_and_every_distance_is_equally_likely_everywhere(size: int) -> None:
+    keys = 20_000
+    hashed = np.random.default_rng(1).integers(0, 2**64, keys, np.uint64)
+    columns = [
+        permute_each(np.full(keys, at), np.full(keys, size), hashed) for at in (0, 1, size // 2, size - 1)
+    ]
+    for column in columns:
+        counts = np.bincount(column, minlength=size)
+        assert abs(chi_square(counts, np.full(size, keys / size))) < 4.5
+    if size > 3:
+        apart = np.bincount((columns[1] - columns[0]) % size, minlength=size)[1:]
+        assert abs(chi_square(apart, np.full(size - 1, keys / (size - 1)))) < 4.5

@@ -1,0 +1,270 @@
+"""packer.read.selection: splits, classes and lists of rows against plain Python over the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.codecs.blocks import block_codec
+from packer.errors import UsageError
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.format.writer import PackWriter
+from packer.orders.runs import one_run
+from packer.orders.subset import Subset
+from packer.read import selection
+from packer.read.selection import read_column, select
+from tests.read.conftest import ROWS, SPLITS
+
+CLASSES = ("ant", "bee", "cat", "dog")
+LABELS = np.random.default_rng(0).integers(0, 4, ROWS)
+HOT = (np.random.default_rng(1).random((ROWS, 4)) < 0.3).astype(np.uint8)
+LABEL = Field("label", "<i8", ())
+
+
+def make(out: Path, field: Field, values: np.ndarray, classes: Sequence[str] | None = CLASSES) -> Pack:
+    with PackWriter(str(out), fields=(field,), rows=ROWS, block_rows=16, format="h5") as writer:
+        for block in range(-(-ROWS // 16)):
+            writer.write_block(block, (), {field.name: values[16 * block : 16 * block + 16]})
+        writer.finish(rows=ROWS, ragged={}, classes=classes and tuple(classes), splits=SPLITS)
+    return open_pack(out)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    return make(tmp_path_factory.mktemp("single") / "p.h5", LABEL, LABELS)
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    return make(tmp_path_factory.mktemp("numbered") / "p.h5", LABEL, LABELS, None)
+
+
+@pytest.fixture(scope="module", params=["raw", "gzip"])
+def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    field = Field("label", "|u1", (4,), {"columns": list(CLASSES)})
+    if request.param == "gzip":
+        field = replace(field, codec=block_codec("gzip", (4,), np.dtype("u1")).record())
+    return make(tmp_path_factory.mktemp("several") / "p.h5", field, HOT, None)
+
+
+def rows_of(subset: Subset) -> list[int]:
+    return subset.place(one_run(0, subset.rows)).rows().tolist()
+
+
+def in_split(split: str | None) -> list[int]:
+    return [r for a, b in SPLITS[split] for r in range(a, b)] if split else list(range(ROWS))
+
+
+def test_everything_and_splits(single: Pack):
+    for split in (None, "train", "val", "none"):
+        assert rows_of(select(single, split=split)) == in_split(split)
+
+
+@pytest.mark.parametrize("split", [None, "train"])
+@pytest.mark.parametrize(
+    ("classes", "numbers"),
+    [
+        ("bee", {1}),
+        (2, {2}),
+        (np.int64(2), {2}),
+        (["ant", 3], {0, 3}),
+        (("dog", "dog"), {3}),
+        ({"cat"}, {2}),
+        (np.array([1, 3]), {1, 3}),
+    ],
+)
+def test_classes_by_name_and_number(
+    single: Pack, split: str | None, classes: Any, numbers: set[int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        selection, "_PIECE_BYTES", 8 * 10
+    )  # many pieces, and rows that meet where two pieces do
+    found = select(single, split=split, classes=classes)
+    assert rows_of(found) == [row for row in in_split(split) if LABELS[row] in numbers]
+
+
+def test_numbers_without_names(numbered: Pack):
+    assert rows_of(select(numbered, classes=[1, 77, 2**40])) == np.flatnonzero(LABELS == 1).tolist()
+
+
+@pytest.mark.parametrize("large", [-1, 2**17 - 1, 2**17, 2**62])
+def test_labels_of_any_size(tmp_path: Path, large: int):
+    labels = np.where(LABELS == 1, large, LABELS)
+    pack = make(tmp_path / "p.h5", LABEL, labels, None)
+    expected = np.flatnonzero((labels == 2) | (labels == large) & (large >= 0)).tolist()
+    assert rows_of(select(pack, classes=[2, max(large, 0)])) == sorted(
+        expected + (np.flatnonzero(labels == 0).tolist() if large < 0 else [])
+    )
+
+
+@pytest.mark.parametrize(("classes", "columns"), [("bee", [1]), (["ant", 3], [0, 3])])
+def test_rows_that_have_any_of_the_classes(several: Pack, classes: Any, columns: list[int]):
+    expected = [row for row in in_split("train") if HOT[row, columns].any()]
+    assert rows_of(select(several, split="train", classes=classes)) == expected
+
+
+def test_every_way_to_store_labels(stored: Pack):
+    split = "train" if "train" in stored.header.splits else None
+    found = select(stored, split=split, classes=[3 * 7, 3 * 60, 3 * 40])
+    assert rows_of(found) == [row for row in in_split(split) if row in (7, 40, 60)]
+    assert read_column(stored, "label", found).tolist() == [3 * row for row in rows_of(found)]
+
+
+@pytest.mark.parametrize("split", [None, "train"])
+@pytest.mark.parametrize(
+    "subset",
+    [
+        slice(10, 60),
+        slice(None, None, 7),
+        slice(-50, -3),
+        slice(80, 20, -1),
+        range(90, 10, -3),
+        [5, 3, 99, 50, 49],
+        np.arange(7, 29, dtype=np.uint8),
+        np.array([True, False] * 51 + [True]),
+        [True] * 60 + [False] * 43,
+    ],
+    ids=range(9),
+)
+def test_forms_of_a_subset(single: Pack, split: str | None, subset: Any):
+    wanted = np.arange(ROWS)[subset].tolist() if not isinstance(subset, range) else list(subset)
+    expected = [row for row in wanted if row in in_split(split)]
+    assert rows_of(select(single, split=split, subset=subset)) == expected
+    both = [row for row in expected if LABELS[row] in (1, 2)]
+    assert rows_of(select(single, split=split, classes=["bee", "cat"], subset=subset)) == both
+
+
+@given(st.lists(st.booleans(), min_size=ROWS, max_size=ROWS), st.sampled_from([None, "train", "val"]))
+def test_a_mask_is_the_list_of_its_rows(single: Pack, mask: list[bool], split: str | None):
+    rows = [row for row in in_split(split) if mask[row]]
+    if rows:
+        by_mask = select(single, split=split, subset=mask)
+        assert rows_of(by_mask) == rows
+        assert by_mask.fingerprint == select(single, split=split, subset=np.flatnonzero(mask)).fingerprint
+
+
+def test_tensors(single: Pack):
+    torch = pytest.importorskip("torch")
+    assert rows_of(select(single, subset=torch.tensor([9, 4]))) == [9, 4]
+    assert rows_of(select(single, subset=torch.arange(ROWS) < 5)) == [0, 1, 2, 3, 4]
+    assert rows_of(select(single, classes=torch.tensor([1]))) == np.flatnonzero(LABELS == 1).tolist()
+
+
+def test_a_list_is_not_held(single: Pack):
+    rows = np.array([4, 2, 9])
+    subset = select(single, subset=rows)
+    rows[:] = 0
+    assert rows_of(subset) == [4, 2, 9]
+
+
+def test_a_column_of_a_subset(several: Pack, monkeypatch: pytest.MonkeyPatch):
+    rows = [90, 3, 4, 5, 17]
+    for piece in (4, 1 << 20):
+        monkeypatch.setattr(selection, "_PIECE_BYTES", piece)
+        assert (read_column(several, "label", Subset.of_rows(np.array(rows))) == HOT[rows]).all()
+    assert read_column(several, "label", Subset([])).shape == (0, 4)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"split": "test"}, "{p}: has no split 'test'; its splits: none, train, val. Pass one of these."),
+    (
+        {"classes": "cart"},
+        "classes: 'cart' is not in {p}; its 4 classes: ant, bee, cat, dog. Did you mean 'cat'?",
+    ),
+    ({"classes": "x"}, "classes: 'x' is not in {p}; its 4 classes: ant, bee, cat, dog. Pass some of these."),
+    ({"classes": 4}, "classes: 4 was given; 0 to 3 are allowed. Pass one of them."),
+    ({"classes": [0, -1]}, "classes: -1 was given; 0 to 3 are allowed. Pass one of them."),
+    (
+        {"classes": 1.0},
+        "classes: 1.0 is neither a name nor a whole number. Pass names or numbers.",
+    ),
+    ({"classes": []}, "{p}: none of its 103 rows is left by classes=[]. Pass another choice of rows."),
+    (
+        {"split": "none", "subset": [5]},
+        "{p}: none of its 103 rows is left by split='none', subset=.... Pass another choice of rows.",
+    ),
+    (
+        {"subset": slice(5, 5)},
+        "{p}: none of its 103 rows is left by subset=.... Pass another choice of rows.",
+    ),
+    ({"subset": []}, "{p}: none of its 103 rows is left by subset=.... Pass another choice of rows."),
+    ({"subset": [0, 103]}, "subset: row 103 was given; the pack has rows 0 to 102. Leave it out."),
+    ({"subset": [0, -1]}, "subset: row -1 was given; the pack has rows 0 to 102. Leave it out."),
+    (
+        {"subset": [9, 4, 9]},
+        "subset: row 9 is given twice; each row once is allowed. "
+        "Leave out the second, or draw rows more often with order=Weighted(...).",
+    ),
+    (
+        {"subset": [True, False]},
+        "subset: a mask of shape [2] was given; the pack has 103 rows. "
+        "Pass one boolean for each row of the pack, whatever the split.",
+    ),
+    (
+        {"subset": [0.0, 1.0]},
+        "subset: float64 of shape [2] was given; row numbers, a slice or a mask are allowed. "
+        "Pass for example a list of row numbers.",
+    ),
+    (
+        {"subset": 7},
+        "subset: int64 of shape [] was given; row numbers, a slice or a mask are allowed. "
+        "Pass for example a list of row numbers.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("choice", "sentence"), REFUSED, ids=[str(choice) for choice, _ in REFUSED])
+def test_what_cannot_be_chosen_is_said(single: Pack, choice: dict[str, Any], sentence: str):
+    with pytest.raises(UsageError) as error:
+        select(single, **choice)
+    assert str(error.value) == sentence.format(p=single.path)
+
+
+def test_a_ragged_list_is_refused(single: Pack):
+    with pytest.raises(UsageError, match=r"^subset: list is no array of numbers \(.*\)\. Pass a list of row"):
+        select(single, subset=[[1], [2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "found"),
+    [
+        (Field("label", "<f4", ()), LABELS.astype("<f4"), "its labels are f4 of shape []"),
+        (Field("label", "<f4", (4,)), HOT.astype("<f4"), "its labels are f4 of shape [4]"),
+        (Field("target", "<i8", ()), LABELS, "has no field 'label'"),
+    ],
+)
+def test_classes_need_class_numbers(tmp_path: Path, field: Field, values: np.ndarray, found: str):
+    pack = make(tmp_path / "p.h5", field, values, None)
+    with pytest.raises(UsageError) as error:
+        select(pack, classes=1)
+    assert (
+        str(error.value) == f"{pack.path}: {found}; classes= needs class numbers there. Pass subset= instead."
+    )
+
+
+def test_names_where_there_are_numbers_only(numbered: Pack):
+    with pytest.raises(UsageError) as error:
+        select(numbered, classes="bee")
+    assert str(error.value) == f"classes: 'bee' is a name; {numbered.path} has numbers only. Pass numbers."
+    with pytest.raises(UsageError) as error:
+        select(numbered, classes=-1)
+    assert str(error.value) == "classes: -1 was given; 0 and above are allowed. Pass one of them."
+
+
+def test_many_classes_are_not_all_listed(tmp_path: Path):
+    pack = make(tmp_path / "p.h5", LABEL, LABELS, [f"class {k}" for k in range(1000)])
+    with pytest.raises(UsageError) as error:
+        select(pack, classes="?")
+    listed = ", ".join(f"class {k}" for k in range(12))
+    assert (
+        str(error.value)
+        == f"classes: '?' is not in {pack.path}; its 1,000 classes: {listed}, .... Pass some of these."
+    )
