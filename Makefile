@@ -79,6 +79,7 @@ bench: $(IMAGES) $(STAMP)
 gpu:
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark[.]gpu' tests)
 	PYTHONPATH=. $(PYTHON) benchmarks/augment.py
+	PYTHONPATH=. $(PYTHON) benchmarks/gpu_loading.py
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak

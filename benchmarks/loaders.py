@@ -2,7 +2,7 @@
 
     python benchmarks/loaders.py photos/ --work bench/                                   what is installed here
     python benchmarks/loaders.py photos/ --work bench/ --python peers/bin/python --python ffcv/bin/python
-    python benchmarks/loaders.py photos/ --work bench/ --images 24000 --only limit,"packer h5","ffcv raw"
+    python benchmarks/loaders.py photos/ --work bench/ --images 24000 --only "packer h5","ffcv raw"
     python benchmarks/loaders.py photos/ --work bench/ --cold
 
 Peers are no dependencies of packer. They live in environments of their own, whose interpreters are named with --python; a lane
@@ -19,10 +19,12 @@ pixels and labels, written once and kept in --work. Beyond the folder's number o
 of JPEGs hold them at quality 90; only the lane `folder` decodes the photographs themselves and brings them to size.
 
 A lane. Each has a process of its own, which waits while another one is measured. First it loads an epoch, while its memory is
-watched; then one that is compared with the pack, row by row: all rows, once, each with its label, bit for bit (JPEGs: by PSNR). Where
-a lane has a choice of workers, the fastest of 0, 1 and 2 is kept. Then follow the rounds: whole epochs until --seconds have passed,
-from iter() to the last batch; the consumer only takes the batches, or reads each byte once (--touch). The order of the lanes
-is turned from round to round, and just before each of them the copy limit is measured, which `x copy` refers to.
+watched; then one that is compared with the pack, row by row: all rows, once, each with its label, bit for bit (JPEGs: by PSNR).
+Where a lane has a choice of workers, the fastest number is kept. Then follow the rounds: whole epochs until --seconds have
+passed, from iter() to the last batch; the consumer only takes the batches, or reads each byte once (--touch). Not all stores
+fit in memory at once, so lanes are measured in groups, and the limits and packer's slices and rows again in each group: ratios
+are of the same group and round. The order of the lanes is turned from round to round. Just before each of them its store is
+read if the page cache does not hold it any more, and the copy limit is measured, which `x copy` refers to.
 
 Columns. images/s: median of the rounds; spread: (highest - lowest) / median; x slices: median of the ratios to packer's slices
 in the same round; CPU s/M: processor seconds of the lane and its workers for a million images; own MB: most memory of the
@@ -37,36 +39,46 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lanes import cold, photos, report
+from lanes import cold, photos, report, residency
 from lanes.client import Interpreter, LaneError, Running, interpreter_of, interpreters
 from lanes.lane import PACK_NPY, Lane, Rows, Setting, files_of
-from lanes.limits import COPY
+from lanes.limits import COPY, GATHER
+from lanes.ours import ROWS, SLICES
 from lanes.registry import PIP, STORES, lanes
 
 from packer.errors import PackerError
 from packer.machine import cores, memory
 
+STARTED = time.perf_counter()
 LIMIT_SECONDS = 0.2  # of the copy limit before each lane
 WATCHED_SECONDS = 0.5  # of the first epochs, while memory is sampled
 FITS = 0.75  # of the memory may be filled with stores
 
 
 def say(text: str) -> None:
-    """Progress."""
-    print(text, file=sys.stderr, flush=True)
+    """Progress, with the seconds since the start."""
+    print(f"{time.perf_counter() - STARTED:5.0f} s  {text}", file=sys.stderr, flush=True)
 
 
-def choose(every: Mapping[str, Lane], only: str | None, copy: str) -> dict[str, Lane]:
-    """The lanes whose names begin with one of the words, or all; the copy limit always. Raises: ValueError."""
+def in_every_group(threads: int) -> tuple[str, ...]:
+    """What the lanes of every group are measured beside."""
+    return COPY.format(threads), GATHER, SLICES, ROWS
+
+
+def choose(every: Mapping[str, Lane], only: str | None, always: Sequence[str]) -> dict[str, Lane]:
+    """The lanes that have one of the words in their names, or all, and those that are needed. Raises: ValueError."""
     words = [word.strip() for word in only.split(",")] if only else [""]
     for word in words:
         if not any(word in name for name in every):
             raise ValueError(f"--only {word}: no lane has that in its name; there are {', '.join(every)}.")
-    return {name: lane for name, lane in every.items() if name == copy or any(word in name for word in words)}
+    return {
+        name: lane for name, lane in every.items() if name in always or any(word in name for word in words)
+    }
 
 
 def prepare(
@@ -97,8 +109,11 @@ def prepare(
     return pythons, without
 
 
-def begin(lane: Lane, python: Interpreter, setting: Setting) -> tuple[Running, report.Found]:
+def begin(
+    lane: Lane, python: Interpreter, setting: Setting, workers_tried: Sequence[int]
+) -> tuple[Running, report.Found]:
     """Start a lane with the number of workers that is fastest, and check what it delivers. Raises: LaneError."""
+    tried = [workers for workers in lane.workers if workers in workers_tried] or [0]
 
     def start(workers: int) -> tuple[Running, report.Found, float]:
         running = Running(python, lane, replace(setting, workers=workers))
@@ -114,12 +129,12 @@ def begin(lane: Lane, python: Interpreter, setting: Setting) -> tuple[Running, r
         return running, found, answer["images"] / answer["seconds"]
 
     rates: dict[int, float] = {}
-    for workers in lane.workers:
+    for workers in tried:
         running, found, rates[workers] = start(workers)
-        if workers != lane.workers[-1]:
+        if workers != tried[-1]:
             running.close()
     best = max(rates, key=lambda workers: rates[workers])
-    if best != lane.workers[-1]:
+    if best != tried[-1]:
         running.close()
         running, found, _ = start(best)
     try:
@@ -131,50 +146,87 @@ def begin(lane: Lane, python: Interpreter, setting: Setting) -> tuple[Running, r
 
 
 def rounds(
-    running: Mapping[str, Running], found: Mapping[str, report.Found], copy: str, options: argparse.Namespace
+    running: Mapping[str, Running],
+    found: Mapping[str, report.Found],
+    files: Mapping[str, Sequence[str]],
+    beside: Sequence[str],
+    options: argparse.Namespace,
 ) -> None:
-    """Measure all lanes, round by round; what is found is appended to each lane's runs."""
-    names = list(found)
+    """Measure what is running, round by round; what is found is appended to each lane's runs.
+
+    files: of each lane's store; beside: the lanes that are in every group, the copy limit first.
+    """
+    names = list(running)
     for number in range(options.rounds):
         turn = number * len(names) // options.rounds
         for name in names[turn:] + names[:turn]:
-            limit = running[copy].ask("run", seconds=LIMIT_SECONDS, touch=False)
+            share = residency.warm(files[name])
+            limit = running[beside[0]].ask("run", seconds=LIMIT_SECONDS, touch=False)
             answer = running[name].ask("run", seconds=options.seconds, touch=options.touch)
-            run = report.Run(**answer, copy=limit["images"] / limit["seconds"])
+            run = report.Run(**answer, copy=limit["images"] / limit["seconds"], warm=share)
             found[name].runs.append(run)
-        say(f"round {number + 1} of {options.rounds}")
+        rates = {name: found[name].runs[-1].rate for name in beside if name in running}
+        for name in names:
+            found[name].runs[-1].beside.update(rates)
+
+
+def measure(
+    chosen: Mapping[str, Lane],
+    pythons: Mapping[str, Interpreter],
+    files: Mapping[str, Sequence[str]],
+    setting: Setting,
+    options: argparse.Namespace,
+) -> tuple[dict[str, report.Found], dict[str, str]]:
+    """Start, check and measure all lanes, group by group. Returns: what was found, and why lanes failed."""
+    beside = in_every_group(setting.threads)
+    running: dict[str, Running] = {}
+    found: dict[str, report.Found] = {}
+    failed: dict[str, str] = {}
+
+    def start(name: str) -> None:
+        try:
+            running[name], found[name] = begin(chosen[name], pythons[name], setting, options.workers)
+            say(f"{name}: checked")
+        except LaneError as error:
+            failed[name] = f"FAILED: {error}"
+            say(f"{name}: {failed[name]}")
+
+    try:
+        for name in beside:
+            start(name)
+        if beside[0] in failed:
+            raise ValueError(f"{beside[0]}: {failed[beside[0]]}")
+        for group in dict.fromkeys(chosen[name].group for name in pythons):
+            members = [name for name in pythons if chosen[name].group == group and name not in beside]
+            for name in members:
+                start(name)
+            rounds(running, found, files, beside, options)
+            say(f"{group}: measured")
+            for name in members:
+                if name in running:
+                    running.pop(name).close()
+    finally:
+        for one in running.values():
+            one.close()
+    return {name: found[name] for name in chosen if name in found}, failed
 
 
 def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
     """Everything with a full page cache. Returns: the exit code."""
-    copy = COPY.format(setting.threads)
     given = interpreters(options.python, chosen.values())
     pythons, without = prepare(chosen, given, setting)
-    stores = {chosen[name].store for name in pythons}
-    size = sum(
-        os.path.getsize(file) for name in stores for file in files_of(os.path.join(setting.work, name))
-    )
-    if size > FITS * memory():
-        raise ValueError(
-            f"the stores hold {size / 1e9:.1f} GB, more than {FITS:.0%} of the memory. Pass --only, or fewer --images."
-        )
+    files = {name: files_of(os.path.join(setting.work, chosen[name].store)) for name in pythons}
+    for group in {lane.group for lane in chosen.values()}:
+        needed = {file for name, several in files.items() if chosen[name].group == group for file in several}
+        size = sum(map(os.path.getsize, needed))
+        if size > FITS * memory():
+            raise ValueError(
+                f"the stores of the group {group} hold {size / 1e9:.1f} GB, more than {FITS:.0%} of the memory."
+                " Pass --only, or fewer --images."
+            )
     before = report.load()
-    running: dict[str, Running] = {}
-    found: dict[str, report.Found] = {}
-    failed = False
-    try:
-        for name, python in pythons.items():
-            try:
-                running[name], found[name] = begin(chosen[name], python, setting)
-                say(f"{name}: checked")
-            except LaneError as error:
-                failed = True
-                without[name] = f"FAILED: {error}"
-                say(f"{name}: {without[name]}")
-        rounds(running, found, copy, options)
-    finally:
-        for one in running.values():
-            one.close()
+    found, failed = measure(chosen, pythons, files, setting, options)
+    without |= failed
     versions = {
         f"{module}{f' ({number})' if number else ''}": version
         for number, one in enumerate(given)
@@ -192,16 +244,20 @@ def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpa
     print()
     for line in (
         *report.goals(found, setting.threads),
+        *report.chills(found),
         *(f"{name}: {why}" for name, why in without.items()),
     ):
         print(line)
     if options.json:
-        asked = {name: getattr(options, name) for name in ("images", "size", "batch", "threads", "rounds")}
-        asked |= {"seconds": options.seconds, "touch": options.touch, "bytes_of_stores": size}
+        asked = {
+            name: getattr(options, name)
+            for name in ("images", "size", "batch", "threads", "workers", "rounds")
+        }
+        asked |= {"seconds": options.seconds, "touch": options.touch}
         record = {"conditions": about, "options": asked, "without": without}
         record["lanes"] = {name: asdict(one) for name, one in found.items()}
         Path(options.json).write_text(json.dumps(record, indent=2) + "\n")
-    return int(failed)
+    return int(bool(failed))
 
 
 def chilled(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
@@ -234,6 +290,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=256, help="side in pixels, a power of two")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--threads", type=int, default=min(2, cores()))
+    parser.add_argument("--workers", default="0,1,2", metavar="N,...", help="numbers of workers tried")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each lane in each round, at least")
     parser.add_argument("--only", metavar="WORD,...", help="lanes that have one of the words in their names")
@@ -246,11 +303,12 @@ def main(argv: list[str] | None = None) -> int:
     every = lanes(options.threads)
     work = Path(options.work, f"{options.images}-{options.size}px")
     try:
+        options.workers = [int(number) for number in options.workers.split(",")]
         work.mkdir(parents=True, exist_ok=True)
         if options.cold and not options.only:
             chosen = {name: every[name] for name in cold.ORDERS}
         else:
-            chosen = choose(every, options.only, COPY.format(options.threads))
+            chosen = choose(every, options.only, () if options.cold else in_every_group(options.threads))
         if options.cold:
             chosen = {name: lane for name, lane in chosen.items() if lane.open}
         if not (work / PACK_NPY).exists():

@@ -2,14 +2,15 @@
 
 Plain C on 64-bit integers, so that every compiler and processor gives equal numbers. A position's six rounds wait for each
 other, those of different positions do not: BATCH of them go through a round together, in vectors where the compiler can
-(x86-64 with glibc: compiled for AVX-512 and AVX2 too, and chosen when the module is loaded).
+(x86-64 with glibc: compiled for AVX2 too, and by GCC 12 and later, which knows its name, for AVX-512; chosen when the module
+is loaded).
 */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #elif defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 9
 #define CLONES __attribute__((target_clones("avx2", "default")))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -313,6 +316,33 @@ def test_strides_bytes_and_places_in_memory_do_not_matter() -> None:
 def test_nonsense_is_refused(arguments: tuple[object, ...]) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
         randomness._random.permute(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
+@pytest.mark.parametrize(
+    ("version", "clones"), [(8, []), (9, ["avx2"]), (11, ["avx2"]), (12, ["arch=x86-64-v4", "avx2"])]
+)
+def test_compilers_are_asked_for_what_they_know(version: int, clones: list[str]) -> None:
+    """GCC 11 ends with an error at the name of AVX-512's clone, and packer would be without the compiled form."""
+    source = (Path(randomness.__file__).parent / "_random.c").read_text()
+    choice = source[source.index("#if defined(__x86_64__)") : source.index("#define ROUNDS")] + "CLONES\n"
+    names = {"__x86_64__": 1, "__GLIBC__": 2, "__GNUC__": version}
+    done = subprocess.run(
+        [
+            "cc",
+            "-E",
+            "-P",
+            "-U__clang__",
+            *(f"-U{n}" for n in names),
+            *(f"-D{n}={v}" for n, v in names.items()),
+            "-",
+        ],
+        input=choice,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.findall('"(.*?)"', done.stdout) == [*clones, "default"][: 9 * bool(clones)]
 
 
 def test_threads_do_not_disturb_each_other() -> None:

@@ -1,4 +1,4 @@
-"""What ``benchmarks/loaders.py`` runs. Read ``lane.py`` first; nothing here imports packer but photos.py, ours.py, limits.py and cold.py.
+"""What ``benchmarks/loaders.py`` runs. Read ``lane.py`` first; lanes of peers do not import packer.
 
 lane.py        what a store and a lane are, and where the rows come from
 photos.py      the photographs, and the pack that all stores are written from

@@ -7,9 +7,9 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from lanes.lane import Epoch, Lane, Rows, Setting, Store
+from lanes.lane import BETON, JPEG, Epoch, Lane, Rows, Setting, Store
 
-RAW, JPEG = "ffcv-raw.beton", "ffcv-jpeg.beton"
+BETON_RAW, BETON_JPEG = "ffcv-raw.beton", "ffcv-jpeg.beton"
 QUALITY = 90
 
 
@@ -58,10 +58,10 @@ def _open(order: str) -> Callable[[str, Setting], Epoch]:
 
 MODULES = ("torch", "ffcv")
 STORES = (
-    Store(RAW, MODULES, partial(_write, mode="raw")),
-    Store(JPEG, MODULES, partial(_write, mode="jpg")),
+    Store(BETON_RAW, MODULES, partial(_write, mode="raw")),
+    Store(BETON_JPEG, MODULES, partial(_write, mode="jpg")),
 )
 LANES = (
-    Lane("ffcv raw", RAW, MODULES, _open("RANDOM")),
-    Lane("ffcv jpeg", JPEG, MODULES, _open("RANDOM"), exact=False),
+    Lane("ffcv raw", BETON, BETON_RAW, MODULES, _open("RANDOM")),
+    Lane("ffcv jpeg", JPEG, BETON_JPEG, MODULES, _open("RANDOM"), exact=False),
 )

@@ -8,6 +8,7 @@ import re
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def _environment(scratch: str | None) -> dict[str, str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([here, ours, *([known] if known else [])])}
     if scratch is None:
         return environment
-    # What peers put aside stays in the work folder; litdata and datasets ask the network unless told not to.
+    # What peers put aside goes away with them; litdata and datasets ask the network unless told not to.
     offline = {"LITDATA_DISABLE_VERSION_CHECK": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": scratch}
     return environment | offline | {"TMPDIR": scratch, "PYTHONWARNINGS": "ignore"}
 
@@ -82,8 +83,8 @@ class Running:
     """A lane in a process of its own. A context manager."""
 
     def __init__(self, interpreter: Interpreter, lane: Lane, setting: Setting) -> None:
-        scratch = Path(setting.work, "scratch")
-        scratch.mkdir(exist_ok=True)
+        # Not in the work folder: torch's workers put sockets there, whose paths may have 107 bytes.
+        self._scratch = tempfile.TemporaryDirectory(prefix="lanes-", ignore_cleanup_errors=True)
         self._log = Path(setting.work, re.sub(r"\W+", "-", lane.name) + ".log")
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
@@ -92,7 +93,7 @@ class Running:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=_environment(str(scratch)),
+                env=_environment(self._scratch.name),
             )
         try:
             self._answer()
@@ -149,3 +150,4 @@ class Running:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+        self._scratch.cleanup()

@@ -10,10 +10,9 @@ from statistics import median
 
 from lanes.client import Interpreter, Running
 from lanes.lane import Lane, Setting, files_of
-from packer.bench.cache import drop, resident_share
+from lanes.residency import forget
 from packer.bench.limits import read_rate
 
-FORGOTTEN = 0.05  # of a file may still be in the cache
 ORDERS = ("packer h5 sequential", "packer h5 slices", "packer h5 blocks", "packer h5 rows")
 
 
@@ -29,14 +28,6 @@ class Cold:
         """Median of the rates over the mean of the reads before and after."""
         around = (sum(two) / 2 for two in pairwise(self.reads))
         return median(rate / read for rate, read in zip(self.rates, around, strict=True))
-
-
-def forget(files: Sequence[str]) -> None:
-    """Empty the page cache of the files. Raises: OSError if they are still there."""
-    drop(files)
-    shares = [resident_share(path) or 0.0 for path in files]
-    if max(shares) > FORGOTTEN:
-        raise OSError(f"{max(shares):.0%} of a file stayed in the page cache")
 
 
 def measure(

@@ -68,11 +68,13 @@ class Store:
 class Lane:
     """One way to read a store.
 
+    group: lanes that are measured together, since not all stores fit in the page cache at once.
     open: makes the loader, once; what it returns begins an epoch. rate: instead of open, of limits: images/s over some seconds.
     workers: those tried, the fastest is kept. exact: whether the pixels are those of the pack, bit for bit.
     """
 
     name: str
+    group: str
     store: str
     modules: tuple[str, ...]
     open: Callable[[str, Setting], Epoch] | None = None
@@ -80,6 +82,9 @@ class Lane:
     workers: tuple[int, ...] = (0,)
     exact: bool = True
 
+
+OURS, JPEG, PLAIN, TABLES, STREAMS, BETON = "packer", "jpeg", "plain", "tables", "streams", "beton"
+"""The groups, in the order in which they are measured."""
 
 DATALOADER = (0, 1, 2)  # worker processes tried
 

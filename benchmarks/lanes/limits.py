@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from lanes.lane import PACK_NPY, Lane, Rows, Setting
-from packer.bench.limits import MAX_RESIDENT, SLOTS, CopyLimit
+from lanes.lane import OURS, PACK_NPY, Lane, Rows, Setting
+from packer.bench.limits import SLOTS, CopyLimit
 
+MAX_RESIDENT = 512 << 20  # bytes copied from: far above any cache, and the stores need the memory
 COPY = "copy limit, {} threads"
 GATHER = "gather limit"
 
@@ -20,7 +21,7 @@ def _copy(threads: int | None) -> Callable[[Setting], Callable[[float], float]]:
         images = Rows.of(setting.work).images
         rows = min(setting.batch, len(images))
         row_bytes = images[0].nbytes
-        limit = CopyLimit(rows * row_bytes, images.nbytes, threads or setting.threads)
+        limit = CopyLimit(rows * row_bytes, min(images.nbytes, MAX_RESIDENT), threads or setting.threads)
         return lambda seconds: limit.rate(seconds) * rows
 
     return make
@@ -72,7 +73,7 @@ def _gather(setting: Setting) -> Callable[[float], float]:
 def lanes(threads: int) -> tuple[Lane, ...]:
     """The limits for so many threads."""
     return (
-        Lane(COPY.format(1), PACK_NPY, ("packer",), rate=_copy(1)),
-        Lane(COPY.format(threads), PACK_NPY, ("packer",), rate=_copy(None)),
-        Lane(GATHER, PACK_NPY, ("packer",), rate=_gather),
+        Lane(COPY.format(1), OURS, PACK_NPY, ("packer",), rate=_copy(1)),
+        Lane(COPY.format(threads), OURS, PACK_NPY, ("packer",), rate=_copy(None)),
+        Lane(GATHER, OURS, PACK_NPY, ("packer",), rate=_gather),
     )

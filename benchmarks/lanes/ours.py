@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lanes.lane import PACK_H5, PACK_JPEG, PACK_NPY, Epoch, Lane, Setting
+from lanes.lane import JPEG, OURS, PACK_H5, PACK_JPEG, PACK_NPY, Epoch, Lane, Setting
 
 ORDERS = ("sequential", "slices", "blocks", "rows")
-SUBJECT = "packer h5 slices"
+SLICES, ROWS = "packer h5 slices", "packer h5 rows"
 
 
-def _open(order: str) -> Callable[[str, Setting], Epoch]:
+def _open(order: str, placement: str = "disk") -> Callable[[str, Setting], Epoch]:
+    """placement: "disk", or rows of JPEGs would be decoded once and then kept in memory; which has a lane of its own."""
+
     def open_pack(path: str, setting: Setting) -> Epoch:
         from packer import PackedBatchDataset
 
-        dataset = PackedBatchDataset(path, setting.batch, order=order, threads=setting.threads)
+        dataset = PackedBatchDataset(
+            path, setting.batch, order=order, threads=setting.threads, placement=placement
+        )
         return lambda: iter(dataset)
 
     return open_pack
 
 
+NEEDS = ("packer", "torch")
 LANES = (
-    *(Lane(f"packer h5 {order}", PACK_H5, ("packer", "torch"), _open(order)) for order in ORDERS),
-    *(Lane(f"packer npy {order}", PACK_NPY, ("packer", "torch"), _open(order)) for order in ORDERS),
+    *(Lane(f"packer h5 {order}", OURS, PACK_H5, NEEDS, _open(order)) for order in ORDERS),
+    *(Lane(f"packer npy {order}", OURS, PACK_NPY, NEEDS, _open(order)) for order in ORDERS),
     *(
-        Lane(f"packer jpeg {order}", PACK_JPEG, ("packer", "torch"), _open(order), exact=False)
+        Lane(f"packer jpeg {order}", JPEG, PACK_JPEG, NEEDS, _open(order), exact=False)
         for order in ORDERS[1:]
     ),
+    Lane("packer jpeg in memory", JPEG, PACK_JPEG, NEEDS, _open("rows", "ram"), exact=False),
 )

@@ -8,9 +8,11 @@ import numpy as np
 
 from lanes.lane import (
     DATALOADER,
+    JPEG,
     PACK_H5,
     PACK_NPY,
     PHOTOS,
+    PLAIN,
     Epoch,
     Lane,
     Rows,
@@ -123,9 +125,9 @@ def open_npy_batches(path: str, setting: Setting) -> Epoch:
 
 
 LANES = (
-    Lane("folder, DataLoader", PHOTOS, ("torch", "cv2"), open_folder, workers=DATALOADER, exact=False),
-    Lane("h5py items", PACK_H5, ("torch", "h5py"), open_h5py_items, workers=DATALOADER),
-    Lane("h5py slices", PACK_H5, ("torch", "h5py"), open_h5py_slices, workers=DATALOADER),
-    Lane("npy items", PACK_NPY, ("torch",), open_npy_items, workers=DATALOADER),
-    Lane("npy mm[idx]", PACK_NPY, ("torch",), open_npy_batches, workers=DATALOADER),
+    Lane("folder, DataLoader", JPEG, PHOTOS, ("torch", "cv2"), open_folder, workers=DATALOADER, exact=False),
+    Lane("h5py items", PLAIN, PACK_H5, ("torch", "h5py"), open_h5py_items, workers=DATALOADER),
+    Lane("h5py slices", PLAIN, PACK_H5, ("torch", "h5py"), open_h5py_slices, workers=DATALOADER),
+    Lane("npy items", PLAIN, PACK_NPY, ("torch",), open_npy_items, workers=DATALOADER),
+    Lane("npy mm[idx]", PLAIN, PACK_NPY, ("torch",), open_npy_batches, workers=DATALOADER),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-SAMPLE_SECONDS = 0.02
+SAMPLE_SECONDS = 0.1  # looking takes up to 0.03 s where a GB is mapped, and holds the process up
 
 
 def below(pid: int) -> list[int]:

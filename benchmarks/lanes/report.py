@@ -12,19 +12,26 @@ from typing import Any
 
 import packer
 from lanes.limits import COPY, GATHER
-from lanes.ours import SUBJECT
+from lanes.ours import ROWS, SLICES
+from lanes.residency import WARM
 from packer.machine import cores, memory
 
 
 @dataclass(frozen=True)
 class Run:
-    """One lane in one round. first: seconds to the first batch of each epoch; cpu: seconds; copy: images/s of the copy limit before it."""
+    """One lane in one round.
+
+    first: seconds to the first batch of each epoch; cpu: seconds; copy: images/s of the copy limit just before;
+    warm: share of the store that was in the page cache; beside: images/s of the lanes that are in every group, in the same round.
+    """
 
     images: int
     seconds: float
     first: Sequence[float]
     cpu: float
     copy: float
+    warm: float = 1.0
+    beside: dict[str, float] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -54,9 +61,15 @@ class Found:
         return median(run.rate for run in self.runs)
 
 
-def ratio(one: Found, other: Found) -> float:
-    """Median of the ratios of the same round."""
-    return median(a.rate / b.rate for a, b in zip(one.runs, other.runs, strict=True))
+def ratio(lanes: Mapping[str, Found], one: str, other: str) -> float | None:
+    """Median of the ratios of the same round; None if they were not measured together."""
+    if one not in lanes or other not in lanes:
+        return None
+    if other in lanes[one].runs[0].beside:
+        return median(run.rate / run.beside[other] for run in lanes[one].runs)
+    if one in lanes[other].runs[0].beside:
+        return median(run.beside[one] / run.rate for run in lanes[other].runs)
+    return median(a.rate / b.rate for a, b in zip(lanes[one].runs, lanes[other].runs, strict=True))
 
 
 def of_copy(found: Found) -> float:
@@ -70,7 +83,6 @@ def table(lanes: Mapping[str, Found]) -> str:
         f"| {'':24} | workers | images/s | spread | x slices | x copy | CPU s/M | own MB | with files | first ms, fresh | later |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    subject = lanes.get(SUBJECT)
     for name, found in lanes.items():
         rates = [run.rate for run in found.runs]
         first = [seconds for run in found.runs for seconds in run.first]
@@ -79,7 +91,7 @@ def table(lanes: Mapping[str, Found]) -> str:
             "" if found.workers is None else str(found.workers),
             f"{found.rate:,.0f}",
             f"{(max(rates) - min(rates)) / found.rate:.0%}",
-            "" if subject is None else f"{ratio(found, subject):.3f}",
+            "" if (times := ratio(lanes, name, SLICES)) is None else f"{times:.3f}",
             f"{of_copy(found):.3f}",
             f"{median(run.cpu / run.images for run in found.runs) * 1e6:,.1f}",
             f"{found.own:,.0f}" if first else "",
@@ -91,13 +103,25 @@ def table(lanes: Mapping[str, Found]) -> str:
     return "\n".join(lines)
 
 
+def chills(lanes: Mapping[str, Found]) -> list[str]:
+    """A sentence a lane whose store did not stay in the page cache."""
+    least = {name: min(run.warm for run in found.runs) for name, found in lanes.items()}
+    return [
+        f"{name}: NOT WARM, {share:.0%} of its store were in the page cache"
+        for name, share in least.items()
+        if share < WARM
+    ]
+
+
 def goals(lanes: Mapping[str, Found], threads: int) -> list[str]:
     """One sentence a goal whose lanes were run."""
     lines = []
 
     def goal(least: float, one: str, other: str) -> None:
-        if one in lanes and other in lanes:
-            found = of_copy(lanes[one]) if other == COPY.format(threads) else ratio(lanes[one], lanes[other])
+        found = ratio(lanes, one, other)
+        if found is not None and other == COPY.format(threads):
+            found = of_copy(lanes[one])
+        if found is not None:
             lines.append(
                 f"{one} / {other}: {found:.2f}; goal {least}, {'met' if found >= least else 'MISSED'}"
             )
@@ -106,8 +130,8 @@ def goals(lanes: Mapping[str, Found], threads: int) -> list[str]:
         for order in ("sequential", "slices", "blocks"):
             goal(0.9, f"packer {store} {order}", COPY.format(threads))
         goal(0.85, f"packer {store} rows", GATHER)
-    goal(1.3, SUBJECT, "ffcv raw")
-    goal(1.0, "packer h5 rows", "ffcv raw")
+    goal(1.3, SLICES, "ffcv raw")
+    goal(1.0, ROWS, "ffcv raw")
     for order in ("slices", "rows"):
         goal(1.0, f"packer jpeg {order}", "ffcv jpeg")
     for name, found in lanes.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lanes.lane import DATALOADER, Epoch, Lane, Rows, Setting, Store, dataloader
+from lanes.lane import DATALOADER, JPEG, STREAMS, Epoch, Lane, Rows, Setting, Store, dataloader
 
 TAR_NPY, TAR_JPEG, MDS, LITDATA = "webdataset-npy", "webdataset-jpeg", "mds", "litdata"
 QUALITY = 90
@@ -144,10 +144,16 @@ STORES = (
     Store(LITDATA, ("torch", "litdata"), write_litdata),
 )
 LANES = (
-    Lane("webdataset npy", TAR_NPY, ("torch", "webdataset"), open_webdataset, workers=DATALOADER),
+    Lane("webdataset npy", STREAMS, TAR_NPY, ("torch", "webdataset"), open_webdataset, workers=DATALOADER),
     Lane(
-        "webdataset jpeg", TAR_JPEG, ("torch", "webdataset"), open_webdataset, workers=DATALOADER, exact=False
+        "webdataset jpeg",
+        JPEG,
+        TAR_JPEG,
+        ("torch", "webdataset"),
+        open_webdataset,
+        workers=DATALOADER,
+        exact=False,
     ),
-    Lane("mosaicml MDS", MDS, ("torch", "streaming"), open_mds, workers=DATALOADER),
-    Lane("litdata", LITDATA, ("torch", "litdata"), open_litdata, workers=DATALOADER),
+    Lane("mosaicml MDS", STREAMS, MDS, ("torch", "streaming"), open_mds, workers=DATALOADER),
+    Lane("litdata", STREAMS, LITDATA, ("torch", "litdata"), open_litdata, workers=DATALOADER),
 )

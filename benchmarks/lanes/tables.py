@@ -11,6 +11,8 @@ import numpy as np
 from lanes.lane import (
     DATALOADER,
     PACK_NPY,
+    PLAIN,
+    TABLES,
     Batch,
     Epoch,
     Lane,
@@ -130,7 +132,9 @@ STORES = (
     Store(ARROW, ("datasets",), write_arrow),
 )
 LANES = (
-    Lane("tensordict memmap", TENSORDICT, ("torch", "tensordict"), open_tensordict, workers=DATALOADER),
-    Lane("datasets arrow", ARROW, ("torch", "datasets"), open_datasets, workers=DATALOADER),
-    Lane("grain over npy", PACK_NPY, ("grain",), open_grain, workers=DATALOADER),
+    Lane(
+        "tensordict memmap", TABLES, TENSORDICT, ("torch", "tensordict"), open_tensordict, workers=DATALOADER
+    ),
+    Lane("datasets arrow", TABLES, ARROW, ("torch", "datasets"), open_datasets, workers=DATALOADER),
+    Lane("grain over npy", PLAIN, PACK_NPY, ("grain",), open_grain, workers=DATALOADER),
 )

@@ -5,9 +5,11 @@
 
     options.py     what the arguments mean
     ranks.py       who am I among the processes that train together?
+    progress.py    how far an epoch is: what state_dict saves
     feed.py        portions of an epoch: read into slots, handed out as batches
     slots.py       reusable buffers that come back when nobody holds their batch any more
     prefetch.py    a few threads that work ahead of the loop
+    lock.py        a lock that a fork or a pickle does not leave locked
     device.py      where batches end up: host memory, or a GPU by pinned asynchronous copies
     augmenting.py  a pipeline of augmentations at work on batches
     batch.py       the named tuple that is handed out

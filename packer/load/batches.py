@@ -8,10 +8,12 @@ worker processes, no pickling, no collating.
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -20,12 +22,14 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load import options
 from packer.load.feed import Feed, Portion
+from packer.load.lock import Lock
 from packer.load.prefetch import Threads, ahead
 from packer.load.processes.transforms import PythonTransform, as_transform
+from packer.load.progress import Progress
 from packer.load.ranks import check_ranks, present_ranks
 from packer.load.stats import Stats
 from packer.machine import cores
-from packer.orders.auto import AUTO, resume
+from packer.orders.auto import AUTO, parse, resume, shuffled
 from packer.orders.epoch import Epoch
 from packer.orders.order import Order
 from packer.orders.runs import one_run
@@ -110,10 +114,10 @@ class PackedBatchDataset:
         report: Callable[[str], object] | None = None,
     ) -> None:
         self.pack = path if isinstance(path, Pack) else open_pack(path)
-        options.check_counts(
-            batch_size=batch_size, prefetch=prefetch, threads=1 if threads is None else threads
-        )
-        self.seed, self.batch_size, self.prefetch, self.report = seed, batch_size, prefetch, report
+        self.batch_size = options.whole("batch_size", batch_size, 1)
+        self.prefetch = options.whole("prefetch", prefetch, 0)
+        self.seed = options.whole("seed", seed)
+        self.report = options.check_report(report)
         self.output, self.device = options.check_output(output, device)
         self.ends = options.parse_ends(ends, drop_last)
         self._given_ranks = check_ranks(rank, world_size)
@@ -121,30 +125,28 @@ class PackedBatchDataset:
         self.subset = select(self.pack, split=split, classes=classes, subset=subset)
         self.rows = self.subset.rows
         self._reader = Reader(self.pack, self.fields, verify=options.check_verify(verify))
-        self._chosen = order is None or order == AUTO
-        self.order, why = options.parse_order(
-            order, shuffle, self._reader, self.subset, batch_size * self.world_size
-        )
+        about = options.context(self._reader, self.subset, self.batch_size * self.world_size)
+        self.order, why = parse(order, shuffle, about)
+        self._chosen = order == AUTO or (order is None and shuffle)
+        self._by_pack = shuffled(about).bind(about) if order == AUTO else None
         if why:
             _LOG.info("%s: %s", self.pack.path, why)
-        names = tuple(f.name for f in self.fields)
-        self._pipeline = options.parse_augment(augment, self.output, self.pack, names)
         self._transform = None if transform is None else as_transform(transform)
+        self._pipeline = options.parse_augment(augment, self.output)
+        if self._pipeline is not None and self._transform is None:
+            options.check_images(self._pipeline, self.fields, self.pack.path)
         decodes = any(f.codec for f in self._reader.fields)
-        self._threads = Threads(threads or (cores() if decodes else min(4, cores())))
-        self._epoch, self._begun = 0, False
-        self._origin = 0  # positions of the next epoch that were handed out before
-        self._handed: tuple[int, int] | None = (
-            None  # epoch and positions handed out of it, by the latest iterator
-        )
-        self._latest: object = None  # that iterator
+        most = cores() if decodes else min(4, cores())
+        self._threads = Threads(most if threads is None else options.whole("threads", threads, 1))
+        self._progress = Progress()
         self._stats = Stats()
         self._warned = False
         self._feed: Feed | None = None
+        self._making = Lock()
         if self.output == "torch":
             self._device()  # what this machine lacks is said now
         self.placement, why = options.parse_placement(
-            placement, self.device, self._reader, self.fields, self.subset
+            placement, self.device, self._reader, self.fields, self.subset, self._transform is not None
         )
         _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
         if not len(self) and self.ends == "drop":
@@ -167,7 +169,7 @@ class PackedBatchDataset:
     @property
     def epoch(self) -> int:
         """The epoch that the last ``iter()`` began, or, before one, that the next begins or goes on with; ``ds[i]`` reads it."""
-        return self._epoch if self._begun else self._coming()[0]
+        return self._progress.epoch(self._ended)
 
     @property
     def sampler(self) -> PackedBatchDataset:
@@ -179,7 +181,7 @@ class PackedBatchDataset:
     @property
     def batches_left(self) -> int:
         """Batches that the next ``iter()`` gives: ``len()``, but for an epoch that goes on after load_state_dict."""
-        return self._share(self._coming()[1]).steps
+        return self._share(self._progress.coming(self._ended)[1]).steps
 
     @property
     def resident(self) -> bool:
@@ -195,24 +197,31 @@ class PackedBatchDataset:
 
         So an iterator that is only made, as frameworks make one to see whether they can, begins none.
         """
-        self._epoch, self._origin = self._coming()
-        self._begun = True
-        share = self._share(self._origin)
-        self._warn_of(share)
-        self._stats = Stats(self._epoch, readers=self._threads.count)
-        self._handed = self._epoch, self._origin
-        self._latest = mark = object()
-        yield from self._batches(self._sequence(), share, mark, self._stats)
+        epoch, origin, mark = self._progress.begin(self._ended)
+        try:
+            share = self._share(origin)
+            self._warn_of(share)
+            self._stats = stats = Stats(epoch, readers=self._threads.count)
+            yield from self._batches(self._sequence(epoch), share, mark, stats)
+        except Exception:
+            if not self._stats.batches:
+                self._progress.undo(mark)
+            raise
 
     def __getitem__(self, index: int) -> Any:
         """Batch `index` of the present epoch, read now. Raises IndexError."""
         share = self._share(0)
-        step = index + share.steps if index < 0 else index
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"batches are picked by whole numbers, not by {type(index).__name__}") from None
+        step = number + share.steps if number < 0 else number
         if not 0 <= step < share.steps:
-            raise IndexError(f"batch {index} of {share.steps}")
-        loading = self._made().start(_portion(self._sequence(), share, step, step + 1))
+            raise IndexError(f"batch {number} of {share.steps}")
+        feed = self._made()
+        loading = feed.start(_portion(self._sequence(self.epoch), share, step, step + 1))
         batches, draws = loading.result()
-        return batches[0] if draws is None else self._made().augmented(batches[0], draws, 0)
+        return batches[0] if draws is None else feed.augmented(batches[0], draws, 0)
 
     def __enter__(self) -> PackedBatchDataset:
         return self
@@ -225,21 +234,18 @@ class PackedBatchDataset:
         # the processes that it starts to train find their own.
         ranks = self._given_ranks or present_ranks()
         given = None if self._given_ranks is None and ranks == (0, 1) else ranks
-        return self.__dict__ | {"_given_ranks": given, "_feed": None, "_latest": None}
+        return self.__dict__ | {"_given_ranks": given, "_feed": None}
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
-        coming, origin = self._coming()
-        # load_state_dict may have left the rest of it to be read.
-        self._origin = origin if epoch == coming and not self._begun else 0
-        self._epoch, self._begun, self._handed = epoch, False, None
+        self._progress.set_epoch(options.whole("epoch", epoch, 0), self._ended)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iterator is: seed, epoch and how many rows all ranks together were handed, and the order.
 
         The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
         """
-        epoch, rows = self._handed or (self._epoch, self._origin)
+        epoch, rows = self._progress.position()
         return {
             "version": STATE,
             "seed": self.seed,
@@ -255,19 +261,20 @@ class PackedBatchDataset:
 
         Seed and lengths of slices are taken from the state. Raises UsageError if it is of other rows or another order.
         """
-        if state.get("version") != STATE:
+        record = options.check_state(state, STATE)
+        if (record["of"], record["subset"]) != (self.rows, self._fingerprint):
             raise UsageError(
-                f"load_state_dict: the state's version is {state.get('version')!r}; {STATE} is allowed."
-                " Pass what state_dict() of this packer gave."
-            )
-        if (state.get("of"), state.get("subset")) != (self.rows, self._fingerprint):
-            raise UsageError(
-                f"load_state_dict: the state is of {state.get('of')} rows of a pack; this dataset has {self.rows}, or others."
+                f"load_state_dict: the state is of {record['of']} rows of a pack; this dataset has {self.rows}, or others."
                 " Pass a state of the same pack, split, classes and subset."
             )
-        self.order = resume(self.order, state["order"], chosen=self._chosen)
-        self.seed, self._epoch, self._origin = int(state["seed"]), int(state["epoch"]), int(state["rows"])
-        self._begun, self._handed = False, None
+        order = resume(self.order, record["order"], chosen=self._chosen)
+        rows = options.whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
+        epoch = options.whole("load_state_dict: epoch", record["epoch"], 0)
+        self.seed = options.whole("load_state_dict: seed", record["seed"])
+        if order.length(self.rows) != self.order.length(self.rows):
+            self.close()  # batches may be larger than those that slots were made for
+        self.order, self._by_pack = order, None
+        self._progress.go_on(epoch, rows)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -283,29 +290,35 @@ class PackedBatchDataset:
         What an infinitely fast loader would give: train on it, and what the step still takes is its own. The batches are
         kept as they are handed out, on their device; leave them unchanged. It begins no epoch.
         """
-        options.check_counts(count=count)
-        kept = [self[index] for index in range(min(count, len(self)))]
+        kept = [self[index] for index in range(min(options.whole("count", count, 1), len(self)))]
         return (kept[step % len(kept)] for step in range(len(self)))
 
     def close(self) -> None:
         """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
-        feed, self._feed = self._feed, None
+        with self._making:
+            feed, self._feed = self._feed, None
         if feed is not None:
             feed.close()
         self._threads.close()
         self._reader.close()
 
-    def _sequence(self) -> Epoch:
-        return Epoch(self.order, self.subset, self.seed, self.epoch)
+    def _sequence(self, epoch: int) -> Epoch:
+        return Epoch(self.order, self.subset, self.seed, epoch)
 
-    def _coming(self) -> tuple[int, int]:
-        """The epoch of the next iterator, and how many of its positions were handed out before."""
+    def _ended(self, origin: int) -> bool:
         # Every rank has to say the same: the first one has a batch for as long as any has.
-        ended = self._origin and not replace(self._share(self._origin), rank=0).steps
-        return (self._epoch + 1, 0) if self._begun or ended else (self._epoch, self._origin)
+        return not replace(self._share(origin), rank=0).steps
 
     def _share(self, origin: int) -> Share:
         rank, world_size = self._given_ranks or present_ranks()
+        if world_size > 1 and self._by_pack is not None:
+            # order="auto" looked at this machine, and another rank's may be another one: what the pack says is alike on all.
+            self.order, self._by_pack = self._by_pack, None
+            _LOG.info(
+                "%s: order=%r: on several ranks it is chosen by the pack alone",
+                self.pack.path,
+                self.order.name,
+            )
         n = self.order.length(self.rows)
         return Share(n, self.batch_size, world_size, rank, self.ends, origin)
 
@@ -331,7 +344,11 @@ class PackedBatchDataset:
         began, copied, steps = clock(), feed.copy_seconds, 0
         for loading in ahead(portions, feed.depth):
             asked = clock()
-            batches, draws = loading.result()
+            try:
+                batches, draws = loading.result()
+            except CancelledError:
+                feed.check_open()
+                raise
             sizes, first = loading.portion.sizes, 0
             stats.wait_seconds += clock() - asked
             stats.read_seconds += loading.read_seconds
@@ -349,52 +366,60 @@ class PackedBatchDataset:
                 stats.batches += 1
                 stats.rows += size
                 stats.nbytes += size * feed.row_bytes
-                if self._latest is mark:
-                    self._handed = epoch.number, share.handed(steps)
+                self._progress.hand(mark, epoch.number, share.handed(steps))
                 returned = clock()
                 stats.seconds = returned - began
                 yield batch
                 del batch  # held here, the slot would come back one batch later
+                feed.check_open()
                 asked = clock()
                 stats.step_seconds += asked - returned
                 stats.seconds = asked - began
+        self._progress.hand(mark, epoch.number, share.n)
         if self.report is not None:
             self.report(str(stats))
 
     def _made(self) -> Feed:
         """The feed of this process; made again after fork, unpickling and close."""
-        if self._feed is None or self._feed.pid != os.getpid():
-            held: dict[str, Any] = {}
-            fields = self.fields
-            if self._transform is not None and self.rows:
-                from packer.load.processes.workers import Workers
+        with self._making:
+            if self._feed is None or self._feed.pid != os.getpid():
+                self._feed = self._make()
+            return self._feed
 
-                workers = held["workers"] = Workers(self._transform, self._reader, self.fields)
-                fields = workers.probe(self.subset.place(one_run(0, 1)), seed=self.seed, epoch=0)
-            if self._pipeline is not None:
-                from packer.load.augmenting import Augmenter
+    def _make(self) -> Feed:
+        held: dict[str, Any] = {}
+        fields = self.fields
+        batch_rows = self.batch_size
+        if self.ends != "pad":  # whose batches are full even where there are fewer rows
+            batch_rows = max(1, min(self.batch_size, self.order.length(self.rows)))
+        if self._transform is not None and self.rows:
+            from packer.load.processes.workers import Workers
 
-                shape = self.pack.header.field("image").loaded.shape or ()
-                held["augmenter"] = Augmenter(self._pipeline, shape, self.batch_size, self.prefetch + 2)
-            if self.placement in ("ram", "pinned"):
-                from packer.load.places.resident import Resident
+            workers = held["workers"] = Workers(self._transform, self._reader, self.fields)
+            fields = workers.probe(self.subset.place(one_run(0, 1)), seed=self.seed, epoch=0)
+        if self._pipeline is not None:
+            from packer.load.augmenting import Augmenter
 
-                pinned = self.device if self.placement == "pinned" else None
-                held["resident"] = Resident(self._reader, self.fields, self.subset, pinned=pinned)
-            elif self.placement == "gpu":
-                from packer.load.places.ongpu import OnDevice
+            shape = options.check_images(self._pipeline, fields, self.pack.path)
+            held["augmenter"] = Augmenter(self._pipeline, shape, batch_rows, self.prefetch + 2)
+        if self.placement in ("ram", "pinned"):
+            from packer.load.places.resident import Resident
 
-                held["ongpu"] = OnDevice(self._reader, self.fields, self.subset, self.device)
-            self._feed = Feed(
-                self._reader,
-                fields,
-                self._threads,
-                batch_rows=max(1, min(self.batch_size, self.order.length(self.rows))),
-                prefetch=self.prefetch,
-                device=self._device() if self.output == "torch" else None,
-                **held,
-            )
-        return self._feed
+            pinned = self.device if self.placement == "pinned" else None
+            held["resident"] = Resident(self._reader, self.fields, self.subset, pinned=pinned)
+        elif self.placement == "gpu":
+            from packer.load.places.ongpu import OnDevice
+
+            held["ongpu"] = OnDevice(self._reader, self.fields, self.subset, self.device)
+        return Feed(
+            self._reader,
+            fields,
+            self._threads,
+            batch_rows=batch_rows,
+            prefetch=self.prefetch,
+            device=self._device() if self.output == "torch" else None,
+            **held,
+        )
 
     def _device(self) -> Device:
         try:

@@ -40,8 +40,14 @@ class Device(Protocol):
     def send(self, arrays: Arrays) -> Any:
         """Begin to move a filled slot's arrays; returns at once."""
 
+    def made(self, tensors: Tensors) -> Any:
+        """What `receive` takes for tensors that were just made on the device, by the current stream."""
+
     def receive(self, sent: Any) -> Tensors:
         """The arrays as tensors on the device, safe to use on the current stream."""
+
+    def finish(self) -> None:
+        """Wait for the copies that were begun."""
 
 
 class Host:
@@ -61,9 +67,16 @@ class Host:
         """Nothing to move."""
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
+    def made(self, tensors: Tensors) -> Tensors:
+        """The tensors."""
+        return tensors
+
     def receive(self, sent: Tensors) -> Tensors:
         """The tensors."""
         return sent
+
+    def finish(self) -> None:
+        """There are none under way."""
 
 
 class Copied:
@@ -86,9 +99,16 @@ class Copied:
         """Copy to the device."""
         return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
 
+    def made(self, tensors: Tensors) -> Tensors:
+        """The tensors."""
+        return tensors
+
     def receive(self, sent: Tensors) -> Tensors:
         """The tensors."""
         return sent
+
+    def finish(self) -> None:
+        """There are none under way."""
 
 
 class Cuda:
@@ -102,6 +122,8 @@ class Cuda:
         self._copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensors]] = deque()
         self._lock = threading.Lock()
         self.copy_seconds = 0.0
+        # Memory that copies still read may be someone else's next: its owners go after this.
+        weakref.finalize(self, _finish, self._copying)
 
     def allocate(self, nbytes: int) -> Bytes:
         """Pinned memory for a slot, uint8 [nbytes]."""
@@ -134,6 +156,16 @@ class Cuda:
         self._copying.append((began, ended, host))  # holds the slot until the copy is done
         return ended, tensors
 
+    def made(self, tensors: Tensors) -> tuple[torch.cuda.Event, Tensors]:
+        """With an event of the current stream: the batch may be handed out when another one is current."""
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event, tensors
+
+    def finish(self) -> None:
+        """Wait for the copies that were begun."""
+        _finish(self._copying)
+
     def receive(self, sent: tuple[torch.cuda.Event, Tensors]) -> Tensors:
         """Make the current stream wait for the copy, and tell the allocator that it uses the tensors."""
         event, tensors = sent
@@ -142,6 +174,11 @@ class Cuda:
         for tensor in tensors.values():
             tensor.record_stream(current)
         return tensors
+
+
+def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensors]]) -> None:
+    for _, ended, _ in tuple(copying):
+        ended.synchronize()
 
 
 def device_of(device: str | torch.device) -> Device:

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load.batch import as_tensor, batch_type
 from packer.load.prefetch import Threads
@@ -83,7 +85,7 @@ class Feed:
         ongpu: OnDevice | None = None,
         workers: Workers | None = None,
     ) -> None:
-        self.pid = os.getpid()
+        self.pid, self._closed = os.getpid(), False
         self._reader, self._fields, self._threads = reader, tuple(fields), threads
         self._asking = Threads(1)  # apart: a busy disk makes one wait until it has taken the requests
         self._device, self._augmenter = device, augmenter
@@ -100,7 +102,7 @@ class Feed:
             self.depth = max(self.depth, threads.count)
         self._layout = Layout(fields, self.batches * batch_rows)
         self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in reader.fields) else SPLIT_BYTES
-        self._slots = Slots(self._layout.nbytes, self._allocate, spare=self.depth + 2)
+        self._slots = Slots(self._layout.nbytes, partial(_allocate, workers, device), spare=self.depth + 2)
 
     @property
     def resident(self) -> bool:
@@ -120,11 +122,13 @@ class Feed:
 
     def start(self, portion: Portion) -> Loading:
         """Have a portion read: by threads, by processes, or from the device's own memory."""
+        self.check_open()
         draws = self._threads.submit(self._draw, portion) if self._augmenter else None
         if self._ongpu is not None:
             tensors = self._ongpu.gather(portion.epoch.within(portion.positions))
             if tensors is not None:
-                return Loading(self, portion, {}, self._start_ragged(portion), draws, tensors)
+                sent = self._device.made(tensors) if self._device else tensors
+                return Loading(self, portion, {}, self._start_ragged(portion), draws, sent)
         if self._device is not None and not self._device.on_host and self._resident is not None:
             views = self._views(portion)
             if views is not None:
@@ -151,11 +155,9 @@ class Feed:
         """Begin to move what was read to where batches go."""
         return self._device.send(arrays) if self._device else arrays
 
-    def deliver(
-        self, sent: Any, tensors: dict[str, Any] | None, ragged: dict[str, list[Any]], sizes: list[int]
-    ) -> list[Any]:
-        """The batches of a portion, the last one first. sent: of `send`; tensors: where they came from the device's memory."""
-        values: dict[str, Any] = tensors or dict(self._device.receive(sent) if self._device else sent)
+    def deliver(self, sent: Any, ragged: dict[str, list[Any]], sizes: list[int]) -> list[Any]:
+        """The batches of a portion, the last one first. sent: what `send` gave."""
+        values: dict[str, Any] = dict(self._device.receive(sent) if self._device else sent)
         shares_slot = self._device is None or self._device.on_host
         columns: list[Any] = []
         for f in self._fields:
@@ -182,18 +184,21 @@ class Feed:
         assert self._augmenter is not None
         return batch._replace(image=self._augmenter.apply(batch.image, draws, first))
 
+    def check_open(self) -> None:
+        """Raises UsageError for an iterator that outlived its dataset's close(), or that came with a fork."""
+        if self._closed or self.pid != os.getpid():
+            how = "was closed" if self._closed else "is another process's: it came with a fork"
+            raise UsageError(f"{self._reader.pack.path}: the dataset of this iterator {how}. Iterate anew.")
+
     def close(self) -> None:
         """End the processes, and let go of rows held in memory."""
+        self._closed = True
         self._asking.close()
+        if self._device is not None and self.pid == os.getpid():
+            self._device.finish()
         for held in (self._resident, self._ongpu, self._workers):
             if held is not None and self.pid == os.getpid():
                 held.close()
-
-    def _allocate(self, nbytes: int) -> Bytes:
-        if self._workers is not None:
-            memory = self._workers.allocate(nbytes)
-            return self._device.adopt(memory) if self._device else memory
-        return self._device.allocate(nbytes) if self._device else allocate(nbytes)
 
     def _read(self, portion: Portion, start: int, stop: int, out: dict[str, Bytes]) -> Read:
         """On a thread: read a part of a portion, its fixed fields into the slot."""
@@ -260,11 +265,11 @@ class Loading:
         arrays: dict[str, NDArray[Any]],
         reads: Sequence[Future[Read] | Future[Filled]],
         draws: Future[Draws] | None,
-        tensors: dict[str, Any] | None = None,
+        sent: Any = None,
     ) -> None:
         self._feed, self.portion = feed, portion
         self._arrays, self._reads, self._draws = arrays, reads, draws
-        self._tensors, self._sent = tensors, None
+        self._sent = sent
         self.read_seconds = self.transform_seconds = 0.0
 
     def cancel(self) -> None:
@@ -276,10 +281,8 @@ class Loading:
 
     def advance(self) -> None:
         """Send the portion to the device if it has been read."""
-        if (
-            self._sent is None
-            and self._tensors is None
-            and all(f.done() and not f.cancelled() and not f.exception() for f in self._reads)
+        if self._sent is None and all(
+            f.done() and not f.cancelled() and not f.exception() for f in self._reads
         ):
             self._sent = self._feed.send(self._arrays)
 
@@ -294,7 +297,9 @@ class Loading:
                 ragged.setdefault(name, []).extend(rows)
         draws = self._draws.result() if self._draws is not None else None
         self.advance()
-        return self._feed.deliver(self._sent, self._tensors, ragged, self.portion.sizes), draws
+        batches = self._feed.deliver(self._sent, ragged, self.portion.sizes)
+        self._sent, self._arrays = None, {}  # the loop holds this longer than it should hold the batch
+        return batches, draws
 
 
 def _cut(values: Any, sizes: list[int]) -> list[Any]:
@@ -302,3 +307,11 @@ def _cut(values: Any, sizes: list[int]) -> list[Any]:
     if len(sizes) == 1:
         return [values]
     return [values[stop - size : stop] for size, stop in zip(sizes, itertools.accumulate(sizes), strict=True)]
+
+
+def _allocate(workers: Workers | None, device: Device | None, nbytes: int) -> Bytes:
+    """A slot: shared with the processes that fill it, fit for copies to the device."""
+    if workers is not None:
+        memory = workers.allocate(nbytes)
+        return device.adopt(memory) if device else memory
+    return device.allocate(nbytes) if device else allocate(nbytes)

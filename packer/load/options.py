@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +11,9 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.format.pack import Pack
 from packer.load.places.placement import available_memory, choose, remote_file_system
 from packer.load.places.resident import present, size_of
-from packer.orders.auto import parse
-from packer.orders.order import Context, Order
+from packer.orders.order import Context
 from packer.orders.subset import Subset
 from packer.orders.topology import ENDS
 from packer.read.reader import Reader
@@ -26,16 +25,48 @@ if TYPE_CHECKING:
 OUTPUTS = ("torch", "numpy")
 
 
-def check_counts(**counts: int) -> None:
-    """Whole numbers, all at least 1 but for prefetch."""
-    for name, value in counts.items():
-        least = 0 if name == "prefetch" else 1
-        if not isinstance(value, int) or value < least:
-            raise UsageError(f"{name}={value!r}: is not a whole number of at least {least}.")
+def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """A whole number, of any integer type, within bounds."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        bounds = (
+            "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
+        )
+        raise UsageError(f"{name}={value!r}: is not a whole number{bounds}.")
+    return number
 
 
-def check_output(output: str, device: str | torch.device) -> tuple[str, str]:
-    """The output and the device's name."""
+def check_report(report: Any) -> Any:
+    """Something to call, or None."""
+    if report is not None and not callable(report):
+        raise UsageError(f"report={report!r}: cannot be called with a line. Pass for example print.")
+    return report
+
+
+def check_state(state: Any, version: int) -> dict[str, Any]:
+    """What state_dict() gave, with all its entries."""
+    if not isinstance(state, Mapping) or state.get("version") != version:
+        found = state.get("version") if isinstance(state, Mapping) else state
+        raise UsageError(
+            f"load_state_dict: the state's version is {found!r}; {version} is allowed."
+            " Pass what state_dict() of this packer gave."
+        )
+    if missing := [name for name in ("seed", "epoch", "rows", "of", "subset", "order") if name not in state]:
+        raise UsageError(
+            f"load_state_dict: the state lacks {', '.join(missing)}. Pass what state_dict() of this packer gave."
+        )
+    return dict(state)
+
+
+def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
+    """The output and the device's name. A number is a CUDA device, as torch has it."""
+    if isinstance(device, int):
+        device = f"cuda:{device}"
     if output not in OUTPUTS:
         raise UsageError(f"output={output!r}: is not one of 'torch', 'numpy'. Pass one of them.")
     if output == "numpy" and str(device) != "cpu":
@@ -63,10 +94,8 @@ def parse_ends(ends: str | None, drop_last: bool) -> str:
     return ends
 
 
-def parse_order(
-    order: str | Order | None, shuffle: bool, reader: Reader, subset: Subset, global_batch: int
-) -> tuple[Order, str]:
-    """The order, with everything filled in that it leaves to the pack, and why it was chosen if it was."""
+def context(reader: Reader, subset: Subset, global_batch: int) -> Context:
+    """What an order is bound to."""
     pack, fields = reader.pack, reader.fields
     stored = sum(
         extent.nbytes
@@ -84,7 +113,7 @@ def parse_order(
             )
         return read_column(pack, name, subset).astype(np.int64)
 
-    about = Context(
+    return Context(
         n=subset.rows,
         row_bytes=stored // max(1, pack.rows),
         block_rows=pack.header.block_rows,
@@ -97,13 +126,18 @@ def parse_order(
         medium="network" if remote_file_system(pack.path) else "disk",
         memory_bytes=available_memory(),
     )
-    return parse(order, shuffle, about)
 
 
 def parse_placement(
-    placement: str, device: str, reader: Reader, fields: Sequence[Field], subset: Subset
+    placement: str, device: str, reader: Reader, fields: Sequence[Field], subset: Subset, transformed: bool
 ) -> tuple[str, str]:
     """Where rows are kept, and why."""
+    if transformed:
+        if placement not in ("auto", "disk"):
+            raise UsageError(
+                f"placement={placement!r} with transform: processes read the rows from the disk. Pass placement='disk'."
+            )
+        return "disk", "a Python transform's processes read the rows themselves"
     return choose(
         placement,
         device=device,
@@ -114,22 +148,35 @@ def parse_placement(
     )
 
 
-def parse_augment(augment: Sequence[Any] | None, output: str, pack: Pack, names: Sequence[str]) -> Any:
-    """A pipeline of the transforms, or None; refuses what cannot work on the pack's images."""
-    if not augment:
+def parse_augment(augment: Any, output: str) -> Any:
+    """A pipeline of the transforms, or None."""
+    if augment is None or (isinstance(augment, Sequence) and not augment):
         return None
-    if output != "torch" or "image" not in names:
-        raise UsageError(
-            "augment: works on the torch tensors of the field 'image'. Pass output='torch' and fields with 'image'."
-        )
+    if output != "torch":
+        raise UsageError("augment: works on torch tensors. Pass output='torch'.")
+    if not isinstance(augment, Sequence):
+        raise UsageError(f"augment={augment!r}: is no list. Pass a list of transforms of packer.augment.")
     from packer.augment import Pipeline
 
-    pipeline = Pipeline(augment)
-    shape = pack.header.field("image").loaded.shape
+    return Pipeline(augment)
+
+
+def check_images(pipeline: Any, fields: Sequence[Field], path: str) -> tuple[int, ...]:
+    """Shape (H, W, C) of the images that a pipeline gets; refuses what it cannot take."""
+    image = next((f for f in fields if f.name == "image"), None)
+    if image is None:
+        raise UsageError(
+            "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
+        )
+    shape = image.loaded.shape
     if shape is None:
         raise UsageError(
-            f"augment: works on images of one size; those of {pack.path} kept their own. Run packer repack with a --size first."
+            f"augment: works on images of one size; those of {path} kept their own. Run packer repack with a --size first."
+        )
+    if len(shape) != 3 or image.about.get("layout") != "HWC":
+        raise UsageError(
+            f"augment: works on images [H, W, C]; the transform returns {list(shape)}. Return such, or drop augment."
         )
     height, width, channels = shape
-    pipeline.output_shape((channels, height, width))  # refuse now what cannot work on these images
-    return pipeline
+    pipeline.output_shape((channels, height, width))
+    return shape

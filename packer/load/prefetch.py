@@ -13,6 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from packer.load.lock import Lock
+
 
 class Pending(Protocol):
     """Work under way."""
@@ -35,22 +37,25 @@ class Threads:
         self.count = count
         self._pool: ThreadPoolExecutor | None = None
         self._pid = -1
+        self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"count": self.count, "_pool": None, "_pid": -1}
+        return self.__dict__ | {"_pool": None, "_pid": -1}
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run a function on one of the threads."""
-        if self._pool is None or self._pid != os.getpid():
-            self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="packer-load")
-            self._pid = os.getpid()
-        return self._pool.submit(function, *args)
+        with self._lock:
+            if self._pool is None or self._pid != os.getpid():
+                self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="packer-load")
+                self._pid = os.getpid()
+            return self._pool.submit(function, *args)
 
     def close(self) -> None:
         """End the threads, once what they are doing is done."""
-        if self._pool is not None and self._pid == os.getpid():
-            self._pool.shutdown(wait=True, cancel_futures=True)
-        self._pool = None
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def ahead(starts: Iterable[Callable[[], P]], count: int) -> Iterator[P]:

@@ -6,8 +6,9 @@ import os
 
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load.options import parse_order
+from packer.load.options import context, whole
 from packer.orders import quality
+from packer.orders.auto import parse
 from packer.orders.order import BY_NAME, Order
 from packer.orders.quality import Quality
 from packer.read.fields import select_fields
@@ -35,17 +36,20 @@ def order_quality(
     Raises UsageError for an order that gives rows more than once, and for a batch of no rows.
     """
     pack = path if isinstance(path, Pack) else open_pack(path)
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise UsageError(f"batch_size={batch_size!r}: is not a whole number of at least 1.")
+    batch_size = whole("batch_size", batch_size, 1)
     fields, subset = select_fields(pack, None), select(pack, split=split)
     if not subset.rows:
-        raise UsageError(f"{pack.path}: split {split!r} has no rows. Pass another split.")
+        of = "" if split is None else f"split {split!r} "
+        raise UsageError(
+            f"{pack.path}: {of}has no rows. Pass another {'pack' if split is None else 'split'}."
+        )
     reader = Reader(pack, fields)
     label = next((f for f in fields if f.name == "label" and f.shape == () and f.dtype[1] in "iu"), None)
     labels = read_column(pack, "label", subset) if label and subset.rows <= MOST_LABELS else None
+    about = context(reader, subset, batch_size)
     found: dict[str, Quality] = {}
     for one in BY_NAME if order == "all" else [order]:
-        bound, _ = parse_order(one, False, reader, subset, batch_size)
+        bound, _ = parse(one, False, about)
         if bound.name not in BY_NAME:
             raise UsageError(
                 f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import warnings
@@ -15,6 +16,12 @@ def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | N
         raise UsageError("rank and world_size: only one is given; both or none are allowed. Pass both.")
     if rank is None or world_size is None:
         return None
+    try:
+        rank, world_size = operator.index(rank), operator.index(world_size)
+    except TypeError:
+        raise UsageError(
+            f"rank={rank!r}, world_size={world_size!r}: are not both whole numbers. Pass such."
+        ) from None
     if not 0 <= rank < world_size:
         raise UsageError(
             f"rank={rank}: is not within world_size={world_size}; 0 to {world_size - 1} are allowed."

@@ -59,7 +59,8 @@ def allocate(nbytes: int) -> Bytes:
     """Host memory, on huge pages where the system offers them: that saves a fault every 4 KiB when it is first filled."""
     if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(nbytes, np.uint8)
-    memory = mmap.mmap(-1, nbytes + _HUGE_BYTES)
+    # Private: what a forked child holds, or writes, must not be the parent's next batch.
+    memory = mmap.mmap(-1, nbytes + _HUGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a kernel without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)

@@ -44,7 +44,7 @@ class Runs(NamedTuple):
 
 def one_run(start: int, stop: int) -> Runs:
     """The numbers start..stop-1; none if they are equal."""
-    some = slice(start < stop)
+    some = slice(int(start < stop))
     return Runs(np.array([start])[some], np.array([stop - start])[some])
 
 

@@ -58,13 +58,13 @@ class Weighted(Order):
     def bind(self, about: Context) -> Weighted:
         """With the weights summed up. Raises UsageError if there are not as many as rows, or none is above 0."""
         weights = np.asarray(self.weights, np.float64)
-        if len(weights) != about.n:
-            if about.place is None or len(weights) != about.pack_rows:
-                pack = f" or {about.pack_rows:,}, one a row of the whole pack," if about.pack_rows else ""
-                raise UsageError(
-                    f"Weighted: has {len(weights):,} weights; {about.n:,}, one a row,{pack} are allowed. Pass one for each."
-                )
+        if about.place is not None and len(weights) == about.pack_rows:
             weights = weights[about.place(one_run(0, about.n)).rows()]
+        elif len(weights) != about.n:
+            pack = f" or {about.pack_rows:,}, one a row of the whole pack," if about.pack_rows else ""
+            raise UsageError(
+                f"Weighted: has {len(weights):,} weights; {about.n:,}, one a row,{pack} are allowed. Pass one for each."
+            )
         with np.errstate(over="ignore"):
             ends = np.cumsum(weights)
         if about.n and not (0 < ends[-1] < math.inf):

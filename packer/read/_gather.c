@@ -56,6 +56,7 @@ copy that ends the copy; anywhere else it goes where it would have gone without 
 #define PROBES 4             /* runs whose pages are looked up */
 #define ADVICE (128 << 10)   /* bytes: of more at once, Linux forgets what exceeds a device's reading ahead */
 #define AHEAD_BYTES (32 << 20) /* asked for before they are read */
+#define CALL_BYTES (1 << 30)  /* read at once: macOS refuses 2 GiB */
 
 typedef struct {
     Py_buffer extents_view, files_view, starts_view, lengths_view;
@@ -63,7 +64,7 @@ typedef struct {
     const int64_t (*files)[3];   /* descriptor, address of its first byte or 0, bytes up to the end of its last extent */
     const int64_t *starts, *lengths;
     Py_ssize_t count, file_count, runs;
-    int64_t row_bytes, rows; /* rows in the runs */
+    int64_t row_bytes, rows, nbytes; /* rows and bytes in the runs */
 } Request;
 
 typedef struct {
@@ -200,10 +201,49 @@ static THREAD_LOCAL void *volatile fault;
 static struct sigaction before; /* who had the signal before us */
 
 static void
+end_by(int number)
+{
+    struct sigaction ending;
+    memset(&ending, 0, sizeof ending);
+    ending.sa_handler = SIG_DFL;
+    sigaction(number, &ending, NULL);
+    raise(number);
+}
+
+/* Call who had the signal before us as the system would have. */
+static void
+pass_on(int number, siginfo_t *info, void *context)
+{
+    static THREAD_LOCAL volatile sig_atomic_t passing;
+    struct sigaction next = before;
+    sigset_t mask = next.sa_mask, old;
+    if (!(next.sa_flags & SA_SIGINFO) && next.sa_handler == SIG_IGN) return;
+    /* faulthandler, once it has written its lines, passes the signal back to us if it came after us. */
+    if (passing || (!(next.sa_flags & SA_SIGINFO) && next.sa_handler == SIG_DFL)) {
+        end_by(number);
+        return;
+    }
+    if (!(next.sa_flags & SA_NODEFER)) sigaddset(&mask, number); /* another one waits until this one is done */
+    pthread_sigmask(SIG_BLOCK, &mask, &old);
+    passing = 1;
+    if (next.sa_flags & SA_SIGINFO)
+        next.sa_sigaction(number, info, context);
+    else
+        next.sa_handler(number);
+    passing = 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static void
 on_fault(int number, siginfo_t *info, void *context)
 {
-    (void)context;
-    if (landing && info->si_code > 0) { /* not one that another process sent */
+    int saved = errno;
+    if (info->si_code <= 0) { /* sent; the copies that go on, here or elsewhere, need us still */
+        pass_on(number, info, context);
+        errno = saved;
+        return;
+    }
+    if (landing) {
         sigjmp_buf *to = landing;
         fault = info->si_addr;
         landing = NULL;
@@ -215,7 +255,6 @@ on_fault(int number, siginfo_t *info, void *context)
     memset(&before, 0, sizeof before);
     before.sa_handler = SIG_DFL;
     sigaction(number, &next, NULL);
-    if (info->si_code <= 0) raise(number);
 }
 
 /* See that the signal is ours: whoever came after us would end the process. Takes 0.2 us. Called with the GIL. */
@@ -234,22 +273,32 @@ guard(void)
     sigaction(SIGBUS, &ours, NULL);
 }
 
+/* The file whose mapping holds an address, or -1. A mapping begins with the page of the file's first extent; what is mapped
+before that, where the file's first byte would be, is something else, perhaps another file. */
+static Py_ssize_t
+file_at(const Request *request, uintptr_t at)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (Py_ssize_t e = 0; e < request->count; e++) {
+        const int64_t *extent = request->extents[e], *file = request->files[extent[1]];
+        uintptr_t first = (uintptr_t)file[1] + (uintptr_t)extent[2], stop = (uintptr_t)file[1] + (uintptr_t)file[2];
+        if (at >= first - first % page && at < stop) return (Py_ssize_t)extent[1];
+    }
+    return -1;
+}
+
 /* Copy all pieces. Returns DONE, UNWRITABLE, or a file that cannot be read. */
 NOINLINE static Py_ssize_t
 guarded_copy(const Request *request, uint8_t *out, uint8_t *touched)
 {
     sigjmp_buf here;
     if (sigsetjmp(here, 0)) {
-        uintptr_t at = (uintptr_t)fault;
-        for (Py_ssize_t f = 0; f < request->file_count; f++) {
-            uintptr_t first = (uintptr_t)request->files[f][1];
-            if (first && at >= first && at - first < (uintptr_t)request->files[f][2]) return f;
-        }
-        return UNWRITABLE;
+        Py_ssize_t file = file_at(request, (uintptr_t)fault);
+        return file < 0 ? UNWRITABLE : file;
     }
     landing = &here;
     atomic_signal_fence(memory_order_seq_cst);
-    int past = request->rows * request->row_bytes >= STREAM_BATCH; /* the caches */
+    int past = request->nbytes >= STREAM_BATCH; /* the caches */
     if (request->count == 1) {
         touched[request->extents[0][1]] = 1;
         copy_runs(request, out, past);
@@ -368,7 +417,8 @@ read_pieces(const Request *request, uint8_t *out, int *reason)
         }
         read += piece.nbytes;
         while (piece.nbytes) {
-            ssize_t got = pread((int)request->files[piece.file][0], out, (size_t)piece.nbytes, piece.offset);
+            size_t some = piece.nbytes < CALL_BYTES ? (size_t)piece.nbytes : CALL_BYTES;
+            ssize_t got = pread((int)request->files[piece.file][0], out, some, piece.offset);
             if (got < 0 && errno == EINTR) continue;
             if (got <= 0) {
                 *reason = got ? errno : 0;
@@ -385,9 +435,11 @@ read_pieces(const Request *request, uint8_t *out, int *reason)
 static int
 get_table(PyObject *object, Py_buffer *view, Py_ssize_t columns)
 {
-    if (PyObject_GetBuffer(object, view, PyBUF_ND) < 0) return -1;
-    if (view->itemsize == 8 && view->ndim == (columns > 1 ? 2 : 1) && (columns == 1 || view->shape[1] == columns))
-        return 0;
+    if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_FORMAT) < 0) return -1;
+    /* NumPy's words for int64 as this processor has it; for others it puts the byte order first. */
+    int ours = view->format && (!strcmp(view->format, "l") || !strcmp(view->format, "q")) && view->itemsize == 8 &&
+               (uintptr_t)view->buf % 8 == 0;
+    if (ours && view->ndim == (columns > 1 ? 2 : 1) && (columns == 1 || view->shape[1] == columns)) return 0;
     PyBuffer_Release(view);
     PyErr_SetString(PyExc_ValueError, "a table: of another shape or dtype than gather.py makes.");
     return -1;
@@ -400,6 +452,22 @@ release(Request *request)
     PyBuffer_Release(&request->files_view);
     PyBuffer_Release(&request->starts_view);
     PyBuffer_Release(&request->lengths_view);
+}
+
+/* Whether the extents begin with row 0, and follow each other, and lie in the files. No sum or product overflows. */
+static int
+extents_fit(const Request *request)
+{
+    int64_t most = INT64_MAX / request->row_bytes;
+    if (request->extents[0][0] != 0) return 0;
+    for (Py_ssize_t e = 0; e < request->count; e++) {
+        const int64_t *extent = request->extents[e];
+        int64_t stop = request->extents[e + 1][0], file = extent[1], offset = extent[2];
+        if (stop < extent[0] || stop - extent[0] > most || file < 0 || file >= request->file_count) return 0;
+        int64_t size = request->files[file][2];
+        if (offset < 0 || offset > size || (stop - extent[0]) * request->row_bytes > size - offset) return 0;
+    }
+    return 1;
 }
 
 /* Take five arguments apart: extents, files, starts, lengths, row_bytes. No run leads outside the extents. */
@@ -427,12 +495,13 @@ got:
     request->file_count = request->files_view.shape[0];
     request->runs = request->starts_view.shape[0];
     request->rows = 0;
-    if (request->count < 0 || request->runs != request->lengths_view.shape[0] || request->row_bytes < 1) {
+    if (request->count < 0 || request->runs != request->lengths_view.shape[0] || request->row_bytes < 1 ||
+        !extents_fit(request)) {
         release(request);
-        PyErr_SetString(PyExc_ValueError, "runs: they do not go with the extents.");
+        PyErr_SetString(PyExc_ValueError, "runs: they do not go with the extents, or the extents with the files.");
         return -1;
     }
-    int64_t rows = request->extents[request->count][0];
+    int64_t rows = request->extents[request->count][0], most = INT64_MAX / request->row_bytes;
     for (Py_ssize_t i = 0; i < request->runs; i++) {
         int64_t start = request->starts[i], length = request->lengths[i];
         if (start < 0 || length < 0 || start > rows || length > rows - start) {
@@ -441,8 +510,14 @@ got:
                          (long long)((uint64_t)start + (uint64_t)length), (long long)rows);
             return -1;
         }
+        if (length > most - request->rows) {
+            release(request);
+            PyErr_SetString(PyExc_ValueError, "runs: they are of more bytes than can be counted.");
+            return -1;
+        }
         request->rows += length;
     }
+    request->nbytes = request->rows * request->row_bytes;
     return 0;
 }
 
@@ -450,9 +525,9 @@ static int
 get_out(PyObject *object, const Request *request, Py_buffer *out)
 {
     if (PyObject_GetBuffer(object, out, PyBUF_WRITABLE) < 0) return -1;
-    if (out->len == request->rows * request->row_bytes) return 0;
+    if (out->len == request->nbytes && out->itemsize == 1) return 0;
     PyBuffer_Release(out);
-    PyErr_SetString(PyExc_ValueError, "out: is not as large as the rows in the runs.");
+    PyErr_SetString(PyExc_ValueError, "out: is not uint8, or not as large as the rows in the runs.");
     return -1;
 }
 

@@ -39,6 +39,7 @@ GROWTH_BYTES = 64 << 20  # of the resident mappings of the process, before those
 _RUNS_AT_ONCE = 128  # of such an array: a fault may bring in 2 MiB
 _FAULT_BYTES = 64 << 10  # that it brings in at least, where the system does not say
 _SPARE_FILES = 64
+_MACOS_FILES = 10_240  # OPEN_MAX: where there is no hard limit, macOS still refuses more
 
 
 def check_range(runs: Runs, rows: int) -> None:
@@ -55,11 +56,17 @@ def allow_files(count: int) -> None:
     wanted = used + 2 * count + _SPARE_FILES
     if count > 16 and soft != resource.RLIM_INFINITY and wanted > soft:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+        for limit in (most, min(most, _MACOS_FILES)):
+            with suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+                return
 
 
 class Array:
     """The extents of one array, opened. Thread-safe.
+
+    Its files are closed when nobody has it any more: closed earlier, a descriptor may become another file's while a thread
+    still reads by its number.
 
     rows; row_bytes: of each. The bytes of a ragged field are an array whose rows are bytes.
     """
@@ -83,7 +90,7 @@ class Array:
         self._touched = 0  # since then, where the system does not say how much is resident
         allow_files(len(numbers))
         descriptors: list[int] = []
-        self.close = weakref.finalize(self, _close, descriptors)
+        weakref.finalize(self, _close, descriptors).atexit = False  # threads may read until the process ends
         for number, path in enumerate(self._paths):
             descriptors.append(_open(path))
             self._files[number, 0] = descriptors[-1]

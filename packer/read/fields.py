@@ -24,6 +24,8 @@ def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
     known = {f.name: f.loaded for f in pack.fields}
     if names is None:
         return tuple(f for f in known.values() if "encoding" not in f.about)
+    if isinstance(names, str):
+        raise UsageError(f"fields={names!r}: is one text. Pass a list of names, such as [{names!r}].")
     for name in names:
         if name not in known:
             raise UsageError(

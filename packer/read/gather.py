@@ -11,7 +11,8 @@ Each function takes the same five arguments that say which rows:
     starts, lengths    int64 [k]: the runs, in any order
     row_bytes  of each row, at least 1
 
-and raises IndexError for rows that are not there, ValueError for an ``out`` of another size than the rows take.
+and raises IndexError for rows that are not there, ValueError for an ``out`` of another size than the rows take. The C form
+raises ValueError too for tables that do not go together, or are of another dtype.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ Table = NDArray[np.int64]
 DONE, COLD, UNWRITABLE = -1, -2, -3
 LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy
 _PROBES = 4  # runs whose pages are looked up before a copy
+_CALL_BYTES = 1 << 30  # read at once: macOS refuses 2 GiB
 _ADVICE = 128 << 10  # bytes: of more at once, Linux forgets what exceeds a device's reading ahead
 
 
@@ -115,7 +117,7 @@ def read_numpy(
         fd, stop = int(files[file, 0]), at + nbytes
         while at < stop:
             try:
-                count = os.preadv(fd, [view[at:stop]], offset)
+                count = os.preadv(fd, [view[at : min(stop, at + _CALL_BYTES)]], offset)
             except OSError as error:
                 return file, error.errno or errno.EIO
             if not count:

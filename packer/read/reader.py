@@ -54,11 +54,8 @@ class Reader:
         self._rows(name).willneed(runs)
 
     def close(self) -> None:
-        """Close the files; reading opens them again."""
-        with self._lock:
-            for rows in self._open.values():
-                rows.close()
-            self._open = {}
+        """Close the files, each when the calls that read it now have ended; reading opens them again."""
+        self._open = {}
 
     def _rows(self, name: str) -> Rows:
         if self._pid != os.getpid():  # in a forked child the parent's lock may be held for ever

@@ -22,7 +22,7 @@ _PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
 
 class Rows(Protocol):
-    """One field of a pack, opened. Thread-safe."""
+    """One field of a pack, opened; closed when nobody has it any more. Thread-safe."""
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows as they are loaded. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
@@ -33,16 +33,13 @@ class Rows(Protocol):
     def willneed(self, runs: Runs) -> None:
         """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
 
-    def close(self) -> None:
-        """Close the files."""
-
 
 class Plain:
     """A fixed field whose rows lie in the files as they are loaded."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
         self._array = Array(pack, pack.header.extents[field.name])
-        self.read, self.willneed, self.close = self._array.read, self._array.willneed, self._array.close
+        self.read, self.willneed = self._array.read, self._array.willneed
 
     def encoded(self, runs: Runs) -> list[bytes]:
         """There is none."""
@@ -109,11 +106,6 @@ class Ragged:
                 f"{self._pack.path}: offsets of {self._field.name!r} are damaged. Convert the images again."
             )
         return Runs(first + self._blob_firsts[parts], last - first), sizes
-
-    def close(self) -> None:
-        """Close the files."""
-        self._blob.close()
-        self._offsets.close()
 
 
 class Coded:
@@ -214,17 +206,13 @@ class Coded:
                 " Run packer verify, or convert the images again."
             ) from None
 
-    def close(self) -> None:
-        """Close the files."""
-        self._stored.close()
-
 
 class Verified:
     """Any of the others, whose blocks are compared with their checksums when they are first touched."""
 
     def __init__(self, rows: Rows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
-        self.willneed, self.close = rows.willneed, rows.close
+        self.willneed = rows.willneed
         self._parts = [_Part(part, field) for part in pack.parts]
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 

@@ -21,7 +21,16 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 def loaders(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(FOLDER)
     pytest.importorskip("torch")
-    return pytest.importorskip("loaders")
+    made: ModuleType = pytest.importorskip("loaders")
+    monkeypatch.setattr(made, "WATCHED_SECONDS", 0.0)
+    monkeypatch.setattr(made, "LIMIT_SECONDS", 0.0)
+    return made
+
+
+@pytest.fixture
+def copy_alone(loaders: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside lanes no more than the copy limit: each process imports torch, which takes seconds."""
+    monkeypatch.setattr(loaders, "in_every_group", lambda threads: (loaders.COPY.format(threads),))
 
 
 @pytest.fixture
@@ -37,8 +46,8 @@ def test_lanes_are_measured_checked_and_kept(
 ) -> None:
     work, found = tmp_path / "work", tmp_path / "found.json"
     arguments = [str(photo_folder), "--work", str(work), "--images", "30", "--size", "16", "--batch", "8"]
-    arguments += ["--rounds", "2", "--seconds", "0", "--touch", "--json", str(found)]
-    assert loaders.main([*arguments, "--only", "gather,h5 slices,jpeg rows,mm[idx]"]) == 0
+    arguments += ["--rounds", "2", "--seconds", "0", "--workers", "0,1", "--touch", "--json", str(found)]
+    assert loaders.main([*arguments, "--only", "jpeg rows,mm[idx]"]) == 0
     printed = capsys.readouterr().out
     assert "30 images of 16 px, batches of 8" in printed
     assert "the consumer reads every byte once" in printed
@@ -48,16 +57,16 @@ def test_lanes_are_measured_checked_and_kept(
     record = json.loads(found.read_text())
     copy, *names = record["lanes"]
     assert copy.startswith("copy limit")
-    assert names == ["gather limit", "packer h5 slices", "packer jpeg rows", "npy mm[idx]"]
-    for name in names[1:]:
+    assert names == ["gather limit", "packer h5 slices", "packer h5 rows", "packer jpeg rows", "npy mm[idx]"]
+    for name in names[3:]:
         assert [run["images"] for run in record["lanes"][name]["runs"]] == [30, 30]
-    assert record["lanes"]["npy mm[idx]"]["workers"] in (0, 1, 2)
-    assert record["lanes"]["packer jpeg rows"]["fidelity"]["least_db"] > 24
+    assert record["lanes"]["npy mm[idx]"]["workers"] in (0, 1)
+    assert record["lanes"]["packer jpeg rows"]["fidelity"]["least_db"] > 20
     assert record["lanes"]["packer h5 slices"]["fidelity"] == {}
     assert record["lanes"]["packer h5 slices"]["own"] > 10 or sys.platform != "linux"
     assert str(tmp_path) not in found.read_text()
     stores = sorted(path.name for path in (work / "30-16px").iterdir() if not path.name.endswith(".log"))
-    assert stores == ["labels.csv", "packer", "packer-jpeg.h5", "packer.h5", "photos", "scratch"]
+    assert stores == ["labels.csv", "packer", "packer-jpeg.h5", "packer.h5", "photos"]
 
 
 def test_an_empty_page_cache(
@@ -72,6 +81,7 @@ def test_an_empty_page_cache(
     assert re.search(r"^\| packer h5 slices \| [\d,]+ \| [\d,]+ \| [\d.]+ \|$", capsys.readouterr().out, re.M)
 
 
+@pytest.mark.usefixtures("copy_alone")
 def test_missing_peers_are_named(
     loaders: ModuleType,
     photo_folder: Path,
@@ -132,34 +142,30 @@ def test_content_that_is_wrong_is_found(rows: Any) -> None:
         check([(rows.images, rows.labels[1:])], rows, exact=True)
 
 
+@pytest.mark.usefixtures("copy_alone")
 def test_a_lane_that_fails_is_told_and_the_others_go_on(
     loaders: ModuleType, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    h5py = pytest.importorskip("h5py")
-    arguments = [
-        str(photo_folder),
-        "--work",
-        str(tmp_path),
-        "--images",
-        "24",
-        "--size",
-        "16",
-        "--rounds",
-        "1",
-    ]
-    arguments += ["--seconds", "0", "--only", "h5py slices,gather"]
-    assert loaders.main(arguments) == 0
-    with h5py.File(tmp_path / "24-16px" / "packer.h5", "r+") as file:
+    import h5py
+    from lanes import photos
+    from lanes.lane import Rows
+
+    work = tmp_path / "24-16px"
+    photos.gather(str(photo_folder), 24, str(work), 1)
+    photos.pack(str(work), 16)
+    loaders.STORES["packer.h5"].write(Rows.of(str(work)), str(work / "packer.h5"))
+    with h5py.File(work / "packer.h5", "r+") as file:
         file["image"][5, 3, 2, 1] ^= 1
         label = file["label"][5]
-    capsys.readouterr()
+    arguments = f"--work {tmp_path} --images 24 --size 16 --rounds 1 --seconds 0 --workers 0".split()
+    arguments += [str(photo_folder), "--only", "h5py slices"]
     assert loaders.main(arguments) == 1
     printed = capsys.readouterr().out
     assert (
         f"h5py slices: FAILED: ValueError: the pixels with label {label} are not those of the pack\n"
         in printed
     )
-    assert "| gather limit" in printed
+    assert "| copy limit" in printed
 
 
 def test_every_byte_is_touched(loaders: ModuleType) -> None:
@@ -167,7 +173,7 @@ def test_every_byte_is_touched(loaders: ModuleType) -> None:
     from lanes.content import touch
 
     images = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
-    assert touch(images) == int(images.view(np.int64).sum())
+    assert touch(images) == int(images.reshape(-1).view(np.int64).sum())
     assert touch(torch.from_numpy(images).permute(0, 3, 1, 2)) == touch(images)
 
 
@@ -179,12 +185,17 @@ def test_ratios_are_of_the_same_round(loaders: ModuleType) -> None:
         return report.Found(None, runs=runs)
 
     lanes = {"packer h5 slices": found(6, 9, 12), "ffcv raw": found(3, 9, 4)}
-    assert report.ratio(lanes["packer h5 slices"], lanes["ffcv raw"]) == 2
+    assert report.ratio(lanes, "packer h5 slices", "ffcv raw") == 2
+    assert report.ratio(lanes, "packer h5 rows", "ffcv raw") is None
     assert report.goals(lanes, 2) == [
         "packer h5 slices / ffcv raw: 2.00; goal 1.3, met",
         "packer h5 slices, first batch: 2.0 ms; goal 10, met",
     ]
-    assert report.table(lanes).splitlines()[3].split(" | ")[2:6] == ["4", "150%", "0.500", "0.400"]
+    for run, rate in zip(lanes["ffcv raw"].runs, (30, 18, 20), strict=True):
+        run.beside["packer h5 slices"] = rate
+    assert report.ratio(lanes, "packer h5 slices", "ffcv raw") == 5
+    assert report.ratio(lanes, "ffcv raw", "packer h5 slices") == 0.2
+    assert report.table(lanes).splitlines()[3].split(" | ")[2:6] == ["4", "150%", "0.200", "0.400"]
 
 
 def test_turned_photos_are_all_different(loaders: ModuleType) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from packer.errors import FormatError
 from packer.format.header import Extent
 from packer.orders.runs import Runs, one_run
-from packer.read.extents import Array
+from packer.read.extents import Array, allow_files
 from tests.read.conftest import WAYS, use_way
 
 ROW_BYTES = 5
@@ -88,7 +89,6 @@ def test_an_array_without_rows():
     array.read(Runs(np.empty(0, np.int64), np.empty(0, np.int64)), np.empty((0, 1), np.uint8))
     with pytest.raises(IndexError):
         array.read(one_run(0, 1), np.empty((1, 1), np.uint8))
-    array.close()
 
 
 def test_threads_share_an_array(tmp_path: Path, way: str):
@@ -103,7 +103,6 @@ def test_threads_share_an_array(tmp_path: Path, way: str):
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(read, draws.integers(0, 1 << 30, 200)))
-    array.close()
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -121,8 +120,53 @@ def test_a_file_cut_short_is_named(tmp_path: Path, way: str, opened: bool):
     )
 
 
+def test_a_shard_cut_short_is_named_though_others_lie_before_it_in_memory(tmp_path: Path):
+    """Only what lies behind their images is mapped of these files, each mapping beside the next."""
+    images, count = 64 << 20, 4096
+    for name in "abcd":
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(images + 8 * count)
+    array = Array(Folder(str(tmp_path)), [Extent(name, images, count, 8) for name in "abcd"])  # type: ignore[arg-type]
+    whole = Runs(count * np.arange(4), np.full(4, count))
+    array.read(whole, np.empty((4 * count, 8), np.uint8))
+    # Probes see its first and last run; the page that has gone is that of another one.
+    for cut in "cab":
+        runs = Runs("abcd".index(cut) * count + np.array([0, 1, 600, 2, 3, 4, 5, 6, 7]), np.ones(9, np.int64))
+        os.truncate(tmp_path / cut, images + 4096)
+        with pytest.raises(FormatError) as error:
+            array.read(runs, np.empty((9, 8), np.uint8))
+        assert str(error.value).startswith(f"{tmp_path}/{cut}: is shorter than when it was opened")
+        os.truncate(tmp_path / cut, images + 8 * count)
+
+
+@pytest.mark.parametrize(
+    ("hard", "most", "asked"),
+    [
+        (resource.RLIM_INFINITY, 10_240, [40_064, 10_240]),  # macOS
+        (resource.RLIM_INFINITY, 1 << 20, [40_064]),
+        (4096, 4096, [4096]),
+        (4096, 256, [4096, 4096]),  # nothing helps; opening the files will say so
+    ],
+)
+def test_as_many_files_as_the_system_allows(
+    monkeypatch: pytest.MonkeyPatch, hard: int, most: int, asked: list[int]
+):
+    found = []
+
+    def set_limit(_: int, limits: tuple[int, int]) -> None:
+        found.append(limits[0])
+        if limits[0] > most:
+            raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    monkeypatch.setattr("packer.read.extents.os.listdir", lambda _: [])
+    allow_files(20_000)
+    assert found == asked
+
+
 def test_a_missing_file_is_named(tmp_path: Path):
-    make(tmp_path).close()
+    make(tmp_path)
     with pytest.raises(FormatError) as error:
         Array(Folder(str(tmp_path)), [Extent("no", 0, 1, 1)])  # type: ignore[arg-type]
     assert str(error.value) == (

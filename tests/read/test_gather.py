@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,13 +168,104 @@ def test_tables_of_another_kind_are_refused(mapped: Any):
         (3, np.ones(2, np.int64)),
         (4, 0),
         (5, np.zeros((2, 5), np.uint8)),
+        (5, np.zeros(5, np.uint8).view("V5")),
+        # Other dtypes of eight bytes, another byte order, and at an odd address.
+        (2, np.array([3.0])),
+        (3, np.array([1], np.uint64)),
+        (0, good[0].astype(">i8")),
+        (1, files.astype("m8[s]")),
+        (2, np.frombuffer(bytes(9), np.uint8)[1:].view(np.int64)),
+        # Extents that do not lie in a file, or do not follow each other.
+        (0, np.array([[0, 10**7, 0], [10, 0, 0]])),
+        (0, np.array([[0, 2, 0], [10, 0, 0]])),
+        (0, np.array([[0, -1, 0], [10, 0, 0]])),
+        (0, np.array([[0, 0, -5], [10, 0, 0]])),
+        (0, np.array([[0, 0, ENOUGH + 4096 - 49], [10, 0, 0]])),
+        (0, np.array([[0, 0, 1 << 62], [10, 0, 0]])),
+        (0, np.array([[0, 0, 0], [1 << 62, 0, 0]])),
+        (0, np.array([[1, 0, 0], [10, 0, 0]])),
+        (0, np.array([[0, 0, 0], [12, 0, 0], [10, 0, 0]])),
+        (0, np.array([[0, 0, 0], [-(1 << 62), 0, 0], [1 << 62, 0, 0], [10, 0, 0]])),
+        (1, np.zeros((0, 3), np.int64)),
+        (1, np.array([[0, 0, -1]])),
     ):
         arguments = [*good]
         arguments[place] = bad
-        with pytest.raises(ValueError):  # noqa: PT011
-            _gather.copy(*arguments)
+        for function in (_gather.copy, _gather.read, *([_gather.willneed] if place < 5 else [])):
+            with pytest.raises(ValueError):  # noqa: PT011
+                function(*arguments[: 5 if function is _gather.willneed else 6])
     with pytest.raises(TypeError):
         _gather.copy(*good[:3])  # type: ignore[call-arg]
+
+
+@compiled
+def test_more_bytes_than_can_be_counted_are_refused():
+    """Their number modulo 2**64 is that of `out`."""
+    from packer.read import _gather
+
+    most = 2**63 - 1  # of extents in a file that claims to be as large
+    files, extents = np.array([[0, 4096, most]]), np.array([[0, 0, 0], [1 << 62, 0, 0]])
+    starts, lengths, out = np.zeros(5, np.int64), np.array([1 << 62] * 4 + [1]), np.zeros((1, 1), np.uint8)
+    for function in (_gather.copy, _gather.read):
+        with pytest.raises(ValueError, match="more bytes than can be counted"):
+            function(extents, files, starts, lengths, 1, out)
+    with pytest.raises(ValueError, match="more bytes than can be counted"):
+        _gather.willneed(extents, files, starts, lengths, 1)
+
+
+# A system that refuses to read more than 1 GiB at once, as macOS does from 2 GiB.
+REFUSING = """
+#include <errno.h>
+#include <sys/types.h>
+#include <unistd.h>
+ssize_t pread(int fd, void *into, size_t n, off_t at) {
+    if (n <= 1 << 30) return (ssize_t)n;
+    errno = EINVAL;
+    return -1;
+}
+ssize_t pread64(int fd, void *into, size_t n, off_t at) { return pread(fd, into, n, at); }
+int posix_fadvise(int fd, off_t at, off_t n, int what) { return 0; }
+int posix_fadvise64(int fd, off_t at, off_t n, int what) { return 0; }
+"""
+
+
+@compiled
+@pytest.mark.skipif(sys.platform != "linux", reason="calls are replaced as Linux does it")
+def test_long_runs_are_read_by_calls_of_a_gibibyte(tmp_path: Path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no compiler")
+    (tmp_path / "c.c").write_text(REFUSING)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "c.so", tmp_path / "c.c"], check=True)
+    done = run(
+        """
+        import sys
+        import numpy as np
+        from packer.read import _gather
+        with open(sys.argv[1], "wb") as file:
+            file.truncate(5 << 29)
+            files, extents = np.array([[file.fileno(), 0, 5 << 29]]), np.array([[0, 0, 0], [5 << 29, 0, 0]])
+            out = np.empty(5 << 29, np.uint8)
+            print(_gather.read(extents, files, np.array([0]), np.array([5 << 29]), 1, out))
+        """,
+        str(tmp_path / "x"),
+        LD_PRELOAD=str(tmp_path / "c.so"),
+    )
+    assert (done.stdout, done.stderr) == ("(-1, 0)\n", "")
+
+
+def test_long_runs_are_read_by_calls_of_a_gibibyte_in_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert gather._CALL_BYTES == 1 << 30
+    monkeypatch.setattr(gather, "_CALL_BYTES", 7)
+    real, sizes = os.preadv, []
+    monkeypatch.setattr(os, "preadv", lambda fd, into, at: sizes.append(len(into[0])) or real(fd, into, at))
+    (tmp_path / "x").write_bytes(bytes(range(100)))
+    with open(tmp_path / "x", "rb") as file:
+        files, extents = np.array([[file.fileno(), 0, 100]]), np.array([[0, 0, 0], [10, 0, 0]])
+        out = np.zeros((2, 10), np.uint8)
+        assert gather.read_numpy(extents, files, np.array([3]), np.array([2]), 10, out) == (DONE, 0)
+    assert (out.reshape(-1) == range(30, 50)).all()
+    assert sizes == [7, 7, 6]
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.data())
@@ -233,10 +325,11 @@ def test_files_that_cannot_be_mapped_are_read(tmp_path: Path, monkeypatch: pytes
         assert out[:, 0].tolist() == [70, 0, 30]
 
 
-def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own, which may die."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments], capture_output=True, text=True, timeout=60
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
     )
 
 
@@ -333,6 +426,36 @@ print(found)
         str(tmp_path / "x"),
     )
     assert (done.stdout, done.returncode) == ("[0, 0, 0, 'theirs', 0, 'theirs']\n", 0)
+
+
+@compiled
+@pytest.mark.parametrize("handler", ["lambda *_: found.append('theirs')", "signal.SIG_IGN"])
+def test_a_signal_sent_during_a_copy_leaves_it_guarded(tmp_path: Path, handler: str):
+    """The file is cut short after that, and the copy still ends with its number."""
+    done = run(
+        CUT.replace("found = []", f"found = []; signal.signal(signal.SIGBUS, {handler})")
+        + """
+found.clear()
+rows, ends = np.tile(np.arange(big // 4096), 4), []
+for _ in range(20):  # until the copy was not done before the cut
+    os.pwrite(fd, bytes([1]), 0)
+    out = np.zeros((len(rows), 4096), np.uint8)
+    thread = threading.Thread(target=lambda: ends.append(copy(rows, out)), daemon=True)
+    thread.start()
+    while not out[0, 0]: pass
+    os.kill(os.getpid(), signal.SIGBUS)
+    os.ftruncate(fd, 4096)
+    thread.join(10)
+    os.ftruncate(fd, big)
+    if thread.is_alive() or ends[-1] == 0:
+        break
+print(thread.is_alive(), ends[-1:], {*found}, flush=True)
+os._exit(0)
+""",
+        str(tmp_path / "x"),
+    )
+    theirs = "set()" if handler == "signal.SIG_IGN" else "{'theirs'}"
+    assert (done.stdout, done.stderr, done.returncode) == (f"False [0] {theirs}\n", "", 0)
 
 
 @compiled

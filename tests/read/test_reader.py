@@ -156,6 +156,42 @@ def test_descriptors_are_closed(pack: Pack):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_files_closed_during_a_call_stay_its_files_until_it_ends(
+    pack: Pack, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Another file that is opened then does not become what is read."""
+    (tmp_path / "other").write_bytes(bytes(1 << 20))
+    gc.collect()  # what earlier tests left
+    before, others = len(os.listdir("/proc/self/fd")), []
+    reader = Reader(pack, pack.fields)
+
+    def close(*_: object) -> None:
+        reader.close()
+        others.extend(os.open(tmp_path / "other", os.O_RDONLY) for _ in range(9))
+
+    for name in ("copy", "read"):
+        real = getattr(gather, name)
+        monkeypatch.setattr(gather, name, lambda *a, real=real: close() or real(*a))
+    try:
+        images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
+        keys = reader.read_ragged("key", runs_of((7, 2)))
+    finally:
+        for fd in others:
+            os.close(fd)
+    assert others
+    assert all((image == image_of(row)).all() for image, row in zip(images, (7, 8, 3), strict=True))
+    assert keys == [b"row/7", b"row/8"]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_forked_process_closes_whatever_another_thread_was_doing(pack: Pack):
+    """In it, a lock that was held stays held for ever."""
+    reader = Reader(pack, pack.fields)
+    read(reader, "label", runs_of((7, 2)), 8)
+    with reader._lock:
+        reader.close()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.MonkeyPatch, known: bool):
     """Where the system says how many there are, and where it does not."""

@@ -33,7 +33,8 @@ class OnDevice:
     For one process: not to be pickled, and of no use in a forked child.
 
     fields: as they are loaded; ragged ones are left out. device: "cuda" or "cuda:i"; "cpu" works too, for tests.
-    names: of the fields held; nbytes: of their rows; failed: why nothing is held, else None: the device's memory did not suffice.
+    names: of the fields held; nbytes: of their rows; failed: why nothing is held, else None: the device's memory did not suffice,
+    or there are rows that cannot be read.
     """
 
     def __init__(

@@ -22,6 +22,7 @@ HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the p
 _REMOTE = re.compile(
     r"9p|afs|beegfs|ceph|cifs|fuse(\..*)?|gfs2|gpfs|lustre|nfs4?|ocfs2|orangefs|panfs|pvfs2|smb3|smbfs|wekafs"
 )
+_ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 _UNLIMITED = 1 << 60  # version 1 of control groups says "no limit" with a number near 2**63
 
 
@@ -158,7 +159,8 @@ def remote_file_system(path: str) -> str | None:
     path, best = os.path.realpath(path), ("", "")
     for line in _lines("/proc/self/mounts"):
         _, folder, kind = line.split(" ")[:3]
-        folder = folder.encode("ascii", "surrogateescape").decode("unicode_escape")  # blanks are \040
+        # Blanks are \040; all other bytes are the name's own.
+        folder = os.fsdecode(_ESCAPED.sub(lambda m: bytes([int(m[1], 8)]), os.fsencode(folder)))
         inside = path == folder or path.startswith(folder.rstrip("/") + "/")
         if inside and len(folder) >= len(best[0]):  # of two at one place the later one covers the other
             best = folder, kind
@@ -166,9 +168,10 @@ def remote_file_system(path: str) -> str | None:
 
 
 def _lines(path: str) -> list[str]:
-    """Of a file that may not exist."""
+    """Of a file that may not exist; names in it are decoded as Python does it with paths."""
     try:
-        with open(path, errors="surrogateescape") as file:
-            return file.read().splitlines()
+        with open(path, "rb") as file:
+            # Not splitlines(), which ends lines at characters that names may have.
+            return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
     except OSError:
         return []

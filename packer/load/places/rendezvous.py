@@ -33,6 +33,9 @@ from numpy.typing import NDArray
 _PATIENCE_SECONDS = (
     5.0  # for the lock of a list, which is held for microseconds, unless its holder was stopped
 )
+_LIST_BYTES = 1 << 20  # at most
+# Of a list: anybody may have put something else in its place, and opening a FIFO would wait for a writer.
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Memory:
@@ -111,11 +114,11 @@ def held(key: str, nbytes: int) -> bool:
         if name in _here:
             return True
         try:
-            fd = os.open(_path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(_path(name), os.O_RDONLY | _OPEN)
         except OSError:
             return False
         try:
-            return any(_lives(holder, name) for holder in _listed(fd))
+            return _is_list(os.fstat(fd)) and any(_lives(holder, name) for holder in _listed(fd))
         except OSError:
             return False
         finally:
@@ -141,12 +144,12 @@ os.register_at_fork(after_in_child=_after_fork)
 @contextlib.contextmanager
 def _inside() -> Iterator[None]:
     """One thread at a time."""
-    with _lock:
-        _visitor.here = True
-        try:
+    _visitor.here = True  # before the lock is taken: what is collected from then on must not ask for it
+    try:
+        with _lock:
             yield
-        finally:
-            _visitor.here = False
+    finally:
+        _visitor.here = False
 
 
 class _Holder(NamedTuple):
@@ -240,11 +243,13 @@ def _list(path: str) -> Iterator[int]:
     """A list's file, locked. Raises OSError: no such folder, another's file, or its holder was stopped."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN, 0o600)
         try:
             found = os.fstat(fd)
-            if found.st_uid != os.getuid() or not stat.S_ISREG(found.st_mode):
-                raise PermissionError(errno.EPERM, "it belongs to another user", path)
+            if not _is_list(found):
+                raise PermissionError(
+                    errno.EPERM, "it belongs to another user, or is no file of its own", path
+                )
             while True:
                 try:
                     fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -260,6 +265,11 @@ def _list(path: str) -> Iterator[int]:
             os.close(fd)
 
 
+def _is_list(found: os.stat_result) -> bool:
+    """Whether it may be a list: this user's, and not another file of theirs that somebody linked to."""
+    return found.st_uid == os.getuid() and stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
+
+
 def _is(path: str, found: os.stat_result) -> bool:
     """Whether a path still leads to that file; if it was deleted while we waited, the lock is one on nothing."""
     try:
@@ -270,26 +280,40 @@ def _is(path: str, found: os.stat_result) -> bool:
 
 def _listed(fd: int) -> list[_Holder]:
     holders = []
-    for line in os.pread(fd, 1 << 20, 0).splitlines():
+    for line in os.pread(fd, _LIST_BYTES, 0).splitlines():
         with contextlib.suppress(ValueError, TypeError):
             holders.append(_Holder(*map(int, line.split())))
     return holders
 
 
 def _write(fd: int, holders: list[_Holder]) -> None:
+    """Replace a list's content. Raises OSError, and leaves it as it was, when the disk is full.
+
+    `held` reads without the lock: never is there a moment without the lines of those who live.
+    """
+    before = os.pread(fd, _LIST_BYTES, 0)
     text = "".join(f"{h.pid} {h.fd} {h.born}\n" for h in holders).encode()
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, text, 0)
+    written = os.pwrite(fd, text, 0)
+    if written != len(text):
+        os.pwrite(fd, before[:written], 0)
+        os.ftruncate(fd, len(before))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(fd, len(text))
 
 
 def _lives(holder: _Holder, name: str) -> bool:
     """Whether the process is the one that made the entry, and its descriptor still the memory."""
     try:
-        target = os.readlink(f"/proc/{holder.pid}/fd/{holder.fd}")
-        return target == f"/memfd:{name} (deleted)" and _born(holder.pid) == holder.born
+        # First, since its number may be that of another user's process by now, which cannot be looked into either.
+        if _born(holder.pid) != holder.born:
+            return False
+    except (OSError, ValueError, IndexError):
+        return False
+    try:
+        return os.readlink(f"/proc/{holder.pid}/fd/{holder.fd}") == f"/memfd:{name} (deleted)"
     except PermissionError:
         return True  # it shields itself; its entry is not ours to drop
-    except (OSError, ValueError, IndexError):
+    except OSError:
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import pickle
 import random
 import sys
 from collections.abc import Mapping
@@ -61,6 +62,10 @@ class Call:
             f"returned a {type(result).__name__}; a dict of arrays and numbers, or an array in place of the"
             " image, is allowed. Return one of them"
         )
+
+    def unlimited(self) -> bool:
+        """Whether the last call has imported torch or OpenCV: what it drew of their generators was not seeded; call it again."""
+        return any(sys.modules.get(name) and name not in self._limited for name in ("torch", "cv2"))
 
     def _seeded(self, i: int) -> np.random.Generator:
         """The row's generator; the global ones are seeded: 12 us altogether, most of it `random`'s."""
@@ -120,12 +125,12 @@ class Store:
         for name, values in self.ragged.items():
             value = result[name]
             if self._batch is None:
-                values.append(_plain(value))
+                values.append(_copied(name, value))
                 continue
             entries = list(value)
             if len(entries) != self._batch:
                 raise WrongReturn(f"returned {len(entries)} entries of {name!r}; {_a_batch(self._batch)}")
-            values.extend(map(_plain, entries))
+            values.extend(_copied(name, entry) for entry in entries)
 
 
 def described(
@@ -199,11 +204,32 @@ def _as_array(value: Any) -> NDArray[Any]:
     return value.detach().numpy() if _is_tensor(value) else np.asarray(value)
 
 
-def _plain(value: Any) -> Any:
-    """A row of a ragged field, as it travels: a copy, since the next rows overwrite what fn was given."""
+def _copied(name: str, value: Any) -> Any:
+    """A row of a ragged field, as it travels: a copy throughout, since the next rows overwrite what fn was given.
+
+    Raises WrongReturn if it cannot travel.
+    """
     if _is_tensor(value):
         value = value.detach().numpy()
-    return value.copy() if isinstance(value, np.ndarray) else value
+    if type(value) in (str, bytes):
+        return value
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    try:
+        return pickle.loads(pickle.dumps(value))
+    except Exception as error:
+        raise WrongReturn(
+            f"returned {name!r} as a {type(value).__name__} that cannot be pickled ({said(error)}); arrays, numbers, texts,"
+            " and lists and dicts of them are allowed. Return such"
+        ) from None
+
+
+def said(error: BaseException) -> str:
+    """What an error says, if its own code can tell."""
+    try:
+        return str(error)
+    except Exception:
+        return "it cannot be printed"
 
 
 def _is_text(value: Any, batch: int | None) -> bool:

@@ -1,7 +1,8 @@
 """Memory that a process and its children see alike, given out in pieces.
 
 One sparse file without a name, as large as the machine's memory, is mapped once by each process: a piece is a place in it, so
-nothing needs to be sent when one is made or given back, and there is one descriptor however many pieces are held. Pages
+nothing needs to be sent when one is made or given back, and there is one descriptor however many pieces are held. Where
+processes may not have that much address space (``ulimit -v``), it is smaller. Pages
 come into being when they are written, and go back to the system, for all processes at once, when a piece is let go.
 Unlike POSIX shared memory it is not limited by the size of /dev/shm, which is 64 MB in most containers.
 """
@@ -20,19 +21,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import machine
+from packer import machine, units
+from packer.errors import UsageError
 
 Bytes = NDArray[np.uint8]
 _PAGE = mmap.PAGESIZE
+_LEAST = 1 << 20
 
 
 class Shared:
-    """Shared memory. Its first page is for the owner's own use; thread-safe, but only the process that made it allocates."""
+    """Shared memory. Its first page is for the owner's own use; thread-safe, but only the process that made it allocates.
+
+    Raises UsageError where the process may map next to nothing.
+    """
 
     def __init__(self, descriptor: int | None = None, nbytes: int = 0) -> None:
         """descriptor: of the file that another process made, of nbytes; it becomes this object's."""
         if descriptor is None:
-            descriptor, nbytes = _sparse_file(), -(-machine.memory() // _PAGE) * _PAGE
+            nbytes = _mappable(machine.memory())
+            descriptor = _sparse_file()
             os.ftruncate(descriptor, nbytes)
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor).atexit = False
@@ -55,7 +62,7 @@ class Shared:
     def allocate(self, nbytes: int) -> Bytes:
         """A piece, uint8 [nbytes], at the start of a page, content arbitrary; given back when its last view is gone.
 
-        Raises MemoryError when pieces as large as the machine's memory are held.
+        Raises MemoryError when pieces as large as the whole are held.
         """
         size = -(-max(nbytes, 1) // _PAGE) * _PAGE
         with self._lock:
@@ -98,6 +105,22 @@ def _give_back(
 
 def _attached(descriptor: Any, nbytes: int) -> Shared:
     return Shared(descriptor.detach(), nbytes)
+
+
+def _mappable(nbytes: int) -> int:
+    """The bytes, in whole pages, or what this process can map of them, less a good part: it needs address space for other things."""
+    wanted = nbytes = -(-nbytes // _PAGE) * _PAGE
+    while True:
+        try:
+            mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ).close()  # which reserves no memory
+            return nbytes if nbytes == wanted else nbytes // 2 // _PAGE * _PAGE
+        except OSError:
+            nbytes = nbytes // 2 // _PAGE * _PAGE
+            if nbytes < 2 * _LEAST:
+                raise UsageError(
+                    f"transform: this process cannot map even {units.size(2 * _LEAST)} of shared memory, which batches lie in."
+                    " Raise the limit of its address space (ulimit -v), or do without a transform."
+                ) from None
 
 
 def _sparse_file() -> int:

@@ -39,7 +39,9 @@ class PythonTransform:
     draws depends neither on the batch, nor on the number of processes, nor on a restart. A Compose used inside fn draws from
     generators of its own: ``compose.set_random_state(rng, random.Random(int(rng.integers(2**32))))`` ties them to the row.
 
-    OpenCV and torch run one thread a process. Raises UsageError for arguments out of range.
+    OpenCV and torch run one thread a process; fn is called again for the row whose call imported one of them, since it could not
+    be seeded before. In a forked child of the training process the parent's batches are the same memory, not a copy: one held
+    across a fork may change. Raises UsageError for arguments out of range.
     """
 
     fn: Callable[..., Any]

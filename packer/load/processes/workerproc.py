@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, TransformError
 from packer.format.header import Field
 from packer.load.processes import calling
-from packer.load.processes.calling import Call, Store, WrongReturn, described
+from packer.load.processes.calling import Call, Store, WrongReturn, described, said
 from packer.load.processes.shared import Shared
 from packer.load.processes.transforms import PythonTransform
 from packer.load.slots import Bytes, Layout
@@ -91,24 +91,25 @@ def run(
         transform, reader, fields = pickle.loads(work) if isinstance(work, bytes) else work
     except Exception as error:
         sentence = (
-            f"transform: a new process cannot load the function ({type(error).__name__}: {error}); one that can be imported"
+            f"transform: a new process cannot load the function ({type(error).__name__}: {said(error)}); one that can be imported"
             " there is allowed. Move it into a module, or pass context='fork'."
         )
-        _send(connection, TransformError(sentence))
+        connection.send_bytes(_message(TransformError(sentence)))
         return
     maker = _Maker(transform, reader, fields, memory.at(8 * place, 8).view(np.int64))
-    _send(connection, READY)
+    connection.send_bytes(_message(READY))
     for job in _jobs(connection, parent):
-        reply: Any
         try:
-            reply = maker.outputs(job) if job.slot is None else maker.fill(job, memory.at(*job.slot))
+            reply = _message(
+                maker.outputs(job) if job.slot is None else maker.fill(job, memory.at(*job.slot))
+            )
         except (TransformError, FormatError) as error:
-            reply = error
+            reply = _message(error)
         except Exception as error:
             lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
-            reply = TransformError(f"transform: process {os.getpid()} failed:\n\n{lines}")
+            reply = _message(TransformError(f"transform: process {os.getpid()} failed:\n\n{lines}"))
         with suppress(OSError):  # the parent is gone
-            _send(connection, reply)
+            connection.send_bytes(reply)
 
 
 def _jobs(connection: Connection[Any, Any], parent: int) -> Iterator[Job]:
@@ -133,8 +134,8 @@ def _jobs(connection: Connection[Any, Any], parent: int) -> Iterator[Job]:
         yield job
 
 
-def _send(connection: Connection[Any, Any], reply: Any) -> None:
-    connection.send_bytes(pickle.dumps(reply))  # send() pickles in a way that torch changes, to share memory
+def _message(reply: Any) -> bytes:
+    return pickle.dumps(reply)  # send() pickles in a way that torch changes, to share memory
 
 
 class _Maker:
@@ -182,11 +183,18 @@ class _Maker:
                 self._call.key(job.seed, job.epoch, rows)
                 if batched:
                     self._at[0] = rows[0]
-                    store.put(slice(job.first, job.first + total), self._call(0, columns))
+                    result = self._call(0, columns)
+                    if self._call.unlimited():
+                        result = self._call(0, self._read(runs))
+                    store.put(slice(job.first, job.first + total), result)
                 else:
                     for i, row in enumerate(rows.tolist()):
                         self._at[0] = row
-                        store.put(job.first + begin + i, self._call(i, _row(columns, i)))
+                        result = self._call(i, _row(columns, i))
+                        if self._call.unlimited():
+                            columns = self._read(runs)
+                            result = self._call(i, _row(columns, i))
+                        store.put(job.first + begin + i, result)
                 self._at[0] = NO_ROW
                 read_seconds += read - started
                 transform_seconds += time.perf_counter() - read
@@ -227,7 +235,7 @@ class _Maker:
                 error.__traceback__ = error.__traceback__.tb_next
             lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
             raise TransformError(
-                f"transform: for {where} it raised {type(error).__name__}: {error}. In process {os.getpid()}:\n\n{lines}"
+                f"transform: for {where} it raised {type(error).__name__}: {said(error)}. In process {os.getpid()}:\n\n{lines}"
             ) from None
 
     def _key(self, row: int) -> str:

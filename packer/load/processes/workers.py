@@ -30,6 +30,7 @@ import numpy as np
 
 from packer.errors import TransformError, UsageError
 from packer.format.header import Field
+from packer.load.processes.calling import said
 from packer.load.processes.shared import Shared
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workerproc import NO_ROW, READY, Filled, Job, run
@@ -42,9 +43,10 @@ __all__ = ["Filled", "Workers"]
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
 # A process that has its next job already does not wait for this process's attention; but that job waits for it, even if
-# others are idle, so it is given only where jobs are short, and fits what a connection takes without being read.
+# others are idle, so it is given only where jobs are short, and fits what a connection takes without being read (8 KiB on macOS):
+# this process would wait to be read by one that waits for its answer to be read.
 _SHORT_SECONDS = 0.02
-_SHORT_MESSAGE = 32 << 10
+_SHORT_MESSAGE = 4 << 10
 _REMEDIES = {
     "SIGKILL": " The system does that when memory runs out: pass fewer processes, or smaller batches.",
     "SIGSEGV": " Compiled code that it calls has crashed.",
@@ -95,7 +97,7 @@ class Workers:
         """A slot, uint8 [nbytes], at the start of a page, in memory shared with the processes; freed when its last view is gone.
 
         Forked children of this process see the same memory, not a copy: they must not use its slots.
-        Raises MemoryError when slots as large as the machine's memory are held.
+        Raises MemoryError when slots as large as the machine's memory, or as what this process may map of it, are held.
         """
         return self._shared().allocate(nbytes)
 
@@ -276,7 +278,7 @@ class _Pool:
                 work = pickle.dumps(work)
             except Exception as error:
                 raise UsageError(
-                    f"transform: {transform.fn!r} cannot be pickled ({error}), which context={method!r} needs."
+                    f"transform: {transform.fn!r} cannot be pickled ({said(error)}), which context={method!r} needs."
                     " Define it in a module, without a lambda, or pass context='fork'."
                 ) from None
         for place in range(transform.count):

@@ -206,9 +206,11 @@ def test_available_memory_is_the_least_of_all(monkeypatch: pytest.MonkeyPatch):
         ("/mnt/a b/p.h5", "fuse.sshfs"),
         ("/mnt/disk/p.h5", None),
         ("/twice/p.h5", "lustre"),
+        ("/mnt/données/p.h5", "nfs"),
+        ("/mnt/\udcff\\040/p.h5", "cifs"),
     ],
 )
-def test_network_file_systems(monkeypatch: pytest.MonkeyPatch, path: str, kind: str | None):
+def test_network_file_systems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, kind: str | None):
     monkeypatch.undo()
     mounts = """\
 /dev/sda / ext4 rw 0 0
@@ -217,8 +219,14 @@ server:/x /data/net nfs4 rw 0 0
 me@there: /mnt/a\\040b fuse.sshfs rw 0 0
 /dev/sdc1 /mnt/disk fuseblk rw 0 0
 /dev/sdd /twice ext4 rw 0 0
-mgs@tcp:/l /twice lustre rw 0 0"""
-    monkeypatch.setattr(placement, "_lines", lambda _: mounts.splitlines())
+mgs@tcp:/l /twice lustre rw 0 0
+server:/y /mnt/données nfs rw 0 0
+none /mnt/in\x0btwo\u2028lines tmpfs rw 0 0
+//server/z /mnt/\udcff\\134040 cifs rw 0 0
+"""
+    (tmp_path / "mounts").write_bytes(mounts.encode("utf-8", "surrogateescape"))
+    lines = placement._lines
+    monkeypatch.setattr(placement, "_lines", lambda _: lines(str(tmp_path / "mounts")))
     monkeypatch.setattr(placement.sys, "platform", "linux")
     assert remote_file_system(path) == kind
 

@@ -283,6 +283,21 @@ def test_the_lock_excludes_processes_and_dies_with_its_own(folder: Path):
         os.kill(grandchild, signal.SIGKILL)
 
 
+def answered(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What it returns, and that soon."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(5)
+    try:
+        return function(*arguments)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_users_do_not_meet(folder: Path, monkeypatch: pytest.MonkeyPatch):
     mine = rendezvous._name("k", 64)
     monkeypatch.setattr(os, "getuid", lambda: 4321)
@@ -290,22 +305,31 @@ def test_users_do_not_meet(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert "-4321-" in rendezvous._name("k", 64)
 
 
-@pytest.mark.parametrize("what", ["link", "folder", "another's"])
+@pytest.mark.parametrize("what", ["link", "hard link", "fifo", "folder", "another's"])
 def test_where_the_list_is_no_file_of_ours_the_memory_is_private(
     folder: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ):
-    path = folder / rendezvous._name("k", 64)
+    name = rendezvous._name("k", 64)
+    fd, path = rendezvous._made(name, 64), folder / name
+    entry = f"{os.getpid()} {fd} {rendezvous._born(os.getpid())}\n"
     if what == "link":
-        (folder / "target").write_text("")
+        (folder / "target").write_text(entry)
         path.symlink_to(folder / "target")
+    elif what == "hard link":
+        (folder / "target").write_text(entry)
+        os.link(folder / "target", path)
+    elif what == "fifo":
+        os.mkfifo(path)
     elif what == "folder":
         path.mkdir()
     else:
-        path.write_text("")
+        path.write_text(entry)
         status = os.stat(path)
         other = os.stat_result((*status[:4], status.st_uid + 1, *status[5:]))
         monkeypatch.setattr(os, "fstat", lambda fd: other)
+    assert not answered(held, "k", 64)
     memory = open_memory("k", 64)
+    os.close(fd)
     assert memory.why_private is not None
     if what == "another's":
         assert "belongs to another user" in memory.why_private
@@ -315,6 +339,7 @@ def test_where_the_list_is_no_file_of_ours_the_memory_is_private(
     memory.unlock()
     memory.bytes[:] = 1
     assert open_memory("k", 64) is memory
+    assert not (folder / "target").exists() or (folder / "target").read_text() == entry
 
 
 def test_elsewhere_than_linux_it_is_private(monkeypatch: pytest.MonkeyPatch):
@@ -403,6 +428,61 @@ def test_holders_that_cannot_be_looked_into_are_left_alone(folder: Path, monkeyp
     assert (folder / name).read_text().splitlines()[0] == line
 
 
+def test_a_number_that_is_another_users_by_now_means_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    name = rendezvous._name("k", 64)
+    (folder / name).write_text(f"{os.getpid()} 3 {rendezvous._born(os.getpid()) - 1}\n")
+
+    def refused(path: str) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(rendezvous, "_name", lambda key, nbytes: name)
+    monkeypatch.setattr(os, "readlink", refused)
+    assert not held("k", 64)
+    assert open_memory("k", 64).why_private is None
+
+
+@pytest.mark.parametrize("room", [0, 1, 30])
+def test_a_full_disk_leaves_a_list_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch, room: int):
+    path, pwrite = folder / rendezvous._name("k", 64), os.pwrite
+
+    def full(fd: int, text: bytes, at: int) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(fd, text[:room], at)
+
+    with process(folder) as call:
+        assert call(opened, "k", 64) is None
+        call(put, "k", 0, 7)
+        path.write_text(f"{2**22} 3 4\n" + path.read_text())  # of one who has died: the others move up
+        listed = path.read_text()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            assert "No space left" in open_memory("k", 64).why_private
+        assert path.read_text() == listed
+        gc.collect()
+        assert open_memory("k", 64).bytes[0] == 7
+
+
+def test_the_living_are_listed_at_every_moment_of_a_change(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """held() does not take the list's lock."""
+    path, seen = folder / rendezvous._name("k", 64), []
+    with process(folder) as call:
+        call(opened, "k", 64)
+        line = path.read_text()
+        for name in ("pwrite", "ftruncate"):
+
+            def spied(*arguments: Any, real: Callable[..., Any] = getattr(os, name)) -> Any:
+                result = real(*arguments)
+                seen.append(line in path.read_text())
+                return result
+
+            monkeypatch.setattr(os, name, spied)
+        memory = open_memory("k", 64)
+        del memory
+    assert len(seen) >= 4
+    assert all(seen)
+
+
 def test_it_cannot_be_cut_short():
     memory = open_memory("k", 64)
     with pytest.raises(PermissionError):
@@ -431,6 +511,21 @@ def test_collected_during_a_visit_it_leaves_an_entry_that_means_nothing(folder: 
     del_me = open_memory("k", 64)
     del del_me
     assert lists(folder) == []
+
+
+def test_collected_while_the_lock_is_being_taken(monkeypatch: pytest.MonkeyPatch):
+    kept, taken = [open_memory("k", 64)], []
+
+    class Lock:
+        def __enter__(self) -> None:
+            taken.append(True)
+            kept.clear()  # as the garbage collector may do here
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(rendezvous, "_lock", Lock())
+    with rendezvous._inside():
+        assert len(taken) == 1  # the thread would have waited for itself
 
 
 def test_what_is_to_be_done_at_its_end_is_done_while_it_is_mapped():

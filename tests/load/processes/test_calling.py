@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer.format.header import Field
-from packer.load.processes.calling import Call, Store, WrongReturn, described
+from packer.load.processes.calling import Call, Store, WrongReturn, described, said
 from packer.load.processes.transforms import PythonTransform
 
 cv2 = pytest.importorskip("cv2")
@@ -250,3 +250,52 @@ def test_later_rows_must_be_like_the_first(change: dict[str, Any], batch: int | 
         good = {"x": np.ones((2, 2), np.float32), "n": np.ones(2, np.int64), "t": ["a", "b"]}
     with pytest.raises(WrongReturn, match=re.escape(message)):
         stored([good | change], batch)
+
+
+def test_rows_of_ragged_fields_are_copies_throughout():
+    """What fn was given is overwritten by the rows that follow."""
+    given = np.zeros((2, 3), np.uint8)
+
+    class Own:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return dict, (), None, None, iter([("own", given[0])])
+
+    entries = np.empty(1, object)
+    entries[0] = given[1]
+    shapes = [
+        given[:1],
+        [given[0], "a"],
+        ({"x": [given[1]]}, 5),
+        torch.from_numpy(given),
+        [torch.from_numpy(given)[0]],
+        entries,
+        Own(),
+    ]
+    store = Store((Field("t", "|u1", None),), {}, None)
+    for i, value in enumerate(shapes):
+        store.put(i, {"t": value})
+    whole = Store((Field("t", "|u1", None),), {}, len(shapes))
+    whole.put(slice(0, len(shapes)), {"t": shapes})
+    given[:] = 9
+    for rows in (store.ragged["t"], whole.ragged["t"]):
+        assert [type(row) for row in rows] == [np.ndarray, list, tuple, np.ndarray, list, np.ndarray, dict]
+        held = [rows[0], rows[1][0], rows[2][0]["x"][0], rows[3], rows[4][0], rows[5][0], rows[6]["own"]]
+        assert not any(np.asarray(array).any() for array in held)
+        assert rows[1][1] == "a"
+        assert rows[2][1] == 5
+
+
+def test_what_cannot_travel_is_named():
+    store = Store((Field("boxes", "|u1", None),), {}, None)
+    message = r"returned 'boxes' as a list that cannot be pickled \(.*\); arrays, numbers, texts, and lists and dicts of"
+    with pytest.raises(WrongReturn, match=message):
+        store.put(0, {"boxes": [lambda: 0]})
+
+
+def test_an_error_that_cannot_say_what_it_is():
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert said(Mute()) == "it cannot be printed"
+    assert said(KeyError("a")) == "'a'"

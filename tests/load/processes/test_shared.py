@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from packer.errors import UsageError
 from packer.load.processes import shared
 from packer.load.processes.shared import Shared
 
@@ -80,4 +84,39 @@ def test_descriptors_are_closed():
     piece[:] = 1  # still mapped
     del piece
     gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.fixture
+def limited() -> Iterator[Callable[[int], None]]:
+    """limited(nbytes): this process may map so many bytes more."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+
+    def limit(nbytes: int) -> None:
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + nbytes, before[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures with /proc")
+def test_a_limit_of_the_address_space_makes_it_smaller(
+    limited: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shared.machine, "memory", lambda: 1 << 40)
+    limited(1 << 30)
+    memory = Shared()
+    pieces = [memory.allocate(32 << 20) for _ in range(4)]
+    pieces[3][-1] = 1
+    assert len(np.ones(256 << 20, np.uint8)) == 256 << 20  # others have their part
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures with /proc")
+def test_next_to_no_address_space(limited: Callable[[int], None]):
+    message = r"transform: this process cannot map even 2\.1 MB of shared memory.*ulimit -v"
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(UsageError, match=message):
+        limited(1 << 20)
+        Shared()
     assert len(os.listdir("/proc/self/fd")) == before

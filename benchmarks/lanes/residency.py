@@ -1,0 +1,37 @@
+"""Whether stores are in the page cache, and how to have them there, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packer.bench.cache import drop, resident_share
+
+PROBED = 32  # files of a store
+READ_BYTES = 8 << 20
+FORGOTTEN = 0.05  # of a file may still be in the cache
+WARM = 0.999
+
+
+def share(files: Sequence[str]) -> float:
+    """About which share of the files is in the page cache; 1 where the system does not say."""
+    probed = files[:: max(1, len(files) // PROBED)]
+    shares = [1.0 if (found := resident_share(path)) is None else found for path in probed]
+    return sum(shares) / len(shares)
+
+
+def warm(files: Sequence[str]) -> float:
+    """Read the files if they are not in the page cache. Returns: the share of them that is there now."""
+    if share(files) < WARM:
+        for path in files:
+            with open(path, "rb", buffering=0) as file:
+                while file.read(READ_BYTES):
+                    pass
+    return share(files)
+
+
+def forget(files: Sequence[str]) -> None:
+    """Empty the page cache of the files. Raises: OSError if they are still there."""
+    drop(files)
+    left = share(files)
+    if left > FORGOTTEN:
+        raise OSError(f"{left:.0%} of the files stayed in the page cache")
