@@ -13,7 +13,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -63,9 +62,10 @@ class PackedBatchDataset:
     and begins no epoch, so call ``set_epoch`` before each pass (and leave persistent_workers off).
 
     path: what ``packer convert`` wrote. batch_size: rows a batch, per rank.
-    shuffle: True chooses "slices" for a pack that was shuffled when it was made, else "blocks".
-    order: "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why; or an
-        object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"). Wins over shuffle.
+    shuffle: True chooses "slices" for a pack that was shuffled when it was made, else "blocks" (of compressed rows short slices).
+    order: "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
+        ranks by the pack alone); or an object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label").
+        Wins over shuffle.
     seed: of the order and of the augmentations' draws; each epoch differs.
     device: where torch batches go, "cpu" or "cuda" (pinned memory, asynchronous copies).
     placement: where rows are kept meanwhile: "disk"; "ram" (shared by the processes of a node); "pinned" (the same, for copies to
@@ -118,6 +118,7 @@ class PackedBatchDataset:
         self.prefetch = options.whole("prefetch", prefetch, 0)
         self.seed = options.whole("seed", seed)
         self.report = options.check_report(report)
+        options.check_shuffle(shuffle)
         self.output, self.device = options.check_output(output, device)
         self.ends = options.parse_ends(ends, drop_last)
         self._given_ranks = check_ranks(rank, world_size)
@@ -137,7 +138,7 @@ class PackedBatchDataset:
             options.check_images(self._pipeline, self.fields, self.pack.path)
         decodes = any(f.codec for f in self._reader.fields)
         most = cores() if decodes else min(4, cores())
-        self._threads = Threads(most if threads is None else options.whole("threads", threads, 1))
+        self.threads = most if threads is None else options.whole("threads", threads, 1)
         self._progress = Progress()
         self._stats = Stats()
         self._warned = False
@@ -201,7 +202,7 @@ class PackedBatchDataset:
         try:
             share = self._share(origin)
             self._warn_of(share)
-            self._stats = stats = Stats(epoch, readers=self._threads.count)
+            self._stats = stats = Stats(epoch, readers=self.threads)
             yield from self._batches(self._sequence(epoch), share, mark, stats)
         except Exception:
             if not self._stats.batches:
@@ -299,7 +300,6 @@ class PackedBatchDataset:
             feed, self._feed = self._feed, None
         if feed is not None:
             feed.close()
-        self._threads.close()
         self._reader.close()
 
     def _sequence(self, epoch: int) -> Epoch:
@@ -344,11 +344,7 @@ class PackedBatchDataset:
         began, copied, steps = clock(), feed.copy_seconds, 0
         for loading in ahead(portions, feed.depth):
             asked = clock()
-            try:
-                batches, draws = loading.result()
-            except CancelledError:
-                feed.check_open()
-                raise
+            batches, draws = loading.result()
             sizes, first = loading.portion.sizes, 0
             stats.wait_seconds += clock() - asked
             stats.read_seconds += loading.read_seconds
@@ -414,7 +410,7 @@ class PackedBatchDataset:
         return Feed(
             self._reader,
             fields,
-            self._threads,
+            Threads(self.threads),
             batch_rows=batch_rows,
             prefetch=self.prefetch,
             device=self._device() if self.output == "torch" else None,

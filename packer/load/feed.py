@@ -10,7 +10,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -196,6 +196,7 @@ class Feed:
         self._asking.close()
         if self._device is not None and self.pid == os.getpid():
             self._device.finish()
+        self._threads.close()
         for held in (self._resident, self._ongpu, self._workers):
             if held is not None and self.pid == os.getpid():
                 held.close()
@@ -290,7 +291,11 @@ class Loading:
         """Wait for the batches, the last one first, and what was drawn for them; an error of a thread is raised here."""
         ragged: dict[str, list[Any]] = {}
         for future in self._reads:
-            read = future.result()
+            try:
+                read = future.result()
+            except CancelledError:
+                self._feed.check_open()
+                raise
             self.read_seconds += read.read_seconds
             self.transform_seconds += read.transform_seconds
             for name, rows in read.ragged.items():

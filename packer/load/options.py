@@ -48,6 +48,14 @@ def check_report(report: Any) -> Any:
     return report
 
 
+def check_shuffle(shuffle: Any) -> None:
+    """True or False, and no order's name."""
+    if not isinstance(shuffle, bool):
+        raise UsageError(
+            f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
+        )
+
+
 def check_state(state: Any, version: int) -> dict[str, Any]:
     """What state_dict() gave, with all its entries."""
     if not isinstance(state, Mapping) or state.get("version") != version:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -287,7 +288,7 @@ def answered(function: Callable[..., Any], *arguments: Any) -> Any:
     """What it returns, and that soon."""
 
     def late(*_: object) -> None:
-        raise TimeoutError
+        raise AssertionError("it waits")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(5)
@@ -466,17 +467,17 @@ def test_a_full_disk_leaves_a_list_as_it_is(folder: Path, monkeypatch: pytest.Mo
 def test_the_living_are_listed_at_every_moment_of_a_change(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """held() does not take the list's lock."""
     path, seen = folder / rendezvous._name("k", 64), []
+
+    def spied(real: Callable[..., Any], *arguments: Any) -> Any:
+        result = real(*arguments)
+        seen.append(line in path.read_text())
+        return result
+
     with process(folder) as call:
         call(opened, "k", 64)
         line = path.read_text()
         for name in ("pwrite", "ftruncate"):
-
-            def spied(*arguments: Any, real: Callable[..., Any] = getattr(os, name)) -> Any:
-                result = real(*arguments)
-                seen.append(line in path.read_text())
-                return result
-
-            monkeypatch.setattr(os, name, spied)
+            monkeypatch.setattr(os, name, partial(spied, getattr(os, name)))
         memory = open_memory("k", 64)
         del memory
     assert len(seen) >= 4

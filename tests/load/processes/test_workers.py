@@ -3,10 +3,12 @@ from __future__ import annotations
 import faulthandler
 import gc
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -21,6 +23,7 @@ import pytest
 
 from packer.errors import FormatError, TransformError, UsageError
 from packer.format.pack import Pack
+from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.load.slots import Layout, Slots
@@ -169,6 +172,121 @@ def test_rows_of_their_own_shape_come_back_as_lists(pack: Pack):
         rows = made.batch([2, 0, 7])["boxes"]
     assert [row.shape for row in rows] == [(2, 4), (0, 4), (7, 4)]
     assert (rows[2] == 21).all()
+
+
+def test_rows_within_lists_do_not_change_with_those_after_them(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workerproc, "_CHUNK_ROWS", 3)
+    crops = lambda s: {"label": s["label"], "crops": [s["image"][:2, :2], {"image": s["image"]}]}  # noqa: E731
+    with Made(pack, crops, ragged=["crops"]) as made:
+        rows = made.batch(ROWS)["crops"]
+    for row, (crop, whole) in zip(ROWS, rows, strict=True):
+        assert (crop == image_of(row)[:2, :2]).all()
+        assert (whole["image"] == image_of(row)).all()
+
+
+def test_rows_that_cannot_be_pickled_are_an_error_that_names_one(pack: Pack):
+    message = re.escape("for row 5 ('row/5') in epoch 0 it returned 'boxes' as a list that cannot be pickled")
+    made = Made(pack, lambda s: {"boxes": [lambda: s]}, ragged=["boxes"], processes=1)
+    with made, pytest.raises(TransformError, match=message):
+        made.batch([5, 6])
+
+
+def test_an_answer_that_cannot_be_pickled_ends_no_process(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workerproc, "Filled", lambda *_: lambda: 0)
+    with Made(pack, flipped) as made:
+        for _ in range(2):
+            with pytest.raises(TransformError, match=r"process \d+ failed:"):
+                made.batch([5, 6])
+            before = [w.process.pid for w in made.workers._pool._workers]
+        assert all(lives(str(pid)) for pid in before)
+
+
+def test_an_error_that_cannot_be_printed(pack: Pack):
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def fail(sample: object) -> None:
+        raise Mute
+
+    made, message = Made(pack, fail), "in epoch 0 it raised Mute: it cannot be printed"
+    with made, pytest.raises(TransformError, match=message):
+        made.batch([5])
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("name", ["torch", "cv2"])
+def test_draws_of_what_the_function_imports_itself(pack: Pack, tmp_path: Path, name: str, batched: bool):
+    """A process of its own: here both have been imported. The image is changed in place before the import."""
+    pytest.importorskip(name)
+    draw = {"torch": "m.rand(1).numpy()", "cv2": "m.randu(np.zeros((1, 1)), 0, 1)[0]"}[name]
+    script = f"""
+import sys
+import numpy as np
+from packer.format.pack import open_pack
+from packer.load.processes.transforms import PythonTransform
+from packer.load.processes.workers import Workers
+from packer.load.slots import Layout
+from packer.orders.runs import one_run
+from packer.read.fields import select_fields
+from packer.read.reader import Reader
+
+def fn(s):
+    s["image"] += 1
+    if np.max(s["label"]) < 9:  # so late that the first call of a process is not the one that imports
+        return {{"image": s["image"], "x": np.zeros((*s["label"].shape, 1))}}
+    import {name} as m
+    return {{"image": s["image"], "x": np.float64({draw}) + np.zeros((*s["label"].shape, 1))}}
+
+pack = open_pack({str(pack.path)!r})
+fields = select_fields(pack, ("image", "label"))
+made = []
+for processes in (1, 3):
+    workers = Workers(PythonTransform(fn, processes=processes, batched={batched}), Reader(pack, fields), fields)
+    layout = Layout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
+    slot = workers.allocate(layout.nbytes)
+    starts = range(0, 48, 6)
+    done = [workers.submit(slot, layout, k, one_run(k, k + 6), seed=0, epoch=0) for k in starts]
+    [future.result(60) for future in done]
+    made.append({{n: a.copy() for n, a in layout.typed(slot, 48).items()}})
+    workers.close()
+    assert {name!r} not in sys.modules
+assert len(np.unique(made[0]["x"])) > 6
+print([bool((made[0][n] == made[1][n]).all()) for n in ("x", "image")], made[0]["image"].astype(int).sum())
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    images = np.stack([image_of(row) for row in range(48)]) + np.uint8(1)
+    assert done.stdout.strip() == f"[True, True] {images.astype(int).sum()}"
+
+
+def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    """Connections that hold 8 KiB, as on macOS: each side would wait for the other one to read."""
+    pipe = multiprocessing.connection.Pipe
+
+    def narrow(*arguments: Any) -> Any:
+        ends = pipe(*arguments)
+        for end in ends:
+            with socket.socket(fileno=os.dup(end.fileno())) as of:
+                of.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return ends
+
+    monkeypatch.setattr(multiprocessing.connection, "Pipe", narrow)
+    fields = select_fields(pack, ("label",))
+    transform = PythonTransform(lambda s: {"text": os.urandom(250).hex()}, processes=2)
+    workers = Workers(transform, Reader(pack, fields), fields)
+    layout = Layout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
+    slot = workers.allocate(layout.nbytes)
+    runs = consecutive(np.tile([5, 3], 1500))
+    batches = [workers.submit(slot, layout, 0, runs, seed=0, epoch=0) for _ in range(8)]
+    try:
+        assert all(len(batch.result(20).ragged["text"]) == 3000 for batch in batches)
+    finally:
+        for process in multiprocessing.active_children():
+            process.kill()
+        workers.close()
 
 
 def test_nothing_but_texts(pack: Pack):
