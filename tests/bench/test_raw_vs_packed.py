@@ -34,14 +34,15 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
         "h5py item by item, DataLoader, N workers",
         "packed, sequential",
         "packed, slices",
+        "packed, blocks",
         "packed, rows",
         warm[-1].name,
     ]
     assert re.fullmatch(r"limit: memcpy, \d threads?", warm[-1].name)
     assert [way.name for way in training[1:]] == ["packed, slices"]
-    assert [way.name for way in cold[1:3]] == ["packed, sequential", "packed, slices"]
-    assert re.fullmatch(r"limit: reads in order, \d threads?", cold[3].name)
-    for way in (*warm[2:5], *cold[1:3]):
+    assert [way.name for way in cold[1:4]] == ["packed, sequential", "packed, slices", "packed, blocks"]
+    assert re.fullmatch(r"limit: reads in order, \d threads?", cold[4].name)
+    for way in (*warm[2:6], *cold[1:4]):
         assert way.raw is not None
         assert way.limit is not None
         assert len(way.rates) == len(way.raw) == len(way.limit) == 2
@@ -51,7 +52,7 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     assert report.conditions["images_sampled"] == 24
     assert json.loads(report.to_json())["rows"] == 24
     assert said[0] == "comparing pixels and labels"
-    assert said[-1] == "round 2 of 2: packed, slices (cold page cache)"
+    assert said[-1] == "round 2 of 2: packed, blocks (cold page cache)"
     assert multiprocessing.active_children() == []
     assert threading.active_count() == threads
 

@@ -72,7 +72,7 @@ def check(path: Path, rows: int, ends: list[int], monkeypatch: pytest.MonkeyPatc
         reader.read(name, Runs(numbers, np.ones_like(numbers)), out)
         assert [row.tobytes() for row in out] == expected
         with monkeypatch.context() as patch:  # from one mapping of it all
-            use_way(patch, "gather")
+            use_way(patch, "few copies")
             mapped = np.empty_like(out)
             reader.read(name, Runs(numbers, np.ones_like(numbers)), mapped)
         assert (mapped == out).all()
