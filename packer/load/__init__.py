@@ -14,7 +14,6 @@
     augmenting.py  a pipeline of augmentations at work on batches
     batch.py       the named tuple that is handed out
     stats.py       where the time of an epoch goes
-
     quality.py     how good a pack's shuffle is in some order
 
     places/        where rows are kept meanwhile: on the GPU, in memory, on the disk alone

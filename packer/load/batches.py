@@ -204,9 +204,8 @@ class PackedBatchDataset:
             self._warn_of(share)
             self._stats = stats = Stats(epoch, readers=self.threads)
             yield from self._batches(self._sequence(epoch), share, mark, stats)
-        except Exception:
-            if not self._stats.batches:
-                self._progress.undo(mark)
+        except BaseException:  # Ctrl-C too
+            self._progress.undo(mark)
             raise
 
     def __getitem__(self, index: int) -> Any:

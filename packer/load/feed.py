@@ -290,17 +290,17 @@ class Loading:
     def result(self) -> tuple[list[Any], Draws | None]:
         """Wait for the batches, the last one first, and what was drawn for them; an error of a thread is raised here."""
         ragged: dict[str, list[Any]] = {}
-        for future in self._reads:
-            try:
+        try:
+            for future in self._reads:
                 read = future.result()
-            except CancelledError:
-                self._feed.check_open()
-                raise
-            self.read_seconds += read.read_seconds
-            self.transform_seconds += read.transform_seconds
-            for name, rows in read.ragged.items():
-                ragged.setdefault(name, []).extend(rows)
-        draws = self._draws.result() if self._draws is not None else None
+                self.read_seconds += read.read_seconds
+                self.transform_seconds += read.transform_seconds
+                for name, rows in read.ragged.items():
+                    ragged.setdefault(name, []).extend(rows)
+            draws = self._draws.result() if self._draws is not None else None
+        except CancelledError:
+            self._feed.check_open()
+            raise
         self.advance()
         batches = self._feed.deliver(self._sent, ragged, self.portion.sizes)
         self._sent, self._arrays = None, {}  # the loop holds this longer than it should hold the batch

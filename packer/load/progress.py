@@ -53,9 +53,9 @@ class Progress:
                 self._handed = epoch, positions
 
     def undo(self, mark: object) -> None:
-        """Have the latest iterator never begun: it failed before it handed anything out."""
+        """Have the latest iterator never begun, if it failed before it handed anything out."""
         with self._lock:
-            if self._latest is mark:
+            if self._latest is mark and self._handed == (self._epoch, self._origin):
                 self._epoch, self._origin, self._begun, self._handed = self._before
                 self._latest = None
 

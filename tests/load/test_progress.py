@@ -30,8 +30,15 @@ def test_marks():
     _, _, second = progress.begin(going)
     progress.hand(first, 0, 20)
     assert progress.position() == (1, 0)
+    progress.hand(second, 1, 10)
+    progress.undo(second)  # it has handed something out
+    assert (progress.epoch(going), progress.position()) == (1, (1, 10))
+    _, _, second = progress.begin(going)
+    progress.undo(second)
+    assert (progress.epoch(going), progress.position()) == (1, (1, 10))
+    progress.go_on(0, 10)
+    _, _, second = progress.begin(going)
     progress.undo(first)  # not the latest
-    assert progress.epoch(going) == 1
     progress.undo(second)
     assert (progress.epoch(going), progress.position()) == (0, (0, 10))
     progress.go_on(4, 30)
@@ -101,7 +108,14 @@ def test_an_iterator_that_fails_before_its_first_batch_has_not_begun(
         patch.setattr("packer.read.reader.Reader.read", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(iter(dataset))
+        patch.setattr("packer.load.feed.Loading.result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(dataset))
     assert [labels(b) for b in dataset] == epoch[5:]
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_an_older_iterator_changes_nothing_after_set_epoch(pack: Pack):
