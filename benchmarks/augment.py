@@ -1,174 +1,310 @@
-"""How fast augmentation is, beside the rate at which the device copies memory.
+"""How many images a second a core augments, beside OpenCV image by image, kornia, and a plain copy.
 
-    python benchmarks/augment.py            (about a minute; CPU, and CUDA where there is one)
-    python benchmarks/augment.py --smoke    (tiny sizes, checks that everything runs)
+    python benchmarks/augment.py                       (about two minutes, one thread; a GPU: gpu_augment.py)
+    python benchmarks/augment.py --threads 2 --json FILE
+    python benchmarks/augment.py --smoke               (tiny sizes, checks that everything runs)
 
-Each round times a plain copy of the images and then each subject; "of copy" is the median over the rounds of
-(bytes read + bytes written by the subject) / time, over the same of the copy. On a CPU `apply` fills a result
-it has filled before, as the copy does; on CUDA times come from events and include the upload of the draws.
-Draws are made beforehand; the last column says what they cost on the host.
+Subjects take turns within each round. Draws are part of what is timed, for all of them. A stack ends in float32 images
+[N, C, h, w] in memory that was used before, as a loader's is; kornia makes new memory and takes float images, which are
+made for it beforehand. "copy" moves as many bytes as packer's pass reads and writes.
+
+OpenCV's lane is what a careful Dataset does: crop by slicing, cv2.flip, cv2.resize (INTER_AREA where it shrinks),
+cv2.warpAffine, tables (cv2.LUT) for brightness, contrast and normalisation, cv2.cvtColor for hue and saturation.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import Normalize, Pipeline, RandomCrop, RandomHorizontalFlip
+from packer.augment import (
+    ColorJitter,
+    Normalize,
+    Pipeline,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    Transform,
+)
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+JITTER = (0.4, 0.4, 0.4, 0.1)
+ROUNDS = 7
+
+Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A batch of square images and the crop that is cut from them, in pixels."""
+    """A batch of square images and the stack that they go through; sides in pixels."""
 
+    name: str
     count: int
     side: int
-    crop: int
-    padding: int
-
-
-CASES = (Case(256, 256, 224, 0), Case(512, 32, 32, 4))
-SMOKE_CASES = (Case(4, 16, 12, 0), Case(5, 8, 8, 2))
+    size: int
 
 
 @dataclass(frozen=True)
 class Result:
     """One subject on one case; the spread is the highest round's rate over the lowest's."""
 
-    name: str
+    case: str
+    subject: str
     images_a_second: float
-    gigabytes_a_second: float
-    share_of_copy: float
+    of_packer: float
     spread: float
-    draw_microseconds: float
 
 
-def subjects(case: Case) -> dict[str, Pipeline]:
-    """Name what is timed; the half-precision stack is what a GPU would train on."""
-    flip, crop = RandomHorizontalFlip(), RandomCrop(case.crop, case.padding or None)
-    return {
-        "flip": Pipeline([flip]),
-        "crop": Pipeline([crop]),
-        "normalize float32": Pipeline([Normalize(MEAN, STD)]),
-        "normalize float16": Pipeline([Normalize(MEAN, STD, torch.float16)]),
-        "stack float32": Pipeline([flip, crop, Normalize(MEAN, STD)]),
-        "stack float16": Pipeline([flip, crop, Normalize(MEAN, STD, torch.float16)]),
+CASES = (
+    Case("crop, flip, normalize", 256, 256, 224),
+    Case("resized crop, flip, normalize", 256, 256, 224),
+    Case("resized crop, flip, jitter, normalize, erase", 128, 256, 224),
+    Case("rotate, flip, normalize", 256, 224, 224),
+    Case("pad, crop, flip, normalize", 1024, 32, 32),
+    Case("pad, crop, flip, jitter, normalize, erase", 1024, 32, 32),
+)
+SMOKE = tuple(Case(case.name, 4, 16, 12 if case.side > case.size else 16) for case in CASES)
+
+
+def transforms(case: Case) -> list[Transform]:
+    """The stack of a case, as a user of packer writes it."""
+    words = case.name.split(", ")
+    padding = case.size // 8 if "pad" in words else None
+    known: dict[str, Transform] = {
+        "crop": RandomCrop(case.size, padding, padding_mode="reflect"),
+        "resized crop": RandomResizedCrop(case.size),
+        "rotate": RandomRotation(15, interpolation="bilinear"),
+        "flip": RandomHorizontalFlip(),
+        "jitter": ColorJitter(*JITTER),
+        "normalize": Normalize(MEAN, STD),
+        "erase": RandomErasing(),
     }
+    return [known[word] for word in words if word != "pad"]
 
 
-def seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Time one run of the work, from `repeats` of them back to back."""
-    if device.type == "cuda":
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(repeats):
-            work()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3 / repeats
-    start = time.perf_counter()
-    for _ in range(repeats):
-        work()
-    return (time.perf_counter() - start) / repeats
+class OpenCV:
+    """The same stack, image by image."""
+
+    def __init__(self, case: Case) -> None:
+        self._words, self._size = case.name.split(", "), case.size
+        self._random = np.random.default_rng(0)
+        levels = np.arange(256, dtype=np.float32)[:, None] / 255
+        self._table = np.ascontiguousarray(
+            ((levels - np.array(MEAN)) / np.array(STD)).reshape(256, 1, 3), np.float32
+        )
+        self._resized = RandomResizedCrop(case.size)
+
+    def __call__(self, images: Image, out: NDArray[np.float32]) -> None:
+        """Augment [N, H, W, 3] into [N, h, w, 3]."""
+        for image, result in zip(images, out, strict=True):
+            result[...] = self.one(image)
+
+    def one(self, image: Any) -> Any:
+        """Augment one image."""
+        draw, size = self._random, self._size
+        for word in self._words:
+            height, width = image.shape[:2]
+            if word == "pad":
+                by = size // 8
+                image = cv2.copyMakeBorder(image, by, by, by, by, cv2.BORDER_REFLECT_101)
+            elif word == "crop":
+                top, left = draw.integers(height - size + 1), draw.integers(width - size + 1)
+                image = image[top : top + size, left : left + size]
+            elif word == "resized crop":
+                image = self._cut(image)
+                shrinks = image.shape[0] > size
+                image = cv2.resize(
+                    image, (size, size), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+                )
+            elif word == "rotate":
+                matrix = cv2.getRotationMatrix2D(
+                    (width / 2 - 0.5, height / 2 - 0.5), draw.uniform(-15, 15), 1
+                )
+                image = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR)
+            elif word == "flip":
+                image = cv2.flip(image, 1) if draw.random() < 0.5 else image
+            elif word == "jitter":
+                image = self._jittered(image)
+            elif word == "normalize":
+                image = cv2.LUT(np.ascontiguousarray(image), self._table)
+            elif word == "erase" and draw.random() < 0.5:
+                area, ratio = draw.uniform(0.02, 0.33), np.exp(draw.uniform(np.log(0.3), np.log(3.3)))
+                h = min(height - 1, round(height * (area * ratio) ** 0.5))
+                w = min(width - 1, round(width * (area / ratio) ** 0.5))
+                top, left = draw.integers(height - h + 1), draw.integers(width - w + 1)
+                image[top : top + h, left : left + w] = 0
+        return image
+
+    def _cut(self, image: Any) -> Any:
+        height, width = image.shape[:2]
+        for _ in range(10):
+            area = height * width * self._random.uniform(0.08, 1)
+            ratio = np.exp(self._random.uniform(np.log(3 / 4), np.log(4 / 3)))
+            w, h = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+            if 0 < w <= width and 0 < h <= height:
+                top, left = self._random.integers(height - h + 1), self._random.integers(width - w + 1)
+                return image[top : top + h, left : left + w]
+        return image
+
+    def _jittered(self, image: Any) -> Any:
+        draw = self._random
+        levels = np.arange(256, dtype=np.float32)
+        for which in draw.permutation(4):
+            if which == 3:
+                hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
+                turn = np.uint8(int(draw.uniform(-JITTER[3], JITTER[3]) * 256) & 255)
+                hsv[..., 0] += turn  # uint8 goes round as the hue does
+                image = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
+                continue
+            factor = draw.uniform(1 - JITTER[which], 1 + JITTER[which])
+            if which == 2:
+                grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+                image = cv2.addWeighted(image, factor, grey, 1 - factor, 0)
+                continue
+            offset = 0.0
+            if which == 1:
+                offset = (1 - factor) * float(cv2.mean(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))[0])
+            image = cv2.LUT(image, np.clip(levels * factor + offset, 0, 255).astype(np.uint8))
+        return image
 
 
-def measure(case: Case, device: torch.device, rounds: int, repeats: int) -> list[Result]:
-    """Time the copy and every subject in turn, `rounds` times."""
-    draws_of_pixels = torch.Generator().manual_seed(0)
-    memory = torch.randint(
-        0, 256, (case.count, case.side, case.side, 3), dtype=torch.uint8, generator=draws_of_pixels
+def kornia_stack(case: Case) -> Callable[[Tensor], Tensor] | None:
+    """The same stack of kornia, if it is installed."""
+    try:
+        import kornia.augmentation as k
+    except ImportError:
+        return None
+    words, size = case.name.split(", "), (case.size, case.size)
+    padding = case.size // 8 if "pad" in words else None
+    known = {
+        "crop": lambda: k.RandomCrop(size, padding=padding, padding_mode="reflect"),
+        "resized crop": lambda: k.RandomResizedCrop(size),
+        "rotate": lambda: k.RandomRotation(15.0, p=1.0),
+        "flip": lambda: k.RandomHorizontalFlip(),
+        "jitter": lambda: k.ColorJitter(*JITTER, p=1.0),
+        "normalize": lambda: k.Normalize(torch.tensor(MEAN), torch.tensor(STD)),
+        "erase": lambda: k.RandomErasing(),
+    }
+    stack: Callable[[Tensor], Tensor] = k.AugmentationSequential(
+        *[known[word]() for word in words if word != "pad"]
     )
-    images = memory.to(device).permute(0, 3, 1, 2)
-    rows = np.arange(case.count)
-    shape = (3, case.side, case.side)
-    copy = torch.empty_like(images)
-    pipelines = subjects(case)
-    works: dict[str, Callable[[], Tensor]] = {"copy": lambda: copy.copy_(images)}
-    draw_seconds = {"copy": 0.0}
-    for name, pipeline in pipelines.items():
-        start = time.perf_counter()
-        params = pipeline.sample(rows, 0, 0, shape)
-        draw_seconds[name] = time.perf_counter() - start
-        first = pipeline.apply(images, params)
-        check(case, pipeline, images, first)
-        out = first if device.type == "cpu" else None
-        works[name] = lambda p=pipeline, d=params, o=out: p.apply(images, d, out=o)  # type: ignore[misc]
-    moved = {name: images.nbytes + work().nbytes for name, work in works.items()}
+    return stack
 
+
+def measure(case: Case, rounds: int, least: float) -> list[Result]:
+    """Time every subject in turn, `rounds` times, for at least so many seconds each."""
+    generator = np.random.default_rng(0)
+    small = generator.integers(
+        0, 256, (case.count, max(2, case.side // 8), max(2, case.side // 8), 3), np.uint8
+    )
+    images = np.stack([cv2.resize(i, (case.side, case.side), interpolation=cv2.INTER_CUBIC) for i in small])
+    batch = torch.from_numpy(images).permute(0, 3, 1, 2)
+    pipeline = Pipeline(transforms(case), (3, case.side, case.side))
+    epoch = iter(range(1 << 30))
+    rows = np.arange(case.count)
+    out = torch.empty(
+        (case.count, *pipeline.output_shape), dtype=torch.float32, memory_format=torch.channels_last
+    )
+    opencv, theirs = OpenCV(case), np.empty((case.count, case.size, case.size, 3), np.float32)
+    moved = case.count * (case.size**2 * 3 * (4 + 1)) // 2  # a copy reads as much as it writes
+    source, target = np.ones(moved, np.uint8), np.ones(moved, np.uint8)
+    works: dict[str, Callable[[], object]] = {
+        "packer": lambda: pipeline.apply(batch, pipeline.sample(rows, next(epoch)), out=out),
+        "OpenCV": lambda: opencv(images, theirs),
+        "copy": lambda: np.copyto(target, source),
+    }
+    if (stack := kornia_stack(case)) is not None:
+        floats = batch.float() / 255
+        works["kornia"] = lambda: stack(floats)
+    for work in works.values():
+        work()
+    check(out.permute(0, 2, 3, 1).numpy(), theirs)
     rates: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
-            rates[name].append(moved[name] / seconds(work, device, repeats))
+            began, runs = time.perf_counter(), 0
+            while not runs or time.perf_counter() - began < least:
+                work()
+                runs += 1
+            rates[name].append(runs * case.count / (time.perf_counter() - began))
     return [
         Result(
+            case.name + f", {case.side} to {case.size} px",
             name,
-            case.count * statistics.median(rates[name]) / moved[name],
-            statistics.median(rates[name]) / 1e9,
-            statistics.median(own / limit for own, limit in zip(rates[name], rates["copy"], strict=True)),
-            max(rates[name]) / min(rates[name]),
-            draw_seconds[name] * 1e6,
+            statistics.median(rate),
+            statistics.median(mine / ours for mine, ours in zip(rate, rates["packer"], strict=True)),
+            max(rate) / min(rate),
         )
-        for name in works
+        for name, rate in rates.items()
     ]
 
 
-def check(case: Case, pipeline: Pipeline, images: Tensor, result: Tensor) -> None:
-    """Make sure that what is timed is the real thing: shape, layout, and the same images one at a time."""
-    assert tuple(result.shape) == (case.count, *pipeline.output_shape((3, case.side, case.side)))
-    assert result.is_contiguous(memory_format=torch.channels_last)
-    last = case.count - 1
-    assert torch.equal(pipeline(images[last:], np.arange(last, case.count)), result[last:])
-
-
-def conditions(device: torch.device, rounds: int, repeats: int) -> str:
-    """Say what the numbers were measured on and how."""
-    where = f"{os.cpu_count()} CPUs ({platform.machine()}), {torch.get_num_threads()} threads"
-    if device.type == "cuda":
-        where = torch.cuda.get_device_name(device)
-    return (
-        f"{where}; torch {torch.__version__}, numpy {np.__version__}, Python {platform.python_version()}; "
-        f"median of {rounds} rounds of {repeats} runs, after a warm-up"
-    )
-
-
-def report(case: Case, results: Sequence[Result]) -> str:
-    """Lay the results out as a table."""
-    lines = [
-        f"{case.count} uint8 images of {case.side} px, crop {case.crop} px, padding {case.padding}",
-        f"{'':18} {'images/s':>12} {'GB/s':>8} {'of copy':>8} {'spread':>7} {'draws us':>9}",
-    ]
-    for r in results:
-        lines.append(
-            f"{r.name:18} {r.images_a_second:12,.0f} {r.gigabytes_a_second:8.1f} {r.share_of_copy:8.2f} "
-            f"{r.spread:6.1f}x {r.draw_microseconds:9.0f}"
-        )
-    return "\n".join(lines)
+def check(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> None:
+    """Both stacks make images alike: the same range, and means and deviations that are near."""
+    assert ours.shape == theirs.shape
+    assert np.isfinite(ours).all()
+    if ours.size > 1 << 20:
+        assert abs(ours.mean() - theirs.mean()) < 0.1, (ours.mean(), theirs.mean())
+        assert abs(ours.std() - theirs.std()) < 0.1, (ours.std(), theirs.std())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure on the CPU and, where there is one, on the first CUDA device."""
-    parser = argparse.ArgumentParser(description="Time augmentation beside a plain copy.")
+    """Measure, print a table, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(
+        description="Time augmentation on the CPU beside OpenCV, kornia and a copy."
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="that packer, torch and OpenCV may use (default: 1)"
+    )
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, one round")
-    smoke = parser.parse_args(arguments).smoke
-    rounds = 1 if smoke else 9
-    devices = [torch.device("cpu")] + [torch.device("cuda", 0)] * torch.cuda.is_available()
-    for device in devices:
-        # Enough work a round to drown the clock and the launches: about 0.2 s on two cores, 30 ms on a GPU.
-        repeats = 1 if smoke else {"cpu": 4, "cuda": 50}[device.type]
-        print(conditions(device, rounds, repeats))
-        for case in SMOKE_CASES if smoke else CASES:
-            print(report(case, measure(case, device, rounds, repeats)), end="\n\n")
+    options = parser.parse_args(arguments)
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    torch.set_num_threads(options.threads)
+    cv2.setNumThreads(options.threads)
+    about = {
+        "hardware": f"{os.cpu_count()} CPUs, {platform.machine()}",
+        "threads": options.threads,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "opencv": cv2.__version__,
+        },
+        "rounds": 1 if options.smoke else ROUNDS,
+    }
+    print(json.dumps(about))
+    results = []
+    try:
+        for case in SMOKE if options.smoke else CASES:
+            found = measure(case, about["rounds"], 0 if options.smoke else 0.4)
+            results += found
+            print(f"\n{found[0].case}\n{'':10} {'images/s':>12} {'x packer':>9} {'spread':>7}")
+            for r in found:
+                print(f"{r.subject:10} {r.images_a_second:12,.0f} {r.of_packer:9.2f} {r.spread:6.2f}x")
+    finally:
+        torch.set_num_threads(before[0])
+        cv2.setNumThreads(before[1])
+    if options.json:
+        options.json.write_text(
+            json.dumps(about | {"results": [asdict(r) for r in results]}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,55 @@
-"""Augmentation of whole batches as tensors, on whichever device they are; read pipeline.py first.
+"""Augmentation of whole batches, on whichever device they are; read pipeline.py first.
 
-Names and meanings are torchvision.transforms.v2's. This folder imports torch and packer's errors and
-randomness, nothing else of packer.
+    pipeline.py    Pipeline: draw for rows, apply to images, masks, boxes, points, labels
+    stages.py      operations -> as few stages as keep their meaning
+    transform.py   what an operation is, and what parts it may consist of
+    flips.py crops.py resizes.py affine.py color.py scale.py erase.py    the operations
+    draws.py       what chance decides; placement.py: geometry composed; boxes.py: boxes and points moved
+    parse.py       transforms from a text; views.py: crops and mirrored images at test time
+    passes/        one pass over a batch: in torch, in C, in Triton
+
+Names and meanings are torchvision.transforms.v2's. This folder imports torch and packer's errors and randomness, nothing
+else of packer.
 """
 
 from __future__ import annotations
 
-from packer.augment.color import Normalize
-from packer.augment.geometry import RandomCrop, RandomHorizontalFlip
-from packer.augment.pipeline import Pipeline, Transform
+from packer.augment.affine import RandomAffine, RandomRotation
+from packer.augment.apply import RandomApply
+from packer.augment.color import ColorJitter, RandomGrayscale
+from packer.augment.crops import CenterCrop, RandomCrop
+from packer.augment.erase import Cutout, RandomErasing
+from packer.augment.flips import AlternatingHorizontalFlip, RandomHorizontalFlip, RandomVerticalFlip
+from packer.augment.parse import parse
+from packer.augment.pipeline import Pipeline
+from packer.augment.resizes import RandomResizedCrop, Resize
+from packer.augment.scale import Normalize, ToDtype
+from packer.augment.transform import Transform
+from packer.augment.views import FiveCrop, HorizontalFlips, Shifts, TenCrop, averaged
 
-__all__ = ["Normalize", "Pipeline", "RandomCrop", "RandomHorizontalFlip", "Transform"]
+__all__ = [
+    "AlternatingHorizontalFlip",
+    "CenterCrop",
+    "ColorJitter",
+    "Cutout",
+    "FiveCrop",
+    "HorizontalFlips",
+    "Normalize",
+    "Pipeline",
+    "RandomAffine",
+    "RandomApply",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomGrayscale",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomVerticalFlip",
+    "Resize",
+    "Shifts",
+    "TenCrop",
+    "ToDtype",
+    "Transform",
+    "averaged",
+    "parse",
+]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike
 
-    from packer.augment.pipeline import Transform
+    from packer.augment import Pipeline, Transform
     from packer.load.device import Device
 
 PREFETCH = 2
@@ -73,7 +73,9 @@ class PackedBatchDataset:
     fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row.
     split: the rows of one split only, as ``packer info`` lists them. classes: the rows of these classes only, names or numbers.
     subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
-    augment: transforms of packer.augment, applied to ``image`` on the device, drawn per row from (seed, epoch, row).
+    augment: transforms of packer.augment, or its Pipeline, applied to ``image`` on the device, drawn per row from
+        (seed, epoch, row). Masks (fields of ``--pair``), boxes and keypoints move with the image; boxes of which nothing is
+        left are left out, with their labels. MixUp and CutMix make labels float32 [N, classes].
     transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how.
     ends: what becomes of the rows at the end of an epoch that do not fill a batch on every rank: "uneven" splits them evenly,
         and ranks may differ by one batch; "drop" leaves them out, as drop_last=True does; "pad" fills up with the epoch's first rows.
@@ -102,7 +104,7 @@ class PackedBatchDataset:
         split: str | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
-        augment: Sequence[Transform] | None = None,
+        augment: Sequence[Transform] | Pipeline | None = None,
         transform: Callable[..., Any] | PythonTransform | None = None,
         ends: str | None = None,
         drop_last: bool = False,
@@ -135,7 +137,7 @@ class PackedBatchDataset:
         self._transform = None if transform is None else as_transform(transform)
         self._pipeline = options.parse_augment(augment, self.output)
         if self._pipeline is not None and self._transform is None:
-            options.check_images(self._pipeline, self.fields, self.pack.path)
+            options.fit_images(self._pipeline, self.fields, self.pack.path, self._num_classes)
         decodes = any(f.codec for f in self._reader.fields)
         most = cores() if decodes else min(4, cores())
         self.threads = most if threads is None else options.whole("threads", threads, 1)
@@ -276,6 +278,10 @@ class PackedBatchDataset:
         self.order, self._by_pack = order, None
         self._progress.go_on(epoch, rows)
 
+    @property
+    def _num_classes(self) -> int | None:
+        return len(self.pack.header.classes or ()) or None
+
     @cached_property
     def _fingerprint(self) -> str:
         return self.subset.fingerprint
@@ -395,8 +401,8 @@ class PackedBatchDataset:
         if self._pipeline is not None:
             from packer.load.augmenting import Augmenter
 
-            shape = options.check_images(self._pipeline, fields, self.pack.path)
-            held["augmenter"] = Augmenter(self._pipeline, shape, batch_rows, self.prefetch + 2)
+            pipeline = options.fit_images(self._pipeline, fields, self.pack.path, self._num_classes)
+            held["augmenter"] = Augmenter(pipeline, fields, self._num_classes, batch_rows, self.prefetch + 2)
         if self.placement in ("ram", "pinned"):
             from packer.load.places.resident import Resident
 

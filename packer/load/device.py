@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.load.places.chosen import Chosen
 from packer.load.slots import Bytes, allocate
 
 Arrays = Mapping[str, NDArray[np.generic]]
-Tensors = dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor | Chosen]
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
@@ -119,7 +120,7 @@ class Cuda:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        self._copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensors]] = deque()
+        self._copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, torch.Tensor]]] = deque()
         self._lock = threading.Lock()
         self.copy_seconds = 0.0
         # Memory that copies still read may be someone else's next: its owners go after this.
@@ -151,7 +152,7 @@ class Cuda:
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.stream(self._stream):
             began.record(self._stream)
-            tensors = {name: t.to(self._device, non_blocking=True) for name, t in host.items()}
+            tensors: Tensors = {name: t.to(self._device, non_blocking=True) for name, t in host.items()}
             ended.record(self._stream)
         self._copying.append((began, ended, host))  # holds the slot until the copy is done
         return ended, tensors
@@ -176,7 +177,7 @@ class Cuda:
         return tensors
 
 
-def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensors]]) -> None:
+def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, torch.Tensor]]]) -> None:
     for _, ended, _ in tuple(copying):
         ended.synchronize()
 

@@ -28,7 +28,8 @@ from packer.read.fields import decode_ragged
 from packer.read.reader import Reader
 
 if TYPE_CHECKING:
-    from packer.load.augmenting import Augmenter, Draws
+    from packer.augment.pipeline import Prepared
+    from packer.load.augmenting import Augmenter
     from packer.load.device import Device
     from packer.load.places.ongpu import OnDevice
     from packer.load.places.resident import Resident
@@ -90,6 +91,8 @@ class Feed:
         self._asking = Threads(1)  # apart: a busy disk makes one wait until it has taken the requests
         self._device, self._augmenter = device, augmenter
         self._resident, self._ongpu, self._workers = resident, ongpu, workers
+        # The pass that augments takes images from where they lie: no batch of them is put together before.
+        self._left = ("image",) if augmenter is not None else ()
         self._type = batch_type(tuple(f.name for f in fields))
         self._ragged = [f for f in fields if f.ragged]
         self.row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
@@ -125,7 +128,7 @@ class Feed:
         self.check_open()
         draws = self._threads.submit(self._draw, portion) if self._augmenter else None
         if self._ongpu is not None:
-            tensors = self._ongpu.gather(portion.epoch.within(portion.positions))
+            tensors = self._ongpu.gather(portion.epoch.within(portion.positions), leave=self._left)
             if tensors is not None:
                 sent = self._device.made(tensors) if self._device else tensors
                 return Loading(self, portion, {}, self._start_ragged(portion), draws, sent)
@@ -165,7 +168,11 @@ class Feed:
                 rows = ragged[f.name]
                 columns.append(_cut([as_tensor(row, f) for row in rows] if self._device else rows, sizes))
                 continue
-            value = values[f.name]
+            value: Any = values[f.name]
+            if f.name in self._left and not hasattr(value, "shape"):  # Chosen
+                field = value.field.permute(0, 3, 1, 2)
+                columns.append([type(value)(field, rows) for rows in value.rows.split(sizes)])
+                continue
             if shares_slot and f.name in self._layout.small:
                 value = value.clone() if self._device else value.copy()
             if self._device is None:
@@ -179,10 +186,10 @@ class Feed:
         batches.reverse()
         return batches
 
-    def augmented(self, batch: Any, draws: Draws, first: int) -> Any:
+    def augmented(self, batch: Any, draws: Prepared, first: int) -> Any:
         """A batch with its images augmented. draws: of its portion; first: row of the portion at which it begins."""
         assert self._augmenter is not None
-        return batch._replace(image=self._augmenter.apply(batch.image, draws, first))
+        return self._augmenter.apply(batch, draws, first)
 
     def check_open(self) -> None:
         """Raises UsageError for an iterator that outlived its dataset's close(), or that came with a fork."""
@@ -249,7 +256,7 @@ class Feed:
             for f in self._reader.fields:
                 self._asking.submit(self._reader.willneed, f.name, soon)
 
-    def _draw(self, portion: Portion) -> Draws:
+    def _draw(self, portion: Portion) -> Prepared:
         """On a thread: the augmentations' parameters for a portion's rows."""
         assert self._augmenter is not None
         rows = portion.epoch.rows(portion.positions).rows()
@@ -265,7 +272,7 @@ class Loading:
         portion: Portion,
         arrays: dict[str, NDArray[Any]],
         reads: Sequence[Future[Read] | Future[Filled]],
-        draws: Future[Draws] | None,
+        draws: Future[Prepared] | None,
         sent: Any = None,
     ) -> None:
         self._feed, self.portion = feed, portion
@@ -287,7 +294,7 @@ class Loading:
         ):
             self._sent = self._feed.send(self._arrays)
 
-    def result(self) -> tuple[list[Any], Draws | None]:
+    def result(self) -> tuple[list[Any], Prepared | None]:
         """Wait for the batches, the last one first, and what was drawn for them; an error of a thread is raised here."""
         ragged: dict[str, list[Any]] = {}
         try:

@@ -22,6 +22,8 @@ from packer.read.selection import read_column
 if TYPE_CHECKING:
     import torch
 
+    from packer.augment import Pipeline
+
 OUTPUTS = ("torch", "numpy")
 
 
@@ -162,15 +164,17 @@ def parse_augment(augment: Any, output: str) -> Any:
         return None
     if output != "torch":
         raise UsageError("augment: works on torch tensors. Pass output='torch'.")
-    if not isinstance(augment, Sequence):
-        raise UsageError(f"augment={augment!r}: is no list. Pass a list of transforms of packer.augment.")
     from packer.augment import Pipeline
 
+    if isinstance(augment, Pipeline):
+        return augment
+    if not isinstance(augment, Sequence):
+        raise UsageError(f"augment={augment!r}: is no list. Pass a list of transforms of packer.augment.")
     return Pipeline(augment)
 
 
-def check_images(pipeline: Any, fields: Sequence[Field], path: str) -> tuple[int, ...]:
-    """Shape (H, W, C) of the images that a pipeline gets; refuses what it cannot take."""
+def fit_images(pipeline: Pipeline, fields: Sequence[Field], path: str, num_classes: int | None) -> Pipeline:
+    """The pipeline for the images of these fields; refuses what it cannot take. num_classes: of labels, None if not known."""
     image = next((f for f in fields if f.name == "image"), None)
     if image is None:
         raise UsageError(
@@ -186,5 +190,10 @@ def check_images(pipeline: Any, fields: Sequence[Field], path: str) -> tuple[int
             f"augment: works on images [H, W, C]; the transform returns {list(shape)}. Return such, or drop augment."
         )
     height, width, channels = shape
-    pipeline.output_shape((channels, height, width))
-    return shape
+    fitted = pipeline.at((channels, height, width))
+    label = next((f for f in fields if f.name == "label"), None)
+    if fitted.mixes and label is not None and label.shape == () and not (fitted.num_classes or num_classes):
+        raise UsageError(
+            f"augment: mixes labels, and {path} does not name its classes. Pass num_classes to MixUp or CutMix."
+        )
+    return fitted

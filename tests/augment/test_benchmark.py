@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
 import pytest
 
 
-def test_the_benchmark_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_benchmark_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "augment.py"
-    runpy.run_path(str(script))["main"](["--smoke"])
+    runpy.run_path(str(script))["main"](["--smoke", "--json", str(tmp_path / "r.json")])
     printed = capsys.readouterr().out
-    assert "stack float32" in printed
-    assert "5 uint8 images of 8 px, crop 8 px, padding 2" in printed
+    assert "rotate, flip, normalize, 16 to 16 px" in printed
+    assert printed.count("OpenCV ") == 6
+    results = json.loads((tmp_path / "r.json").read_text())["results"]
+    assert all(r["images_a_second"] > 0 for r in results)

@@ -256,11 +256,11 @@ def test_augmented_images(pack: Pack):
     ]
     dataset = PackedBatchDataset(pack, 16, order="rows", seed=2, augment=stack)
     plain = PackedBatchDataset(pack, 16, order="rows", seed=2)
-    pipeline = augment.Pipeline(stack)
+    pipeline = augment.Pipeline(stack, plain[0].image.shape[1:], seed=2)
     places = set()
     for batch, raw in zip(dataset, plain, strict=True):
         rows = np.array(check(raw))
-        assert torch.equal(batch.image, pipeline(raw.image, rows, seed=2, epoch=0))
+        assert torch.equal(batch.image, pipeline(raw.image, rows))
         assert (batch.image.dtype, batch.image.shape[1:]) == (torch.float32, (3, 6, 4))
         assert batch.image.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(batch.label, raw.label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.load.places.background import Background
+from packer.load.places.chosen import Chosen
 from packer.load.places.resident import size_of
 from packer.orders.runs import Runs, one_run
 from packer.orders.subset import Subset
@@ -64,10 +65,11 @@ class OnDevice:
         """Why nothing is held."""
         return self._content.failed
 
-    def gather(self, runs: Runs) -> dict[str, torch.Tensor] | None:
+    def gather(self, runs: Runs, leave: Collection[str] = ()) -> dict[str, torch.Tensor | Chosen] | None:
         """Rows of all fields as new tensors [sum of lengths, *shape] on the device, to be used on the current stream.
 
-        runs: of rows of the subset. None if not all of them are there. Raises IndexError for rows that do not exist.
+        runs: of rows of the subset. leave: fields whose rows are only named, not put together.
+        None if not all of them are there. Raises IndexError for rows that do not exist.
         """
         self._background.check()
         content = self._content
@@ -80,19 +82,23 @@ class OnDevice:
             return None
         if event is not None and not event.query():
             torch.cuda.current_stream(content.device).wait_event(event)
+        numbers: torch.Tensor | None = None
         if len(runs.starts) == 1:
             start, length = int(runs.starts[0]), int(runs.lengths[0])
-            picked = {name: t.narrow(0, start, length).clone() for name, t in tensors.items()}
+            if leave:
+                numbers = torch.arange(start, start + length, device=content.device)
+            picked = {n: t.narrow(0, start, length).clone() for n, t in tensors.items() if n not in leave}
         else:
             numbers = content.upload(runs.rows())
-            picked = {name: t.index_select(0, numbers) for name, t in tensors.items()}
+            picked = {n: t.index_select(0, numbers) for n, t in tensors.items() if n not in leave}
         if content.device.type == "cuda":
             current = torch.cuda.current_stream(content.device)
             for t in tensors.values():
                 t.record_stream(current)
-        return {
-            name: t.view(content.dtypes[name]).view(-1, *content.shapes[name]) for name, t in picked.items()
-        }
+        gathered: dict[str, torch.Tensor | Chosen] = {n: content.typed(n, t) for n, t in picked.items()}
+        if numbers is not None:
+            gathered |= {n: Chosen(content.typed(n, tensors[n]), numbers) for n in tensors if n in leave}
+        return gathered
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until there is nothing more to fill; whether all is ready. timeout: seconds."""
@@ -132,6 +138,10 @@ class _Content:
     def drop(self, why: str) -> None:
         """Let go of the tensors."""
         self.tensors, self.filled, self.failed = None, (0, None), why
+
+    def typed(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """Rows of a field, [N, words], as what they are: [N, *shape]."""
+        return rows.view(self.dtypes[name]).view(-1, *self.shapes[name])
 
     def upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
         """Row numbers on the device, for the current stream; does not wait."""

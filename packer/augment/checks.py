@@ -1,0 +1,128 @@
+"""What the arguments of operations may be; each wrong one is an error that names the operation."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from packer.errors import UsageError
+
+
+def probability(name: str, p: Any) -> float:
+    """A number from 0 to 1."""
+    if not _number(p) or not 0 <= p <= 1:
+        raise UsageError(f"{name}: p is {p!r}; 0 to 1 is allowed. Pass a probability.")
+    return float(p)
+
+
+def side(name: str, what: str, value: Any) -> int:
+    """A whole number from 1 up."""
+    number = _whole(value)
+    if number is None or number < 1:
+        raise UsageError(f"{name}: {what} is {value!r}; whole numbers from 1 up are allowed. Pass pixels.")
+    return number
+
+
+def sides(name: str, what: str, value: Any) -> tuple[int, int]:
+    """(height, width): both from one whole number, or two of them."""
+    many = [
+        _whole(v) for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
+    ]
+    if len(many) not in (1, 2) or any(v is None or v < 1 for v in many):
+        raise UsageError(
+            f"{name}: {what} is {value!r}; a whole number from 1 up, or two (height, width), are allowed. "
+            "Pass the side in pixels."
+        )
+    return many[0] or 1, many[-1] or 1
+
+
+def margins(name: str, what: str, value: Any) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom): all from one whole number, from (left and right, top and bottom), or given; 0 for None."""
+    given = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    whole = [0] if value is None else [w for w in map(_whole, given) if w is not None and w >= 0]
+    if len(whole) != len(given) or len(whole) not in (1, 2, 4):
+        raise UsageError(
+            f"{name}: {what} is {value!r}; one, two or four whole numbers from 0 up are allowed. "
+            "Pass (left, top, right, bottom)."
+        )
+    left, top, right, bottom = whole * (4 // len(whole))
+    return left, top, right, bottom
+
+
+def interval(
+    name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
+) -> tuple[float, float]:
+    """(low, high), low <= high, both within bounds."""
+    good = isinstance(value, Sequence) and len(value) == 2 and all(_number(v) for v in value)
+    if not good or not least <= value[0] <= value[1] <= most:
+        raise UsageError(
+            f"{name}: {what} is {value!r}; two numbers (low, high){_bounds(least, most)} are allowed. Pass the smaller first."
+        )
+    return float(value[0]), float(value[1])
+
+
+def around(
+    name: str, what: str, value: Any, middle: float, least: float, most: float = math.inf
+) -> tuple[float, float]:
+    """(low, high): given, or middle - value to middle + value, cut at `least`, as torchvision's ColorJitter has it."""
+    if _number(value):
+        if value < 0:
+            raise UsageError(
+                f"{name}: {what} is {value!r}; numbers from 0 up are allowed. Pass how far it may go."
+            )
+        value = (max(middle - value, least), middle + value)
+    return interval(name, what, value, least, most)
+
+
+def one_of(name: str, what: str, value: Any, allowed: Sequence[str]) -> str:
+    """One of these words; torchvision's InterpolationMode and the like count by their value."""
+    word = getattr(value, "value", value)
+    if word not in allowed:
+        raise UsageError(f"{name}: {what} is {value!r}; {', '.join(allowed)} are allowed. Pass one of them.")
+    return str(word)
+
+
+def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:
+    """One number, or one a channel."""
+    if _number(value):
+        return float(value)
+    if (
+        not isinstance(value, Sequence)
+        or isinstance(value, str)
+        or not value
+        or not all(_number(v) for v in value)
+    ):
+        raise UsageError(f"{name}: {what} is {value!r}; a number, or one a channel, is allowed. Pass such.")
+    return tuple(float(v) for v in value)
+
+
+def number(name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """A finite number within bounds."""
+    if not _number(value) or not least <= value <= most:
+        raise UsageError(
+            f"{name}: {what} is {value!r}; numbers{_bounds(least, most)} are allowed. Pass one of them."
+        )
+    return float(value)
+
+
+def _bounds(least: float, most: float) -> str:
+    if math.isinf(least) and math.isinf(most):
+        return ""
+    if math.isinf(most):
+        return f" from {least:g} up"
+    return f" from {least:g} to {most:g}"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

@@ -1,0 +1,122 @@
+"""Rectangles that are blotted out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from packer.augment import checks
+from packer.augment.draws import Draws
+from packer.augment.passes import spec
+from packer.augment.transform import Columns, Erase, Params, Part, Shape, Transform
+from packer.errors import UsageError
+
+_ATTEMPTS = 10
+
+
+class RandomErasing(Transform, Erase):
+    """Fill a rectangle of each image with probability p, as torchvision.transforms.v2.RandomErasing.
+
+    p: 0 <= p <= 1. scale: least and largest area, as shares of the image's. ratio: least and largest height / width, its
+    logarithm uniform. value: one number or one a channel, in the images' scale where it stands (0 to 255 before Normalize);
+    "random": a draw of N(0, 1) for every number, only after Normalize. An image for which ten draws do not fit is kept.
+    """
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: float | Sequence[float] | str = 0.0,
+    ) -> None:
+        name = "RandomErasing"
+        self.p = checks.probability(name, p)
+        self.scale = checks.interval(name, "scale", scale, 0, 1)
+        self.ratio = checks.interval(name, "ratio", ratio, 1e-3, 1e3)
+        if isinstance(value, str):
+            checks.one_of(name, "value", value, ("random",))
+            self.value = None
+        else:
+            self.value = checks.colour(name, "value", value)
+
+    def parts(self) -> Sequence[Part]:
+        """Itself."""
+        return (self,)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
+        _, image_height, image_width = shape
+        top, left, height, width = (np.zeros(len(draws), np.int64) for _ in range(4))
+        waiting = np.flatnonzero(draws.happens("erase", self.p))
+        least, most = (math.log(r) for r in self.ratio)
+        for attempt in range(_ATTEMPTS):
+            if not waiting.size:
+                break
+            some = draws.only(waiting)
+            area = some.uniform(f"area {attempt}", *self.scale) * (image_height * image_width)
+            ratio = np.exp(some.uniform(f"ratio {attempt}", least, most))
+            h = np.rint(np.sqrt(area * ratio)).astype(np.int64)
+            w = np.rint(np.sqrt(area / ratio)).astype(np.int64)
+            fits = (h < image_height) & (w < image_width)
+            found = waiting[fits]
+            height[found], width[found] = h[fits], w[fits]
+            good = draws.only(found)
+            top[found] = good.integers(f"top {attempt}", image_height - h[fits] + 1)
+            left[found] = good.integers(f"left {attempt}", image_width - w[fits] + 1)
+            waiting = waiting[~fits]
+        params = {"top": top, "left": left, "height": height, "width": width}
+        if self.value is None:
+            params["seed"] = draws.integers("seed", 1 << 24)
+        return params
+
+    def erase(self, params: Params, size: tuple[int, int]) -> Columns:
+        """The drawn rectangles."""
+        left, top = params["left"], params["top"]
+        return _boxes(left, top, left + params["width"], top + params["height"], params.get("seed"))
+
+
+class Cutout(Transform, Erase):
+    """Fill a square about a random pixel of each image.
+
+    size: side in pixels. value: one number or one a channel, in the images' scale where it stands.
+
+    The middle is any pixel, so a part of the square may lie outside. T. DeVries, G. W. Taylor, "Improved regularization
+    of convolutional neural networks with cutout" (arXiv:1708.04552).
+    """
+
+    def __init__(self, size: int, value: float | Sequence[float] = 0.0) -> None:
+        self.size = checks.side("Cutout", "size", size)
+        self.value = checks.colour("Cutout", "value", value)
+
+    def parts(self) -> Sequence[Part]:
+        """Itself."""
+        return (self,)
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for a square that would cover every image wherever it lies."""
+        if self.size >= 2 * max(shape[1:]):
+            raise UsageError(
+                f"Cutout: size is {self.size} and the images are {shape[1]}x{shape[2]}; less than twice their side "
+                "is allowed. Pass a smaller size."
+            )
+        return shape
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw y and x, the square's middle: int64 [N] each."""
+        return {"y": draws.integers("y", shape[1]), "x": draws.integers("x", shape[2])}
+
+    def erase(self, params: Params, size: tuple[int, int]) -> Columns:
+        """The squares, cut at the images' edges."""
+        left, top = params["x"] - self.size // 2, params["y"] - self.size // 2
+        right, bottom = np.minimum(left + self.size, size[1]), np.minimum(top + self.size, size[0])
+        return _boxes(np.maximum(left, 0), np.maximum(top, 0), right, bottom, None)
+
+
+def _boxes(left: Columns, top: Columns, right: Columns, bottom: Columns, seed: Columns | None) -> Columns:
+    boxes = np.zeros((len(left), 1, spec.BOX_WIDTH), np.float32)
+    boxes[:, 0, :4] = np.stack([left, top, right, bottom], axis=1)
+    if seed is not None:
+        boxes[:, 0, 4] = seed
+    return boxes

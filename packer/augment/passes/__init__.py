@@ -1,0 +1,60 @@
+"""One pass over a batch: sample, colour, scale, erase, cast, lay out. spec.py says what it does; read it first.
+
+    spec.py      the words: Pass, and the columns of numbers that each sample has
+    plain.py     in torch operations, on any device: the reference
+    compiled.py  on the CPU, in C (_pass.c), where that was compiled
+    cuda.py      on CUDA, one kernel, in Triton
+
+They take the same arguments and leave the same result but for float32's rounding. Nothing here knows of operations.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from packer.augment.passes import compiled, plain
+from packer.augment.passes.spec import Pass
+
+IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
+
+
+def run(
+    what: Pass,
+    images: Tensor,
+    columns: Tensor,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
+    implementation: str = "auto",
+) -> Tensor:
+    """Make the results of one pass.
+
+    images: [M, C, H, W], uint8 or floating point, best with channels_last strides; not modified.
+    columns: float32 [N, P], on the images' device; values are not checked (it would wait for the device).
+    rows: int64 [N] on the same device, which of the images each sample is made of (not checked); None: M is N, in order.
+    out: [N, C, h, w] of the pass's dtype, channels_last, same device; made if None.
+    implementation: one of IMPLEMENTATIONS; "auto" is the fastest that can do it here.
+    Returns out.
+    """
+    if out is None:
+        shape = (len(columns), what.channels, *what.size)
+        out = torch.empty(
+            shape, dtype=getattr(torch, what.dtype), device=images.device, memory_format=torch.channels_last
+        )
+    _module(implementation, what, images, out).run(what, images, columns, rows, out)
+    return out
+
+
+def _module(name: str, what: Pass, images: Tensor, out: Tensor) -> ModuleType:
+    if name == "compiled" or (
+        name == "auto" and images.device.type == "cpu" and compiled.can(what, images, out)
+    ):
+        return compiled
+    if name == "cuda" or (name == "auto" and images.device.type == "cuda"):
+        from packer.augment.passes import cuda  # Triton is loaded where there is a GPU
+
+        if name == "cuda" or cuda.can(what, images, out):
+            return cuda
+    return plain

@@ -1,0 +1,218 @@
+/* A pass over images in plain C: what spec.py says, for compiled.py. The loops are in _pass.h.
+
+Whatever the columns hold, nothing outside the images is read: coordinates become numbers of pixels only after they were
+moved into the taps' box, and that into the image. Rows are checked by compiled.py.
+
+A large batch is stored past the caches, which neither read its lines first nor keep them. Where the compiler can
+(x86-64), the loops are compiled for AVX2 too and chosen when the module is loaded.
+*/
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 9)
+#define INLINE static inline __attribute__((always_inline))
+#define VECTORS
+#else
+#define INLINE static inline
+#endif
+
+#if defined(__clang__)
+#define APART_IN_MEMORY _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define APART_IN_MEMORY _Pragma("GCC ivdep") /* with more than a few arrays GCC gives up asking whether they overlap */
+#else
+#define APART_IN_MEMORY
+#endif
+
+#define LINE 64 /* bytes */
+#define CHUNK_PIXELS 512
+#define MOST_STEPS 64
+#define MOST_SIDE (1 << 24) /* float32 holds every whole number up to here */
+
+#if defined(__x86_64__)
+static void
+stream(uint8_t *to, const uint8_t *from, size_t n)
+{
+    size_t odd = -(uintptr_t)to & 15;
+    if (odd > n) odd = n;
+    memcpy(to, from, odd);
+    to += odd, from += odd, n -= odd;
+    for (; n >= LINE; to += LINE, from += LINE, n -= LINE) {
+        __m128i a = _mm_loadu_si128((const __m128i *)from), b = _mm_loadu_si128((const __m128i *)(from + 16));
+        __m128i c = _mm_loadu_si128((const __m128i *)(from + 32)), d = _mm_loadu_si128((const __m128i *)(from + 48));
+        _mm_stream_si128((__m128i *)to, a);
+        _mm_stream_si128((__m128i *)(to + 16), b);
+        _mm_stream_si128((__m128i *)(to + 32), c);
+        _mm_stream_si128((__m128i *)(to + 48), d);
+    }
+    memcpy(to, from, n);
+}
+#define FENCE() _mm_sfence() /* whoever is told that the batch is there sees it */
+#else
+#define stream memcpy
+#define FENCE() ((void)0)
+#endif
+
+#define TARGET
+#define F(name) name##_plain
+#include "_pass.h"
+#undef TARGET
+#undef F
+
+#if defined(__x86_64__) && defined(VECTORS)
+#define BY_PROCESSOR
+#define AVX2
+#define TARGET __attribute__((target("avx2,fma,f16c"))) /* no processor has the first two without the last */
+#define F(name) name##_avx2
+#include "_pass.h"
+#undef TARGET
+#undef F
+#endif
+
+static void (*samples)(const Job *, Room *) = samples_plain;
+
+/* Lay the arrays of `room` out in one piece of memory; with NULL only count its bytes. */
+static size_t
+lay_out(Room *room, const Job *job, char *memory)
+{
+    const What *what = &job->what;
+    size_t at = 0, width = (size_t)what->width, channels = (size_t)what->channels, rows = CHUNK_PIXELS / width;
+    if (rows > (size_t)what->height) rows = (size_t)what->height;
+    if (rows < 1) rows = 1;
+    size_t count = rows * width * channels, grid = 0;
+    if (what->contrast) grid = (width / (size_t)what->across + 1) * ((size_t)what->height / (size_t)what->down + 1);
+    room->chunk_rows = (int)rows;
+#define ARRAY(name, length)                                             \
+    room->name = (void *)(memory ? memory + at : NULL);                 \
+    at += ((length) * sizeof *room->name + 2 * LINE - 1) / LINE * LINE;
+    ARRAY(index, width)
+    ARRAY(first, width)
+    ARRAY(i0, width)
+    ARRAY(i1, width)
+    ARRAY(j0, width)
+    ARRAY(j1, width)
+    ARRAY(x, width)
+    ARRAY(y, width)
+    ARRAY(fx, width)
+    ARRAY(fy, width)
+    ARRAY(cover, width)
+    ARRAY(weights_x, (size_t)room->weights_most *width)
+    ARRAY(weights_y, (size_t)job->height)
+    ARRAY(wide_index, what->sampling == LINEAR ? 2 * MOST_WIDE *width : 0)
+    ARRAY(wide_weights, what->sampling == LINEAR ? 2 * MOST_WIDE *width : 0)
+    ARRAY(row, (size_t)(job->width + room->weights_most) * channels + 8)
+    ARRAY(floats, count + 8)
+    ARRAY(planes, count)
+    ARRAY(grid, grid *channels)
+    ARRAY(steps, (size_t)what->steps *STEP_WIDTH)
+    ARRAY(pixels, width *channels * 4 + 16)
+    ARRAY(chunk, count * 4)
+#undef ARRAY
+    return at;
+}
+
+/* The most taps across, of all samples. */
+static int64_t
+most_taps(const Job *job)
+{
+    const What *what = &job->what;
+    int64_t most = 1, width = STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes;
+    if (what->sampling != LINEAR) return 1;
+    for (int64_t n = job->begin; n < job->end; n++) {
+        int64_t taps = (int64_t)ceilf(2 * within(job->columns[n * width + 10], 1, WIDEST));
+        if (taps > most) most = taps;
+    }
+    return most < job->width ? most : job->width;
+}
+
+static PyObject *
+run(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Job job;
+    Room room = {0};
+    Py_buffer what;
+    long long numbers[9];
+    if (count != 10) {
+        PyErr_SetString(PyExc_TypeError, "run(what, images, height, width, columns, rows, out, begin, end, past)");
+        return NULL;
+    }
+    for (int i = 0; i < 9; i++) {
+        numbers[i] = PyLong_AsLongLong(args[i + 1]);
+        if (numbers[i] == -1 && PyErr_Occurred()) return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &what, PyBUF_SIMPLE) < 0) return NULL;
+    int sound = what.len == sizeof job.what;
+    if (sound) memcpy(&job.what, what.buf, sizeof job.what);
+    PyBuffer_Release(&what);
+    job.images = (const uint8_t *)(intptr_t)numbers[0];
+    job.height = numbers[1], job.width = numbers[2];
+    job.columns = (const float *)(intptr_t)numbers[3];
+    job.rows = (const int64_t *)(intptr_t)numbers[4];
+    job.out = (uint8_t *)(intptr_t)numbers[5];
+    job.begin = numbers[6], job.end = numbers[7], job.past = numbers[8] != 0;
+    if (!sound || job.what.channels < 1 || job.what.channels > 4 || job.what.height < 1 || job.what.width < 1 ||
+        job.what.height > MOST_SIDE || job.what.width > MOST_SIDE || job.height < 1 || job.width < 1 ||
+        job.height > MOST_SIDE || job.width > MOST_SIDE || job.height > INT32_MAX / job.width || job.what.steps < 0 ||
+        job.what.steps > MOST_STEPS || (job.what.steps && !(job.what.channels == 1 || job.what.channels == 3)) ||
+        job.what.boxes < 0 || job.what.across < 1 || job.what.down < 1) {
+        PyErr_SetString(PyExc_ValueError, "a pass: not as compiled.py packs it.");
+        return NULL;
+    }
+    if (job.begin >= job.end) Py_RETURN_NONE;
+    for (int i = 0; i < BLOCK; i++) {
+        room.scale[i] = job.what.scale[i % job.what.channels];
+        room.shift[i] = job.what.shift[i % job.what.channels];
+    }
+    char *memory;
+    Py_BEGIN_ALLOW_THREADS
+    room.weights_most = most_taps(&job);
+    memory = PyMem_RawMalloc(lay_out(&room, &job, NULL) + LINE);
+    if (memory) {
+        lay_out(&room, &job, memory + (-(uintptr_t)memory & (LINE - 1)));
+        samples(&job, &room);
+        if (job.past) FENCE();
+        PyMem_RawFree(memory);
+    }
+    Py_END_ALLOW_THREADS
+    if (!memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "As compiled.py calls it."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+choose(PyObject *module)
+{
+#ifdef BY_PROCESSOR
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) samples = samples_avx2;
+#endif
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)choose},
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "packer.augment.passes._pass", .m_methods = methods, .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__pass(void)
+{
+    return PyModuleDef_Init(&module);
+}

@@ -1,0 +1,193 @@
+"""A pass on the CPU, in C (_pass.c), on several threads."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import struct
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from packer.augment.passes import spec
+from packer.augment.passes.spec import Pass
+
+try:
+    from packer.augment.passes import _pass
+except ImportError:
+    COMPILED = False
+else:
+    COMPILED = True
+
+_SAMPLINGS = ("shift", "nearest", "linear")
+_OUTSIDES = ("fill", "edge", "reflect")
+_DTYPES = ("uint8", "float32", "float16", "bfloat16")
+_MOST_STEPS = 64
+_MOST_PIXELS = 2**31 - 1  # of an image: C counts them in 32 bits
+_MOST_SIDE = 2**24  # float32 holds every whole number up to here
+
+PAST_BYTES = 4 << 20  # of a result, from which it is stored past the caches
+THREAD_BYTES = (
+    256 << 10
+)  # of a result, that a thread makes at least: less takes about as long as handing it over
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+
+def can(what: Pass, images: Tensor, out: Tensor) -> bool:
+    """Whether the compiled loops were built and take such images: uint8 or float32 ones, on the CPU."""
+    return (
+        COMPILED
+        and images.device.type == "cpu"
+        and out.device.type == "cpu"
+        and images.dtype in (torch.uint8, torch.float32)
+        and what.dtype in _DTYPES
+        and out.dtype == getattr(torch, what.dtype)
+        and 1 <= what.channels <= 4
+        and 0 <= what.steps <= _MOST_STEPS
+        and (not what.steps or what.channels in (1, 3))
+        and min(*what.size, *images.shape[2:]) >= 1
+        and max(*what.size, *images.shape[2:]) <= _MOST_SIDE
+        and math.prod(images.shape[2:]) <= _MOST_PIXELS
+    )
+
+
+def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+    """Fill out, as passes.run says, for what `can` takes.
+
+    Raises: ValueError if shapes or dtypes do not go together; IndexError if rows lead outside the images.
+    """
+    count = len(columns)
+    if not can(what, images, out) or images.shape[1] != what.channels:
+        raise ValueError(
+            f"a pass: the images are {images.dtype} {list(images.shape)} and the result is {out.dtype}; "
+            "the compiled loops do not take such. Pass what compiled.can says yes to."
+        )
+    if columns.shape != (count, what.width) or columns.dtype != torch.float32:
+        raise ValueError(
+            f"a pass: the columns are {columns.dtype} {list(columns.shape)}; float32 [N, {what.width}] is allowed. "
+            "Make them for this pass."
+        )
+    if out.shape != (count, what.channels, *what.size):
+        raise ValueError(
+            f"a pass: out is {list(out.shape)}; {[count, what.channels, *what.size]} is allowed. Pass one for this pass."
+        )
+    rows = _checked(rows, count, len(images))
+    if not count:
+        return
+    # Only the strides that matter: a single channel or a batch of one may have any in the others.
+    images = images.contiguous(memory_format=torch.channels_last)
+    source = images if _by_pixels(images) else images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    result = out if _by_pixels(out) else out.new_empty(count, *what.size, what.channels).permute(0, 3, 1, 2)
+    columns = columns.contiguous()
+    nbytes = result.numel() * result.element_size()
+    past = int(nbytes >= PAST_BYTES)
+    threads = max(1, min(torch.get_num_threads(), count, nbytes // THREAD_BYTES))
+    where = (
+        _packed(what, source.dtype == torch.float32),
+        source.data_ptr(),
+        images.shape[2],
+        images.shape[3],
+        columns.data_ptr(),
+        0 if rows is None else rows.data_ptr(),
+        result.data_ptr(),
+    )
+    if threads == 1:
+        _pass.run(*where, 0, count, past)
+    else:
+        # Samples differ in how long they take: more parts than threads even that out.
+        parts = min(count, 4 * threads)
+        bounds = [count * part // parts for part in range(parts + 1)]
+        pool = _pool(threads)
+        waiting = [
+            pool.submit(_pass.run, *where, begin, end, past)
+            for begin, end in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
+        try:
+            for future in waiting:
+                future.result()
+        finally:
+            wait(waiting)  # nobody may free the memory while a part is at work
+    if result is not out:
+        out.copy_(result)
+
+
+def _checked(rows: Tensor | None, count: int, images: int) -> Tensor | None:
+    if rows is None:
+        if images != count:
+            raise ValueError(
+                f"a pass: there are {images} images and {count} samples, and no rows; as many of both are allowed "
+                "without. Pass the rows."
+            )
+        return None
+    if rows.shape != (count,) or rows.dtype != torch.int64:
+        raise ValueError(
+            f"a pass: rows are {rows.dtype} {list(rows.shape)}; int64 [{count}] is allowed. Pass one a sample."
+        )
+    if count:
+        first, last = (int(end) for end in rows.aminmax())
+        if first < 0 or last >= images:
+            raise IndexError(
+                f"a pass: rows are {first} to {last}; 0 to {images - 1} are allowed. Pass rows of these images."
+            )
+    return rows.contiguous()
+
+
+def _by_pixels(images: Tensor) -> bool:
+    return images.permute(0, 2, 3, 1).is_contiguous()
+
+
+@lru_cache(maxsize=64)
+def _packed(what: Pass, floating: bool) -> bytes:
+    """What stands in _pass.h as What."""
+    height, width = what.size
+    return struct.pack(
+        "15i17f",
+        what.channels,
+        height,
+        width,
+        _SAMPLINGS.index(what.sampling),
+        _OUTSIDES.index(what.outside),
+        what.framed,
+        what.steps,
+        what.contrast,
+        what.scale is not None and what.shift is not None,
+        what.boxes,
+        what.noise,
+        _DTYPES.index(what.dtype),
+        floating,
+        spec.stride(width),
+        spec.stride(height),
+        what.limit,
+        *_four(what.fill, what),
+        *_four(what.scale, what),
+        *_four(what.shift, what),
+        *_four(what.box_fill, what),
+    )
+
+
+def _four(numbers: tuple[float, ...] | None, what: Pass) -> tuple[float, ...]:
+    """As many as there are channels, then zeros; nothing is all zeros, and one number stands for all channels."""
+    numbers = numbers or (0.0,)
+    if len(numbers) == 1:
+        numbers = numbers * what.channels
+    if len(numbers) != what.channels:
+        raise ValueError(
+            f"a pass: {list(numbers)} are {len(numbers)} numbers for {what.channels} channels; one a channel is allowed. "
+            "Pass as many as there are channels."
+        )
+    return (*numbers, 0.0, 0.0, 0.0)[:4]
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """A pool of this process: a forked child has none of its parent's threads."""
+    key = (os.getpid(), threads)
+    pool = _pools.get(key)
+    if pool is None:
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="packer-pass")
+        _pools.clear()
+        _pools[key] = pool
+    return pool

@@ -1,0 +1,233 @@
+"""A pass on CUDA: one Triton kernel (cuda_kernels.py) for a whole batch, and how it is launched.
+
+Nothing here waits for the device, and nothing is allocated but the means of CONTRAST. A kernel is compiled for each kind
+of pass and size of result, at its first use (about a second; Triton keeps it on disk).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packer.augment.passes import plain, spec
+from packer.augment.passes.spec import Pass
+
+_LOG = logging.getLogger("packer.augment")
+_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
+_LARGEST = 2**31
+"""Numbers an image may have, as offsets within one are 32 bits wide; a batch or a field may have any number."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a pass is cut up among programs.
+
+    across, down: what is made at a time, powers of 2: numbers of a line, and lines ("flat" kernel), or pixels on end, and 1.
+    loops: how often a program does so. warps: of 32 threads, a program. write: how three channels are written by the
+    "pixels" kernel, see `_write`.
+    """
+
+    across: int
+    down: int
+    loops: int
+    warps: int
+    write: str = "join"
+
+
+def can(what: Pass, images: Tensor, out: Tensor) -> bool:
+    """Whether the kernel takes such images, and Triton is there and has not failed to compile it before."""
+    return (
+        ((images.is_cuda and out.is_cuda) or _interprets())
+        and images.dtype in _DTYPES
+        and out.dtype in _DTYPES
+        and 1 <= what.channels <= 4
+        and images.shape[1] == what.channels
+        and _pixels_last(images)
+        and _pixels_last(out)
+        and out.is_contiguous(memory_format=torch.channels_last)
+        and _kernels() is not None
+        and not (_failed and (what, images.dtype) in _failed)
+    )
+
+
+def run(
+    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor, shape: Shape | None = None
+) -> None:
+    """Fill out; see passes.run. Enqueued on the current stream.
+
+    columns: rows may be further apart than P numbers. shape: None for what is best in general.
+    A pass that Triton cannot compile here is made by plain operations, from then on.
+    """
+    if not len(out):
+        return
+    if not can(what, images, out):
+        plain.run(what, images, columns, rows, out)
+        return
+    plan = _plan(what, images.dtype, rows is not None, shape)
+    if plan.launched:
+        _launch(plan, images, columns, rows, out)
+        return
+    try:
+        _launch(plan, images, columns, rows, out)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:  # Triton raises what its compiler, ptxas, the C compiler or the driver raise
+        _failed.add((what, images.dtype))
+        _LOG.warning(
+            "augment: Triton did not compile a pass (%s: %s); plain torch operations make it, more slowly.",
+            type(error).__name__,
+            error,
+        )
+        plain.run(what, images, columns, rows, out)
+    else:
+        plan.launched = True
+
+
+_failed: set[tuple[Pass, torch.dtype]] = set()
+
+
+@functools.cache
+def _kernels() -> ModuleType | None:
+    try:
+        from packer.augment.passes import cuda_kernels
+    except ImportError as error:
+        _LOG.info(
+            "augment: Triton is not there (%s); passes on CUDA are made by plain torch operations.", error
+        )
+        return None
+    return cuda_kernels
+
+
+def _interprets() -> bool:
+    """Whether Triton runs kernels in Python, on the CPU (TRITON_INTERPRET=1 when it was imported)."""
+    kernels = _kernels()
+    return kernels is not None and type(kernels.flat).__name__ == "InterpretedFunction"
+
+
+def _pixels_last(images: Tensor) -> bool:
+    """Whether an image's numbers lie row by row, pixel by pixel, without gaps; images may be anywhere."""
+    _, channels, height, width = images.shape
+    _, between_channels, between_rows, between_pixels = images.stride()
+    return (
+        (channels == 1 or between_channels == 1)
+        and (width == 1 or between_pixels == channels)
+        and (height == 1 or between_rows == channels * width)
+        and channels * height * width < _LARGEST
+    )
+
+
+def is_flat(what: Pass) -> bool:
+    """Whether each number of the result is made of one number of the source."""
+    return what.sampling != "linear" and not what.steps
+
+
+@dataclass
+class _Plan:
+    """What is the same at every launch of a pass on images of a dtype, with rows or without.
+
+    programs: a sample. numbers: the kernel's by channel. constants: the kernel's. means: those of the means' kernel.
+    launched: whether it was compiled and launched before.
+    """
+
+    what: Pass
+    kernel: Any
+    programs: int
+    numbers: tuple[float, ...]
+    constants: dict[str, Any]
+    means: dict[str, Any]
+    launched: bool = False
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: Shape | None) -> _Plan:
+    kernels = _kernels()
+    assert kernels is not None
+    height, width = what.size
+    shape = shape or default_shape(what)
+    fill = _four(what.fill)
+    coefficients = fill + _four(what.scale or ()) + _four(what.shift or ()) + _four(what.box_fill)
+    sampling = {
+        "C": what.channels,
+        "HEIGHT": height,
+        "WIDTH": width,
+        "ROWS": rows,
+        "REFLECT": what.outside == "reflect",
+        "FRAMED": what.framed,
+    }
+    constants = sampling | {
+        "SCALED": what.scale is not None,
+        "BOXES": what.boxes,
+        "BOXES_AT": what.boxes_at,
+        "NOISE": what.noise,
+        "LOOPS": shape.loops,
+        "num_warps": shape.warps,
+        "num_stages": 1,
+    }
+    means: dict[str, Any] = {}
+    if is_flat(what):
+        constants |= {"ACROSS": shape.across, "DOWN": shape.down}
+        programs = -(-width * what.channels // shape.across) * -(-height // (shape.down * shape.loops))
+    else:
+        programs = -(-height * width // (shape.across * shape.loops))
+        own = {"LINEAR": what.sampling == "linear", "STEPS": what.steps}
+        constants |= own | {"BLOCK": shape.across, "WRITE": shape.write}
+        grid = {"ACROSS": spec.stride(width), "DOWN": spec.stride(height), "BLOCK": 1024}
+        means = sampling | own | grid | {"num_warps": 8, "num_stages": 1}
+    return _Plan(
+        what,
+        kernels.flat if is_flat(what) else kernels.pixels,
+        programs,
+        coefficients,
+        constants,
+        means,
+    )
+
+
+def default_shape(what: Pass) -> Shape:
+    """The shape that is taken if none is passed."""
+    if not is_flat(what):
+        return Shape(across=512 if what.steps else 256, down=1, loops=4, warps=4)
+    height, line = what.size[0], what.size[1] * what.channels
+    warps = 4 if height * line >= 1 << 14 else 2
+    across = next(n for n in (256, 128, 64, 32) if -(-line // n) * n <= 1.06 * line or n == 32)
+    down = 256 * warps // across  # 8 numbers a thread, 16 bytes of a result of 16 bits
+    blocks = -(-height // down)
+    return Shape(across, down, loops=-(-blocks // max(1, round(blocks / 8))), warps=warps)
+
+
+def _four(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    return (*map(float, numbers), 0.0, 0.0, 0.0, 0.0)[:4]
+
+
+def _launch(plan: _Plan, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+    if images.is_cuda and images.device.index != torch.cuda.current_device():
+        with torch.cuda.device(images.device):
+            _launch(plan, images, columns, rows, out)
+        return
+    if columns.stride(1) != 1:
+        columns = columns.contiguous()
+    count, what = out.shape[0], plan.what
+    strides = images.stride(0), images.stride(2), columns.stride(0)
+    rows = columns if rows is None else rows
+    if not plan.means:
+        plan.kernel[(count * plan.programs,)](
+            out, images, columns, rows, *strides, *plan.numbers, **plan.constants
+        )
+        return
+    means = columns
+    if what.contrast and what.steps:
+        means = torch.empty((count, what.steps), dtype=torch.float32, device=images.device)
+        kernels = _kernels()
+        assert kernels is not None
+        kernels.means[(count,)](
+            means, images, columns, rows, *strides, what.limit, *plan.numbers[:4], **plan.means
+        )
+    plan.kernel[(count * plan.programs,)](
+        out, images, columns, rows, means, *strides, what.limit, *plan.numbers, **plan.constants
+    )

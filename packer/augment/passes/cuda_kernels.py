@@ -1,0 +1,841 @@
+# mypy: ignore-errors
+# These functions are in Triton's language, which only looks like Python: annotations mean something else there.
+"""A pass on CUDA, in Triton: one kernel that reads and writes once, and one before it for the means of CONTRAST.
+
+    flat      numbers in their order in memory, each for itself: shift and nearest without colour steps
+    pixels    pixels, all channels of one at a time: everything else
+    means     the means of CONTRAST, one program a sample
+
+Each program makes some blocks of one sample, and reads that sample's columns once, so that what differs by sample
+costs a branch or a loop's bound and not a choice for each pixel. `spec` says what is computed, step by step.
+"""
+
+import triton
+import triton.language as tl
+
+from packer.augment.passes import spec
+
+# Annotated rather than made tl.constexpr: each launch compares them with what was compiled, which that makes slow.
+TIE: tl.constexpr = spec.TIE
+RED: tl.constexpr = spec.GREY[0]
+GREEN: tl.constexpr = spec.GREY[1]
+BLUE: tl.constexpr = spec.GREY[2]
+MATRIX: tl.constexpr = spec.MATRIX
+CONTRAST: tl.constexpr = spec.CONTRAST
+HUE: tl.constexpr = spec.HUE
+SOLARIZE: tl.constexpr = spec.SOLARIZE
+POSTERIZE: tl.constexpr = spec.POSTERIZE
+TAPS_AT: tl.constexpr = spec.TAPS_AT
+SUPPORT_AT: tl.constexpr = spec.SUPPORT_AT
+FRAME_AT: tl.constexpr = spec.FRAME_AT
+SHARPNESS_AT: tl.constexpr = spec.SHARPNESS_AT
+STEPS_AT: tl.constexpr = spec.STEPS_AT
+STEP_WIDTH: tl.constexpr = spec.STEP_WIDTH
+BOX_WIDTH: tl.constexpr = spec.BOX_WIDTH
+NOISE_STEP: tl.constexpr = spec.NOISE_STEP
+NOISE_1: tl.constexpr = spec.NOISE_1
+NOISE_2: tl.constexpr = spec.NOISE_2
+TURN: tl.constexpr = 6.283185307179586
+
+# Numbers that change from call to call must not each compile a kernel of their own.
+_PLAIN_NUMBERS = ["image_stride", "row_stride", "column_stride", "limit"] + [
+    f"{name}{channel}" for name in ("fill", "scale", "shift", "box") for channel in range(4)
+]
+
+
+@triton.jit
+def _hash(x):
+    x = x ^ (x >> 16)
+    x = x * NOISE_1
+    x = x ^ (x >> 13)
+    x = x * NOISE_2
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _cosine(turns):
+    """cos(2 pi turns), 0 <= turns <= 1, to 1e-7: sine's series to the 11th power, after going to its first quarter.
+
+    tl.cos takes any angle, and for large ones puts its working in local memory.
+    """
+    z = TURN * (tl.abs(turns - 0.5) - 0.25)
+    w = z * z
+    series = w * (1.0 / 362880.0 - w * (1.0 / 39916800.0)) - 1.0 / 5040.0
+    return z * (1.0 + w * (-1.0 / 6.0 + w * (1.0 / 120.0 + w * series)))
+
+
+@triton.jit
+def _noise(seed, number):
+    """Draws of N(0, 1); seed: float32, a whole number; number: uint32."""
+    hashed = _hash(seed.to(tl.int32).to(tl.uint32) + NOISE_STEP * (number + 1))
+    a = ((hashed >> 8).to(tl.int32).to(tl.float32) + 0.5) * (1.0 / 16777216.0)
+    b = (_hash(hashed ^ NOISE_STEP) >> 8).to(tl.int32).to(tl.float32) * (1.0 / 16777216.0)
+    # An approximate logarithm may be a little above 0 where a is just below 1.
+    return tl.sqrt(tl.maximum(-2.0 * tl.log(a), 0.0)) * _cosine(b)
+
+
+@triton.jit
+def _mirrored(tap, first, last):
+    """Numbers of pixels, mirrored at a box's first and last; all float32 and whole."""
+    length = last - first
+    period = tl.maximum(2.0 * length, 1.0)
+    away = tap - first
+    away = away - period * tl.floor(away / period)
+    away = tl.minimum(tl.minimum(away, period - away), length)
+    return tl.minimum(tl.maximum(first + away, first), last)
+
+
+@triton.jit
+def _number(x, first, last, REFLECT: tl.constexpr):
+    """The pixel at a position that has 0.5 added: int32. Not a number: the first."""
+    if REFLECT:
+        return _mirrored(tl.floor(x), first, last).to(tl.int32)
+    # Moved into the box it is not negative, so that truncating is rounding down.
+    return tl.minimum(tl.maximum(x, first), last + 0.5).to(tl.int32)
+
+
+@triton.jit
+def _chosen(channel, number0, number1, number2, number3, C: tl.constexpr):
+    """By channel."""
+    if C == 1:
+        return number0
+    if C == 2:
+        return tl.where(channel == 0, number0, number1)
+    if C == 3:
+        return tl.where(channel == 0, number0, tl.where(channel == 1, number1, number2))
+    return tl.where(
+        channel < 2, tl.where(channel == 0, number0, number1), tl.where(channel == 2, number2, number3)
+    )
+
+
+@triton.jit
+def _in_box(at, box: tl.constexpr, u, v, BOXES_AT: tl.constexpr):
+    left = tl.load(at + BOXES_AT + BOX_WIDTH * box)
+    top = tl.load(at + BOXES_AT + BOX_WIDTH * box + 1)
+    right = tl.load(at + BOXES_AT + BOX_WIDTH * box + 2)
+    bottom = tl.load(at + BOXES_AT + BOX_WIDTH * box + 3)
+    return (u >= left) & (u < right) & (v >= top) & (v < bottom)
+
+
+@triton.jit
+def _boxed(at, box: tl.constexpr, BOXES_AT: tl.constexpr):
+    """Whether a box is one, and its seed."""
+    left = tl.load(at + BOXES_AT + BOX_WIDTH * box)
+    right = tl.load(at + BOXES_AT + BOX_WIDTH * box + 2)
+    return left < right, tl.load(at + BOXES_AT + BOX_WIDTH * box + 4)
+
+
+@triton.jit
+def _cast(x, dtype: tl.constexpr):
+    if dtype == tl.uint8:
+        return tl.floor(tl.minimum(tl.maximum(x, 0.0), 255.0) + 0.5).to(tl.int32).to(tl.uint8)
+    return x.to(dtype)
+
+
+@triton.jit
+def _lines(
+    result,
+    image,
+    at,
+    row_stride,
+    begin,
+    below,
+    number,
+    channel,
+    u,
+    a,
+    b,
+    c,
+    d,
+    e,
+    f,
+    x0,
+    y0,
+    x1,
+    y1,
+    left,
+    top,
+    right,
+    bottom,
+    fill,
+    scale,
+    shift,
+    box,
+    C: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    REFLECT: tl.constexpr,
+    FRAMED: tl.constexpr,
+    SCALED: tl.constexpr,
+    BOXES: tl.constexpr,
+    BOXES_AT: tl.constexpr,
+    NOISE: tl.constexpr,
+    DOWN: tl.constexpr,
+    LOOPS: tl.constexpr,
+    STRAIGHT: tl.constexpr,
+):
+    """The loop of `flat`. STRAIGHT: b and d are 0, so that what is so for a column is reckoned once for all lines."""
+    if STRAIGHT:
+        x = a * u + c
+        across = _number(x, x0, x1, REFLECT) * C + channel
+    for loop in range(LOOPS):
+        line = begin + loop * DOWN + below
+        v = line.to(tl.float32)
+        if STRAIGHT:
+            y = e * v + f
+        else:
+            x, y = a * u + (b * v + c), d * u + (e * v + f)
+            across = _number(x, x0, x1, REFLECT) * C + channel
+        there = (number < WIDTH * C) & (line < HEIGHT)
+        seen = there
+        if FRAMED:
+            seen = there & (x >= left) & (x < right) & (y >= top) & (y < bottom)
+        offset = _number(y, y0, y1, REFLECT) * row_stride + across
+        value = tl.load(image + offset, mask=seen, other=0).to(tl.float32)
+        if FRAMED:
+            value = tl.where(seen, value, fill)
+        if SCALED:
+            value = value * scale + shift
+        place = line * (WIDTH * C) + number
+        for i in tl.static_range(BOXES):
+            erased, seed = _boxed(at, i, BOXES_AT)
+            if erased:
+                inside = _in_box(at, i, u, v, BOXES_AT)
+                value = tl.where(inside, _noise(seed, place.to(tl.uint32)) if NOISE else box, value)
+        tl.store(result + place, _cast(value, result.dtype.element_ty), mask=there)
+
+
+@triton.jit(do_not_specialize=_PLAIN_NUMBERS)
+def flat(
+    out,
+    images,
+    columns,
+    rows,
+    image_stride,
+    row_stride,
+    column_stride,
+    fill0,
+    fill1,
+    fill2,
+    fill3,
+    scale0,
+    scale1,
+    scale2,
+    scale3,
+    shift0,
+    shift1,
+    shift2,
+    shift3,
+    box0,
+    box1,
+    box2,
+    box3,
+    C: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    REFLECT: tl.constexpr,
+    FRAMED: tl.constexpr,
+    SCALED: tl.constexpr,
+    BOXES: tl.constexpr,
+    BOXES_AT: tl.constexpr,
+    NOISE: tl.constexpr,
+    ACROSS: tl.constexpr,
+    DOWN: tl.constexpr,
+    LOOPS: tl.constexpr,
+):
+    """ACROSS numbers of DOWN * LOOPS lines of one sample."""
+    TILES_ACROSS: tl.constexpr = (WIDTH * C + ACROSS - 1) // ACROSS
+    TILES: tl.constexpr = TILES_ACROSS * ((HEIGHT + DOWN * LOOPS - 1) // (DOWN * LOOPS))
+    sample = tl.program_id(0) // TILES
+    tile = tl.program_id(0) % TILES
+    at = columns + sample.to(tl.int64) * column_stride
+    image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
+    result = out + sample.to(tl.int64) * (HEIGHT * WIDTH * C)
+    a, b, c = tl.load(at), tl.load(at + 1), tl.load(at + 2) + (TIE + 0.5)
+    d, e, f = tl.load(at + 3), tl.load(at + 4), tl.load(at + 5) + (TIE + 0.5)
+    x0, y0 = tl.load(at + TAPS_AT), tl.load(at + TAPS_AT + 1)
+    x1, y1 = tl.load(at + TAPS_AT + 2), tl.load(at + TAPS_AT + 3)
+    left, top = tl.load(at + FRAME_AT) + 0.5, tl.load(at + FRAME_AT + 1) + 0.5
+    right, bottom = tl.load(at + FRAME_AT + 2) + 0.5, tl.load(at + FRAME_AT + 3) + 0.5
+    # The tile is numbered through, and not a matrix: Triton then sees that what is written lies on end, and reads
+    # in the same order. What numbers side by side share (a multiple of 32 of them) its optimiser finds.
+    within = tl.arange(0, ACROSS * DOWN)
+    number = (tile % TILES_ACROSS) * ACROSS + within % ACROSS
+    column = number.to(tl.uint32) // C  # unsigned: a division by a constant is then one multiplication
+    channel = (number.to(tl.uint32) - column * C).to(tl.int32)
+    u = column.to(tl.int32).to(tl.float32)
+    fill = _chosen(channel, fill0, fill1, fill2, fill3, C)
+    scale = _chosen(channel, scale0, scale1, scale2, scale3, C)
+    shift = _chosen(channel, shift0, shift1, shift2, shift3, C)
+    box = _chosen(channel, box0, box1, box2, box3, C)
+    begin = (tile // TILES_ACROSS) * (DOWN * LOOPS)
+    if (b == 0) & (d == 0):
+        _lines(
+            result,
+            image,
+            at,
+            row_stride,
+            begin,
+            within // ACROSS,
+            number,
+            channel,
+            u,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            x0,
+            y0,
+            x1,
+            y1,
+            left,
+            top,
+            right,
+            bottom,
+            fill,
+            scale,
+            shift,
+            box,
+            C,
+            HEIGHT,
+            WIDTH,
+            REFLECT,
+            FRAMED,
+            SCALED,
+            BOXES,
+            BOXES_AT,
+            NOISE,
+            DOWN,
+            LOOPS,
+            STRAIGHT=True,
+        )
+    else:
+        _lines(
+            result,
+            image,
+            at,
+            row_stride,
+            begin,
+            within // ACROSS,
+            number,
+            channel,
+            u,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            x0,
+            y0,
+            x1,
+            y1,
+            left,
+            top,
+            right,
+            bottom,
+            fill,
+            scale,
+            shift,
+            box,
+            C,
+            HEIGHT,
+            WIDTH,
+            REFLECT,
+            FRAMED,
+            SCALED,
+            BOXES,
+            BOXES_AT,
+            NOISE,
+            DOWN,
+            LOOPS,
+            STRAIGHT=False,
+        )
+
+
+@triton.jit
+def _edge(distance):
+    return tl.minimum(tl.maximum(distance + 0.5, 0.0), 1.0)
+
+
+@triton.jit
+def _taken(pointer, mask, C: tl.constexpr):
+    """The channels of pixels; those beyond C repeat the first, and cost nothing as nobody looks at them."""
+    red = tl.load(pointer, mask=mask, other=0).to(tl.float32)
+    green, blue, alpha = red, red, red
+    if C > 1:
+        green = tl.load(pointer + 1, mask=mask, other=0).to(tl.float32)
+    if C > 2:
+        blue = tl.load(pointer + 2, mask=mask, other=0).to(tl.float32)
+    if C > 3:
+        alpha = tl.load(pointer + 3, mask=mask, other=0).to(tl.float32)
+    return red, green, blue, alpha
+
+
+@triton.jit
+def _weight(tap, middle, over, first, last, REFLECT: tl.constexpr):
+    weight = tl.maximum(1.0 - tl.abs(tap - middle) * over, 0.0)
+    if REFLECT:
+        return weight
+    return tl.where((tap >= first) & (tap <= last), weight, 0.0)
+
+
+@triton.jit
+def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, mask, C: tl.constexpr, REFLECT: tl.constexpr):
+    if not REFLECT:
+        x, y = tl.minimum(tl.maximum(x, x0), x1), tl.minimum(tl.maximum(y, y0), y1)
+    first_x, first_y = tl.floor(x - sx) + 1.0, tl.floor(y - sy) + 1.0
+    count_x, count_y = tl.ceil(2.0 * sx).to(tl.int32), tl.ceil(2.0 * sy).to(tl.int32)
+    over_x, over_y = 1.0 / sx, 1.0 / sy
+    red = tl.zeros_like(x)
+    green, blue, alpha, weights = red, red, red, red
+    # Two taps by two at a time, so that their reads are on the way together; a tap too many weighs nothing.
+    down = 0
+    while down < count_y:
+        across = 0
+        while across < count_x:
+            for second_down in tl.static_range(2):
+                j = first_y + (down + second_down)
+                weight_y = _weight(j, y, over_y, y0, y1, REFLECT)
+                line = _number(j + 0.5, y0, y1, REFLECT) * row_stride
+                for second_across in tl.static_range(2):
+                    i = first_x + (across + second_across)
+                    weight = weight_y * _weight(i, x, over_x, x0, x1, REFLECT)
+                    r, g, b, a = _taken(image + (line + _number(i + 0.5, x0, x1, REFLECT) * C), mask, C)
+                    red += weight * r
+                    green += weight * g
+                    blue += weight * b
+                    alpha += weight * a
+                    weights += weight
+            across += 2
+        down += 2
+    over = 1.0 / weights
+    return red * over, green * over, blue * over, alpha * over
+
+
+@triton.jit
+def _framed(color, cover, fill):
+    return tl.where(cover > 0, cover * color + (1.0 - cover) * fill, fill)
+
+
+@triton.jit
+def _geometry(at):
+    """A sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it."""
+    a, b, c, d, e, f = (
+        tl.load(at),
+        tl.load(at + 1),
+        tl.load(at + 2),
+        tl.load(at + 3),
+        tl.load(at + 4),
+        tl.load(at + 5),
+    )
+    x0, y0, x1, y1 = (
+        tl.load(at + TAPS_AT),
+        tl.load(at + TAPS_AT + 1),
+        tl.load(at + TAPS_AT + 2),
+        tl.load(at + TAPS_AT + 3),
+    )
+    sx, sy = tl.load(at + SUPPORT_AT), tl.load(at + SUPPORT_AT + 1)
+    left, top = tl.load(at + FRAME_AT), tl.load(at + FRAME_AT + 1)
+    right, bottom = tl.load(at + FRAME_AT + 2), tl.load(at + FRAME_AT + 3)
+    kx, ky = tl.load(at + SHARPNESS_AT), tl.load(at + SHARPNESS_AT + 1)
+    return a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky
+
+
+@triton.jit
+def _sampled(
+    image,
+    row_stride,
+    u,
+    v,
+    mask,
+    a,
+    b,
+    c,
+    d,
+    e,
+    f,
+    x0,
+    y0,
+    x1,
+    y1,
+    sx,
+    sy,
+    left,
+    top,
+    right,
+    bottom,
+    kx,
+    ky,
+    fill0,
+    fill1,
+    fill2,
+    fill3,
+    C: tl.constexpr,
+    LINEAR: tl.constexpr,
+    REFLECT: tl.constexpr,
+    FRAMED: tl.constexpr,
+):
+    """Steps 1 and 2 for the pixels at these u and v (float32)."""
+    x, y = a * u + (b * v + c), d * u + (e * v + f)
+    if FRAMED:
+        if LINEAR:
+            cover = _edge((x - left) * kx) * _edge((right - x) * kx)
+            cover *= _edge((y - top) * ky) * _edge((bottom - y) * ky)
+        else:
+            xn, yn = x + TIE, y + TIE
+            cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).to(tl.float32)
+        mask = mask & (cover > 0)
+    if LINEAR:
+        red, green, blue, alpha = _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, mask, C, REFLECT)
+    else:
+        i = _number(x + (TIE + 0.5), x0, x1, REFLECT)
+        j = _number(y + (TIE + 0.5), y0, y1, REFLECT)
+        red, green, blue, alpha = _taken(image + (j * row_stride + i * C), mask, C)
+    if FRAMED:
+        red, green = _framed(red, cover, fill0), _framed(green, cover, fill1)
+        blue, alpha = _framed(blue, cover, fill2), _framed(alpha, cover, fill3)
+    return red, green, blue, alpha
+
+
+@triton.jit
+def _row(at, red, green, blue, limit):
+    """A row of a matrix."""
+    made = tl.load(at) * red + tl.load(at + 1) * green + tl.load(at + 2) * blue + tl.load(at + 3)
+    return tl.minimum(tl.maximum(made, 0.0), limit)
+
+
+@triton.jit
+def _mixed(color, factor, added, limit):
+    return tl.minimum(tl.maximum(factor * color + added, 0.0), limit)
+
+
+@triton.jit
+def _turned(value, spread, place):
+    k = place - 6.0 * tl.floor(place * (1.0 / 6.0))
+    return value - spread * tl.minimum(tl.maximum(tl.minimum(k, 4.0 - k), 0.0), 1.0)
+
+
+@triton.jit
+def _posterized(color, q):
+    # The quotient of two whole numbers must not fall short of a whole one.
+    return q * tl.floor(tl.div_rn(tl.floor(color + 0.5), tl.zeros_like(color) + q))
+
+
+@triton.jit
+def _stepped(at, mean, red, green, blue, limit, C: tl.constexpr):
+    """One colour step. at: its 13 numbers. mean: where the mean of this step is, if its kind is CONTRAST."""
+    kind = tl.load(at)
+    at += 1
+    if C == 1:
+        green, blue = red, red
+    if kind == MATRIX:
+        r = _row(at, red, green, blue, limit)
+        if C > 1:
+            g = _row(at + 4, red, green, blue, limit)
+            blue = _row(at + 8, red, green, blue, limit)
+            green = g
+        red = r
+    elif kind == CONTRAST:
+        factor = tl.load(at)
+        added = (1.0 - factor) * tl.load(mean)
+        red = _mixed(red, factor, added, limit)
+        if C > 1:
+            green, blue = _mixed(green, factor, added, limit), _mixed(blue, factor, added, limit)
+    elif kind == HUE:
+        if C > 1:
+            value = tl.maximum(tl.maximum(red, green), blue)
+            spread = value - tl.minimum(tl.minimum(red, green), blue)
+            over = 1.0 / tl.where(spread > 0, spread, 1.0)
+            hue = tl.where(
+                value == red,
+                (green - blue) * over,
+                tl.where(value == green, 2.0 + (blue - red) * over, 4.0 + (red - green) * over),
+            )
+            hue += 6.0 * tl.load(at)
+            red = _turned(value, spread, 5.0 + hue)
+            green = _turned(value, spread, 3.0 + hue)
+            blue = _turned(value, spread, 1.0 + hue)
+    elif kind == SOLARIZE:
+        threshold = tl.load(at)
+        red = tl.where(red >= threshold, limit - red, red)
+        if C > 1:
+            green = tl.where(green >= threshold, limit - green, green)
+            blue = tl.where(blue >= threshold, limit - blue, blue)
+    elif kind == POSTERIZE:
+        q = tl.load(at)
+        red = _posterized(red, q)
+        if C > 1:
+            green, blue = _posterized(green, q), _posterized(blue, q)
+    return red, green, blue
+
+
+@triton.jit(do_not_specialize=_PLAIN_NUMBERS)
+def pixels(
+    out,
+    images,
+    columns,
+    rows,
+    means,
+    image_stride,
+    row_stride,
+    column_stride,
+    limit,
+    fill0,
+    fill1,
+    fill2,
+    fill3,
+    scale0,
+    scale1,
+    scale2,
+    scale3,
+    shift0,
+    shift1,
+    shift2,
+    shift3,
+    box0,
+    box1,
+    box2,
+    box3,
+    C: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    LINEAR: tl.constexpr,
+    REFLECT: tl.constexpr,
+    FRAMED: tl.constexpr,
+    STEPS: tl.constexpr,
+    SCALED: tl.constexpr,
+    BOXES: tl.constexpr,
+    BOXES_AT: tl.constexpr,
+    NOISE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LOOPS: tl.constexpr,
+    WRITE: tl.constexpr,
+):
+    """BLOCK * LOOPS pixels of one sample. WRITE: how three channels are written, see _write."""
+    PIXELS: tl.constexpr = HEIGHT * WIDTH
+    PROGRAMS: tl.constexpr = (PIXELS + BLOCK * LOOPS - 1) // (BLOCK * LOOPS)
+    sample = tl.program_id(0) // PROGRAMS
+    begin = (tl.program_id(0) % PROGRAMS) * (BLOCK * LOOPS)
+    at = columns + sample.to(tl.int64) * column_stride
+    image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
+    result = out + sample.to(tl.int64) * (PIXELS * C)
+    a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = _geometry(at)
+    for loop in range(LOOPS):
+        start = begin + loop * BLOCK
+        pixel = start + tl.arange(0, BLOCK)
+        there = pixel < PIXELS
+        line = pixel.to(tl.uint32) // WIDTH
+        u = (pixel.to(tl.uint32) - line * WIDTH).to(tl.int32).to(tl.float32)
+        v = line.to(tl.int32).to(tl.float32)
+        red, green, blue, alpha = _sampled(
+            image,
+            row_stride,
+            u,
+            v,
+            there,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            x0,
+            y0,
+            x1,
+            y1,
+            sx,
+            sy,
+            left,
+            top,
+            right,
+            bottom,
+            kx,
+            ky,
+            fill0,
+            fill1,
+            fill2,
+            fill3,
+            C,
+            LINEAR,
+            REFLECT,
+            FRAMED,
+        )
+        for step in tl.static_range(STEPS):
+            red, green, blue = _stepped(
+                at + STEPS_AT + STEP_WIDTH * step, means + sample * STEPS + step, red, green, blue, limit, C
+            )
+        if SCALED:
+            red, green = red * scale0 + shift0, green * scale1 + shift1
+            blue, alpha = blue * scale2 + shift2, alpha * scale3 + shift3
+        for box in tl.static_range(BOXES):
+            erased, seed = _boxed(at, box, BOXES_AT)
+            if erased:
+                inside = _in_box(at, box, u, v, BOXES_AT)
+                if NOISE:
+                    number = pixel.to(tl.uint32) * C
+                    red = tl.where(inside, _noise(seed, number), red)
+                    if C > 1:
+                        green = tl.where(inside, _noise(seed, number + 1), green)
+                    if C > 2:
+                        blue = tl.where(inside, _noise(seed, number + 2), blue)
+                    if C > 3:
+                        alpha = tl.where(inside, _noise(seed, number + 3), alpha)
+                else:
+                    red, green = tl.where(inside, box0, red), tl.where(inside, box1, green)
+                    blue, alpha = tl.where(inside, box2, blue), tl.where(inside, box3, alpha)
+        dtype: tl.constexpr = out.dtype.element_ty
+        _write(
+            result,
+            start,
+            _cast(red, dtype),
+            _cast(green, dtype),
+            _cast(blue, dtype),
+            _cast(alpha, dtype),
+            C,
+            PIXELS,
+            BLOCK,
+            WRITE,
+        )
+
+
+@triton.jit
+def _write(
+    result,
+    start,
+    red,
+    green,
+    blue,
+    alpha,
+    C: tl.constexpr,
+    PIXELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WRITE: tl.constexpr,
+):
+    """Write a block of pixels, numbers on end.
+
+    Of three channels: "join" has four threads a pixel, one of them idle, so that a warp writes whole sectors of 32 bytes;
+    "strided" writes each channel for itself, a third of every sector at a time, and leaves the rest to the cache.
+    """
+    number = start * C + tl.arange(0, BLOCK * C if C != 3 else BLOCK)
+    if C == 1:
+        tl.store(result + number, red, mask=number < PIXELS)
+    elif C == 2:
+        tl.store(result + number, tl.interleave(red, green), mask=number < PIXELS * 2)
+    elif C == 4:
+        both = tl.interleave(tl.interleave(red, blue), tl.interleave(green, alpha))
+        tl.store(result + number, both, mask=number < PIXELS * 4)
+    elif WRITE == "join":
+        four = tl.reshape(tl.join(tl.join(red, blue), tl.join(green, green)), (BLOCK, 4))
+        place = start + tl.arange(0, BLOCK)
+        channel = tl.arange(0, 4)
+        tl.store(
+            result + (place * 3)[:, None] + channel[None, :],
+            four,
+            mask=(place < PIXELS)[:, None] & (channel < 3)[None, :],
+        )
+    else:
+        place = start + tl.arange(0, BLOCK)
+        tl.store(result + place * 3, red, mask=place < PIXELS)
+        tl.store(result + place * 3 + 1, green, mask=place < PIXELS)
+        tl.store(result + place * 3 + 2, blue, mask=place < PIXELS)
+
+
+@triton.jit(do_not_specialize=_PLAIN_NUMBERS)
+def means(
+    result,
+    images,
+    columns,
+    rows,
+    image_stride,
+    row_stride,
+    column_stride,
+    limit,
+    fill0,
+    fill1,
+    fill2,
+    fill3,
+    C: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACROSS: tl.constexpr,
+    DOWN: tl.constexpr,
+    ROWS: tl.constexpr,
+    LINEAR: tl.constexpr,
+    REFLECT: tl.constexpr,
+    FRAMED: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The mean of every CONTRAST of a sample: float32 [N, STEPS]. ACROSS, DOWN: the strides of the grid."""
+    COLUMNS: tl.constexpr = (WIDTH - ACROSS // 2 + ACROSS - 1) // ACROSS
+    LINES: tl.constexpr = (HEIGHT - DOWN // 2 + DOWN - 1) // DOWN
+    sample = tl.program_id(0)
+    at = columns + sample.to(tl.int64) * column_stride
+    image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
+    a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = _geometry(at)
+    for number in tl.static_range(STEPS):
+        if tl.load(at + STEPS_AT + STEP_WIDTH * number) == CONTRAST:
+            total = tl.zeros((BLOCK,), dtype=tl.float32)
+            for begin in range(0, COLUMNS * LINES, BLOCK):
+                place = begin + tl.arange(0, BLOCK)
+                there = place < COLUMNS * LINES
+                line = place.to(tl.uint32) // COLUMNS
+                u = (
+                    ((place.to(tl.uint32) - line * COLUMNS) * ACROSS + ACROSS // 2)
+                    .to(tl.int32)
+                    .to(tl.float32)
+                )
+                v = (line * DOWN + DOWN // 2).to(tl.int32).to(tl.float32)
+                red, green, blue, _alpha = _sampled(
+                    image,
+                    row_stride,
+                    u,
+                    v,
+                    there,
+                    a,
+                    b,
+                    c,
+                    d,
+                    e,
+                    f,
+                    x0,
+                    y0,
+                    x1,
+                    y1,
+                    sx,
+                    sy,
+                    left,
+                    top,
+                    right,
+                    bottom,
+                    kx,
+                    ky,
+                    fill0,
+                    fill1,
+                    fill2,
+                    fill3,
+                    C,
+                    LINEAR,
+                    REFLECT,
+                    FRAMED,
+                )
+                for step in tl.static_range(number):
+                    red, green, blue = _stepped(
+                        at + STEPS_AT + STEP_WIDTH * step,
+                        result + sample * STEPS + step,
+                        red,
+                        green,
+                        blue,
+                        limit,
+                        C,
+                    )
+                if C == 1:
+                    green, blue = red, red
+                total += tl.where(there, RED * red + GREEN * green + BLUE * blue, 0.0)
+            tl.store(result + sample * STEPS + number, tl.sum(total) / (COLUMNS * LINES))
+            tl.debug_barrier()  # a later step's threads read what one of them has just written

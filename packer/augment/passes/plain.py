@@ -1,0 +1,235 @@
+"""A pass in plain torch operations, on any device: what spec.py says, and what the others are held against."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from packer.augment.passes import spec
+from packer.augment.passes.spec import Pass
+
+
+def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+    """Fill out.
+
+    images: [M, C, H, W], uint8 or floating point, any strides. columns: float32 [N, P]. rows: int64 [N], which of the
+    images each sample is made of, or None: M is N, in order. out: [N, C, h, w]. All on one device; on a GPU waits for it.
+    """
+    height, width = what.size
+    source = images.permute(0, 2, 3, 1)
+    if rows is None:
+        rows = torch.arange(len(columns), device=columns.device)
+    u = torch.arange(width, device=columns.device, dtype=torch.float32)
+    v = torch.arange(height, device=columns.device, dtype=torch.float32)
+    if what.contrast:
+        columns = _with_means(what, source, columns, rows)
+    pixels = _sampled(what, source, columns, rows, u, v)
+    for step in range(what.steps):
+        pixels = _stepped(what, pixels, _step(columns, step))
+    if what.scale is not None and what.shift is not None:
+        pixels = pixels * pixels.new_tensor(what.scale) + pixels.new_tensor(what.shift)
+    for box in range(what.boxes):
+        start = what.boxes_at + spec.BOX_WIDTH * box
+        left, top, right, bottom, seed = (
+            column[:, None, None, None] for column in columns[:, start : start + spec.BOX_WIDTH].T
+        )
+        across, down = u[:, None], v[:, None, None]
+        inside = (across >= left) & (across < right) & (down >= top) & (down < bottom)
+        fill = noise(seed, pixels.shape) if what.noise else pixels.new_tensor(what.box_fill)
+        pixels = torch.where(inside, fill, pixels)
+    if out.dtype == torch.uint8:
+        pixels = (pixels.clamp(0, 255) + 0.5).floor()
+    out.copy_(pixels.permute(0, 3, 1, 2))
+
+
+def _step(columns: Tensor, step: int) -> Tensor:
+    start = spec.STEPS_AT + spec.STEP_WIDTH * step
+    return columns[:, start : start + spec.STEP_WIDTH]
+
+
+def _with_means(what: Pass, source: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
+    """Turn every CONTRAST into the MATRIX that it is, once the mean is known."""
+    height, width = what.size
+    p, q = spec.stride(width), spec.stride(height)
+    u = torch.arange(p // 2, width, p, device=columns.device, dtype=torch.float32)
+    v = torch.arange(q // 2, height, q, device=columns.device, dtype=torch.float32)
+    pixels = _sampled(what, source, columns, rows, u, v)
+    columns = columns.clone()
+    for number in range(what.steps):
+        step = _step(columns, number)
+        red, green, blue = _channels(pixels)
+        means = (spec.GREY[0] * red + spec.GREY[1] * green + spec.GREY[2] * blue).mean(dim=(1, 2))
+        factor = step[:, 1]
+        matrix = torch.zeros(len(step), 3, 4, device=step.device)
+        for channel in range(3):
+            matrix[:, channel, channel] = factor
+        matrix[:, :, 3] = ((1 - factor) * means)[:, None]
+        contrast = step[:, :1] == spec.CONTRAST
+        step[:, 1:] = torch.where(contrast, matrix.flatten(1), step[:, 1:])
+        step[:, :1] = torch.where(contrast, float(spec.MATRIX), step[:, :1])
+        pixels = _stepped(what, pixels, step)
+    return columns
+
+
+def _sampled(what: Pass, source: Tensor, columns: Tensor, rows: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """Steps 1 and 2 for the pixels at these columns and rows of the results: float32 [N, len(v), len(u), C]."""
+    a, b, c, d, e, f = (column[:, None, None] for column in columns[:, :6].T)
+    across, down = u[None, None, :], v[None, :, None]
+    x = a * across + (b * down + c)
+    y = d * across + (e * down + f)
+    x0, y0, x1, y1 = (column[:, None, None] for column in columns[:, spec.TAPS_AT : spec.SUPPORT_AT].T)
+    if what.sampling == "linear":
+        pixels = _triangle(what, source, columns, rows, x, y, (x0, y0, x1, y1))
+    else:
+        i = _inside(what, (x + spec.TIE + 0.5).floor(), x0, x1)
+        j = _inside(what, (y + spec.TIE + 0.5).floor(), y0, y1)
+        pixels = _taken(source, rows, j, i)
+    if not what.framed:
+        return pixels
+    left, top, right, bottom, kx, ky = (
+        column[:, None, None] for column in columns[:, spec.FRAME_AT : spec.STEPS_AT].T
+    )
+    if what.sampling == "linear":
+        cover = (
+            _edge((x - left) * kx)
+            * _edge((right - x) * kx)
+            * _edge((y - top) * ky)
+            * _edge((bottom - y) * ky)
+        )
+    else:
+        xn, yn = x + spec.TIE, y + spec.TIE
+        cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).float()
+    fill = pixels.new_tensor(what.fill)
+    return torch.where(cover[..., None] > 0, cover[..., None] * pixels + (1 - cover[..., None]) * fill, fill)
+
+
+def _edge(distance: Tensor) -> Tensor:
+    return (distance + 0.5).clamp(0, 1)
+
+
+def _triangle(
+    what: Pass, source: Tensor, columns: Tensor, rows: Tensor, x: Tensor, y: Tensor, box: tuple[Tensor, ...]
+) -> Tensor:
+    x0, y0, x1, y1 = box
+    if what.outside != "reflect":
+        x, y = x.clamp(x0, x1), y.clamp(y0, y1)
+    sx, sy = (column[:, None, None] for column in columns[:, spec.SUPPORT_AT : spec.FRAME_AT].T)
+    first_x, first_y = (x - sx).floor() + 1, (y - sy).floor() + 1
+    count_x, count_y = (
+        math.ceil(2 * float(column.max())) for column in columns[:, spec.SUPPORT_AT : spec.FRAME_AT].T
+    )
+    total: Tensor | float = 0.0
+    weights: Tensor | float = 0.0
+    for down in range(count_y):
+        j = first_y + down
+        weight_y = _weight(what, j, y, sy, y0, y1)
+        for across in range(count_x):
+            i = first_x + across
+            weight = weight_y * _weight(what, i, x, sx, x0, x1)
+            taken = _taken(source, rows, _inside(what, j, y0, y1), _inside(what, i, x0, x1))
+            total = total + weight[..., None] * taken
+            weights = weights + weight
+    assert isinstance(total, Tensor)
+    assert isinstance(weights, Tensor)
+    return total / weights[..., None]
+
+
+def _weight(what: Pass, tap: Tensor, middle: Tensor, half: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    weight = (1 - (tap - middle).abs() / half).clamp(min=0)
+    return weight if what.outside == "reflect" else weight * ((tap >= first) & (tap <= last))
+
+
+def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    """The number of the pixel that stands for this one: int64."""
+    if what.outside == "reflect":
+        length = last - first
+        period = (2 * length).clamp(min=1)
+        away = (tap - first) % period  # torch's % has the divisor's sign
+        tap = first + torch.minimum(away, period - away).clamp(max=length.clamp(min=0)) * (length > 0)
+    return torch.minimum(torch.maximum(tap, first), last).long()
+
+
+def _taken(source: Tensor, rows: Tensor, j: Tensor, i: Tensor) -> Tensor:
+    return source[rows[:, None, None], j, i].float()
+
+
+def _channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if pixels.shape[-1] == 1:
+        return pixels[..., 0], pixels[..., 0], pixels[..., 0]
+    return pixels[..., 0], pixels[..., 1], pixels[..., 2]
+
+
+def _stepped(what: Pass, pixels: Tensor, step: Tensor) -> Tensor:
+    """Step 3 for one colour step of every sample: its own kind each."""
+    kinds = step[:, 0]
+    matrix = step[:, 1:].view(-1, 3, 4)
+    result = pixels
+    for kind, made in (
+        (spec.MATRIX, _multiplied(what, pixels, matrix)),
+        (spec.HUE, _turned(pixels, step[:, 1])),
+        (spec.SOLARIZE, torch.where(pixels >= _sample(step[:, 1]), what.limit - pixels, pixels)),
+        (spec.POSTERIZE, _sample(step[:, 1]) * ((pixels + 0.5).floor() / _sample(step[:, 1])).floor()),
+    ):
+        result = torch.where(_sample(kinds) == kind, made, result)
+    return result
+
+
+def _sample(numbers: Tensor) -> Tensor:
+    return numbers[:, None, None, None]
+
+
+def _multiplied(what: Pass, pixels: Tensor, matrix: Tensor) -> Tensor:
+    red, green, blue = _channels(pixels)
+    made = [
+        m[:, 0] * red + m[:, 1] * green + m[:, 2] * blue + m[:, 3]
+        for m in (matrix[:, i, :, None, None] for i in range(pixels.shape[-1]))
+    ]
+    return torch.stack(made, -1).clamp(0, what.limit)
+
+
+def _turned(pixels: Tensor, turns: Tensor) -> Tensor:
+    if pixels.shape[-1] != 3:
+        return pixels
+    red, green, blue = _channels(pixels)
+    value, least = pixels.amax(-1), pixels.amin(-1)
+    spread = value - least
+    divisor = torch.where(spread > 0, spread, torch.ones_like(spread))
+    hue = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(value == green, 2 + (blue - red) / divisor, 4 + (red - green) / divisor),
+    )
+    hue = hue + 6 * turns[:, None, None]
+    made = []
+    for n in (5, 3, 1):
+        k = (n + hue) % 6
+        made.append(value - spread * torch.minimum(k, 4 - k).clamp(0, 1))
+    return torch.stack(made, -1)
+
+
+def noise(seed: Tensor, shape: torch.Size) -> Tensor:
+    """Draws of N(0, 1) for every number of [N, h, w, C]: float32, as NOISE_STEP in spec.py says. seed: [N, 1, 1, 1]."""
+    _, height, width, channels = shape
+    number = torch.arange(height * width * channels, device=seed.device).view(1, height, width, channels)
+    hashed = _hash((seed.long() + spec.NOISE_STEP * (number + 1)) & 0xFFFFFFFF)
+    a = ((hashed >> 8) + 0.5) / 2**24
+    b = (_hash(hashed ^ spec.NOISE_STEP) >> 8) / 2**24
+    return (-2 * a.log()).sqrt() * (2 * math.pi * b).cos()
+
+
+def _hash(x: Tensor) -> Tensor:
+    """x: int64, 0 <= x < 2**32."""
+    x = x ^ (x >> 16)
+    x = _times(x, spec.NOISE_1)
+    x = x ^ (x >> 13)
+    x = _times(x, spec.NOISE_2)
+    return x ^ (x >> 16)
+
+
+def _times(x: Tensor, factor: int) -> Tensor:
+    """The low 32 bits of a product that would not fit 63."""
+    low = x * (factor & 0xFFFF)
+    high = (x * (factor >> 16) & 0xFFFF) << 16
+    return (low + high) & 0xFFFFFFFF

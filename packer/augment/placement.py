@@ -1,0 +1,155 @@
+"""Where results lie in their sources: geometry composed, for a batch of images, before any pixel moves.
+
+Positions are in pixels from the image's top left corner, so that pixel i lies between i and i + 1 and an image of
+width W between 0 and W. A matrix takes positions of the result to positions in the source:
+x = a u + b v + c, y = d u + e v + f.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.augment.passes import spec
+
+Floats = NDArray[np.float64]
+Numbers = float | NDArray[Any]
+
+_FAR = 1e6  # an edge that no picture reaches; float32 still holds its neighbourhood to 1/16
+
+
+class Placement:
+    """Results of one size, one a sample, seen in sources of one size.
+
+    count: samples. size: (height, width) of the source, and of the result until it is changed.
+
+    matrix: float64 [6, N], a to f. taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
+    frame: float64 [4, N], the picture's edges in the source; far away until `see_outside` was called.
+    """
+
+    # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
+    def __init__(self, count: int, size: tuple[int, int]) -> None:
+        height, width = size
+        self.size = size
+        self.matrix: Floats = _rows(count, 1, 0, 0, 0, 1, 0)
+        self.taps: Floats = _rows(count, 0, 0, width, height)
+        self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)
+        self._whole = True  # positions are whole pixels still
+        self._straight = True  # rows are rows still
+        self._continued = False
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def copy(self) -> Placement:
+        """The same placements, to be changed apart."""
+        other = Placement(0, self.size)
+        other.matrix, other.taps, other.frame = self.matrix.copy(), self.taps.copy(), self.frame.copy()
+        other._whole, other._straight, other._continued = self._whole, self._straight, self._continued
+        return other
+
+    def restore(self, samples: NDArray[np.bool_], before: Placement) -> None:
+        """Undo what happened to these samples since the copy was made."""
+        for mine, old in (
+            (self.matrix, before.matrix),
+            (self.taps, before.taps),
+            (self.frame, before.frame),
+        ):
+            mine[:, samples] = old[:, samples]
+
+    def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
+        """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
+        height, width = self.size
+        a, b, c, d, e, f = self.matrix
+        if across is not None:
+            c += np.where(across, a * width, 0)
+            f += np.where(across, d * width, 0)
+            sign = np.where(across, -1.0, 1.0)
+            a *= sign
+            d *= sign
+        if down is not None:
+            c += np.where(down, b * height, 0)
+            f += np.where(down, e * height, 0)
+            sign = np.where(down, -1.0, 1.0)
+            b *= sign
+            e *= sign
+
+    def cut(self, left: Numbers, top: Numbers, size: tuple[int, int], read_only: bool = True) -> None:
+        """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
+        height, width = size
+        if read_only:
+            self._read_only(left, top, left + width, top + height)
+        a, b, c, d, e, f = self.matrix
+        c += a * left + b * top
+        f += d * left + e * top
+        self.size = size
+
+    def stretch(
+        self, left: Numbers, top: Numbers, width: Numbers, height: Numbers, size: tuple[int, int]
+    ) -> None:
+        """Cut a rectangle of whole pixels and resize it. left, top, width, height: [N]; size: (h, w) it becomes."""
+        self._read_only(left, top, left + width, top + height)
+        self._compose(width / size[1], 0.0, left, 0.0, height / size[0], top)
+        self._whole = False
+        self.size = size
+
+    def turn(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
+        """Move by any affine matrix, from positions of the new picture to positions in this one. Numbers, or [N]."""
+        self._compose(a, b, c, d, e, f)
+        self._whole = self._straight = False
+
+    def see_outside(self) -> None:
+        """Let the picture end at its edges: what is placed next may look beyond them.
+
+        After a turn only the edges that the picture had before it count.
+        """
+        if not self._straight:
+            return
+        height, width = self.size
+        edges = self._in_source(0, 0, width, height)
+        self.frame[:2] = np.maximum(self.frame[:2], edges[:2])
+        self.frame[2:] = np.minimum(self.frame[2:], edges[2:])
+
+    def continue_outside(self) -> None:
+        """Let the pixels that may be read now continue the picture beyond its edges; what is cut later changes neither."""
+        self._continued = True
+
+    def columns(self, antialias: bool) -> NDArray[np.float32]:
+        """The first columns of a pass, as spec.py has them: float32 [N, 18]."""
+        a, b, c, d, e, f = self.matrix
+        across, down = np.hypot(a, b), np.hypot(d, e)
+        columns = np.empty((spec.STEPS_AT, len(self)))
+        columns[0:2], columns[2] = (a, b), c + (a + b) / 2 - 0.5
+        columns[3:5], columns[5] = (d, e), f + (d + e) / 2 - 0.5
+        columns[6:8], columns[8:10] = self.taps[:2], self.taps[2:] - 1
+        columns[10:12] = np.maximum((across, down), 1) if antialias else 1.0
+        columns[12:16] = self.frame - 0.5
+        columns[16:18] = 1 / np.maximum((across, down), 1e-6)
+        return np.ascontiguousarray(columns.T, dtype=np.float32)
+
+    def _compose(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
+        A, B, C, D, E, F = self.matrix
+        self.matrix = np.stack(
+            [A * a + B * d, A * b + B * e, A * c + B * f + C, D * a + E * d, D * b + E * e, D * c + E * f + F]
+        )
+
+    def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
+        """A rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
+        a, _, c, _, e, f = self.matrix
+        x1, x2, y1, y2 = a * left + c, a * right + c, e * top + f, e * bottom + f
+        return np.stack([np.minimum(x1, x2), np.minimum(y1, y2), np.maximum(x1, x2), np.maximum(y1, y2)])
+
+    def _read_only(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
+        if self._whole and not self._continued:
+            box = self._in_source(left, top, right, bottom)
+            # Of a rectangle that lies outside, in padding, the nearest pixel stays: there must be one.
+            first, end = self.taps[:2].copy(), self.taps[2:].copy()
+            self.taps[:2] = np.clip(box[:2], first, end - 1)
+            self.taps[2:] = np.clip(box[2:], first + 1, end)
+
+
+def _rows(count: int, *numbers: float) -> Floats:
+    rows: Floats = np.repeat(np.array(numbers, np.float64)[:, None], count, axis=1)
+    return rows
