@@ -12,6 +12,7 @@
     Weighted, Balanced             orders that draw some rows more often           (packer.orders)
     order_quality                  how far an order is from a uniform shuffle      (packer.load)
     PythonTransform                a Python function in processes of its own       (packer.load)
+    preview                        a contact sheet of one batch                    (packer.previews)
     open_pack, Pack                what a pack holds: fields, header, rows         (packer.format)
     PackerError                    base of every error raised on purpose           (packer.errors)
     packer.augment                 augmentations on the batch's device
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from packer.load.rows import PackedDataset
     from packer.orders.order import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
+    from packer.previews.sheet import preview
 
 __version__ = "0.1.0"
 
@@ -60,6 +62,7 @@ _HOMES = {
     "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
     "order_quality": "packer.load.quality",
+    "preview": "packer.previews.sheet",
     "repack": "packer.convert.rework",
     "repair_pack": "packer.convert.repair",
     "split_pack": "packer.convert.rework",
@@ -86,6 +89,7 @@ __all__ = [
     "merge_packs",
     "open_pack",
     "order_quality",
+    "preview",
     "repack",
     "repair_pack",
     "split_pack",

@@ -27,6 +27,7 @@ UNITS: dict[str, set[str]] = {
         "packer.load",
         "packer.load.batches",
         "packer.orders",
+        "packer.previews",
     },
     "packer.__main__": {"packer.cli"},
     "packer.cli": {
@@ -41,6 +42,7 @@ UNITS: dict[str, set[str]] = {
         "packer.load",
         "packer.orders",
         "packer.pixels",
+        "packer.previews",
         "packer.units",
     },
     "packer.errors": set(),
@@ -115,6 +117,14 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
     },
     "packer.augment": {"packer.errors", "packer.randomness"},
+    "packer.previews": {
+        "packer.augment",
+        "packer.errors",
+        "packer.format",
+        "packer.load",
+        "packer.orders",
+        "packer.read",
+    },
     "packer.bench": {
         "packer",
         "packer.augment",
@@ -130,12 +140,12 @@ UNITS: dict[str, set[str]] = {
 
 # Packages that are heavy, or belong to one half alone -> the units that may import them, wherever in the file.
 PACKAGES: dict[str, set[str]] = {
-    "PIL": {"packer.inputs", "packer.pixels"},
+    "PIL": {"packer.inputs", "packer.pixels", "packer.previews"},
     "click": {"packer.cli"},
     "cv2": {"packer.bench", "packer.convert", "packer.convert.export", "packer.pixels"},
     "h5py": {"packer.bench", "packer.format"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
-    "torch": {"packer.augment", "packer.bench", "packer.load", "packer.load.batches"},
+    "torch": {"packer.augment", "packer.bench", "packer.load", "packer.load.batches", "packer.previews"},
     "tqdm": {"packer.cli"},
     "xxhash": {"packer.format"},
     "zstandard": {"packer.codecs"},

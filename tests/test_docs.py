@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -48,12 +49,15 @@ def test_every_public_name_is_documented(name: str):
     )
 
 
-def test_every_augmentation_is_documented():
+def test_every_augmentation_and_its_arguments_are_documented():
     augment = pytest.importorskip("packer.augment")
-    text = (ROOT / "docs/python.md").read_text()
-    public = [name for name in augment.__all__ if name != "Transform"]
-    assert public
-    assert [name for name in public if name not in text] == []
+    rows = dict(
+        re.findall(r"^\| `(\w+)(\(.*?\))` \|", (ROOT / "docs/augmentation.md").read_text(), flags=re.MULTILINE)
+    )
+    assert set(rows) == set(augment.__all__)
+    for name, arguments in rows.items():
+        documented = re.findall(r"[(,] ?(\w+)(?==|,|\))", arguments)
+        assert documented == list(inspect.signature(getattr(augment, name)).parameters), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

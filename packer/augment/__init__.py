@@ -4,6 +4,7 @@
     stages.py      operations -> as few stages as keep their meaning
     transform.py   what an operation is, and what parts it may consist of
     flips.py crops.py resizes.py affine.py color.py scale.py erase.py    the operations
+    blur.py sharpness.py levels.py tones.py auto.py mix.py    more of them; chosen.py: some images of a batch changed
     draws.py       what chance decides; placement.py: geometry composed; boxes.py: boxes and points moved
     parse.py       transforms from a text; views.py: crops and mirrored images at test time
     passes/        one pass over a batch: in torch, in C, in Triton
@@ -16,14 +17,20 @@ from __future__ import annotations
 
 from packer.augment.affine import RandomAffine, RandomRotation
 from packer.augment.apply import RandomApply
+from packer.augment.auto import RandAugment, TrivialAugmentWide
+from packer.augment.blur import GaussianBlur
 from packer.augment.color import ColorJitter, RandomGrayscale
 from packer.augment.crops import CenterCrop, RandomCrop
 from packer.augment.erase import Cutout, RandomErasing
 from packer.augment.flips import AlternatingHorizontalFlip, RandomHorizontalFlip, RandomVerticalFlip
+from packer.augment.levels import RandomAutocontrast, RandomEqualize
+from packer.augment.mix import CutMix, MixUp
 from packer.augment.parse import parse
 from packer.augment.pipeline import Pipeline
 from packer.augment.resizes import RandomResizedCrop, Resize
 from packer.augment.scale import Normalize, ToDtype
+from packer.augment.sharpness import RandomAdjustSharpness
+from packer.augment.tones import RandomInvert, RandomPosterize, RandomSolarize
 from packer.augment.transform import Transform
 from packer.augment.views import FiveCrop, HorizontalFlips, Shifts, TenCrop, averaged
 
@@ -31,25 +38,36 @@ __all__ = [
     "AlternatingHorizontalFlip",
     "CenterCrop",
     "ColorJitter",
+    "CutMix",
     "Cutout",
     "FiveCrop",
+    "GaussianBlur",
     "HorizontalFlips",
+    "MixUp",
     "Normalize",
     "Pipeline",
+    "RandAugment",
+    "RandomAdjustSharpness",
     "RandomAffine",
     "RandomApply",
+    "RandomAutocontrast",
     "RandomCrop",
+    "RandomEqualize",
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",
+    "RandomSolarize",
     "RandomVerticalFlip",
     "Resize",
     "Shifts",
     "TenCrop",
     "ToDtype",
     "Transform",
+    "TrivialAugmentWide",
     "averaged",
     "parse",
 ]

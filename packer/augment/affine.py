@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,10 +166,10 @@ def transform_about(
     placement.turn(a, b, x - a * from_x - b * from_y, c, d, y - c * from_x - d * from_y)
 
 
-def _degrees(name: str, what: str, value: float | Sequence[float]) -> tuple[float, float]:
-    if isinstance(value, int | float) and math.isfinite(value) and value >= 0:
+def _degrees(name: str, what: str, value: Any) -> tuple[float, float]:
+    if checks.is_number(value) and value >= 0:
         return -float(value), float(value)
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return checks.interval(name, what, value)
     raise UsageError(
         f"{name}: {what} is {value!r}; a number of degrees from 0 up, or (least, most), is allowed. Pass degrees."

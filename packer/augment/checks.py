@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from packer.errors import UsageError
 
 def probability(name: str, p: Any) -> float:
     """A number from 0 to 1."""
-    if not _number(p) or not 0 <= p <= 1:
+    if not is_number(p) or not 0 <= p <= 1:
         raise UsageError(f"{name}: p is {p!r}; 0 to 1 is allowed. Pass a probability.")
     return float(p)
 
@@ -55,7 +56,7 @@ def interval(
     name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
     """(low, high), low <= high, both within bounds."""
-    good = isinstance(value, Sequence) and len(value) == 2 and all(_number(v) for v in value)
+    good = isinstance(value, Sequence) and len(value) == 2 and all(is_number(v) for v in value)
     if not good or not least <= value[0] <= value[1] <= most:
         raise UsageError(
             f"{name}: {what} is {value!r}; two numbers (low, high){_bounds(least, most)} are allowed. Pass the smaller first."
@@ -67,7 +68,7 @@ def around(
     name: str, what: str, value: Any, middle: float, least: float, most: float = math.inf
 ) -> tuple[float, float]:
     """(low, high): given, or middle - value to middle + value, cut at `least`, as torchvision's ColorJitter has it."""
-    if _number(value):
+    if is_number(value):
         if value < 0:
             raise UsageError(
                 f"{name}: {what} is {value!r}; numbers from 0 up are allowed. Pass how far it may go."
@@ -86,13 +87,13 @@ def one_of(name: str, what: str, value: Any, allowed: Sequence[str]) -> str:
 
 def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:
     """One number, or one a channel."""
-    if _number(value):
+    if is_number(value):
         return float(value)
     if (
         not isinstance(value, Sequence)
         or isinstance(value, str)
         or not value
-        or not all(_number(v) for v in value)
+        or not all(is_number(v) for v in value)
     ):
         raise UsageError(f"{name}: {what} is {value!r}; a number, or one a channel, is allowed. Pass such.")
     return tuple(float(v) for v in value)
@@ -100,7 +101,7 @@ def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:
 
 def number(name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number within bounds."""
-    if not _number(value) or not least <= value <= most:
+    if not is_number(value) or not least <= value <= most:
         raise UsageError(
             f"{name}: {what} is {value!r}; numbers{_bounds(least, most)} are allowed. Pass one of them."
         )
@@ -115,8 +116,11 @@ def _bounds(least: float, most: float) -> str:
     return f" from {least:g} to {most:g}"
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number, NumPy's too, but no truth value."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return math.isfinite(value)
 
 
 def _whole(value: Any) -> int | None:

@@ -80,8 +80,9 @@ class RandomCrop(Transform, Geometry):
         if self.outside == "fill":
             placement.see_outside()
         left, top = params["left"] - self.left, params["top"] - self.top
-        placement.cut(left, top, (self.height, self.width), read_only=not self._padded)
-        if self.outside in ("edge", "reflect"):
+        continued = self.outside in ("edge", "reflect")
+        placement.cut(left, top, (self.height, self.width), read_only=not continued)
+        if continued:
             placement.continue_outside()
 
 

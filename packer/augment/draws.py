@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,4 +90,8 @@ class Draws:
         return result
 
     def _key(self, what: str) -> int:
-        return randomness.key(self.seed, self.epoch, "augment", self._place, self._name, what)
+        return _key(self.seed, self.epoch, "augment", self._place, self._name, what)
+
+
+# Asked for once a batch, all through an epoch.
+_key = lru_cache(maxsize=4096, typed=True)(randomness.key)

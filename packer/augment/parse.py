@@ -11,7 +11,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -32,7 +32,8 @@ def parse(
     text: calls of packer.augment's transforms, parted by commas; line breaks, a comma at the end and brackets about all of
         them are allowed. Arguments are numbers, fractions (3/4), texts, True, False, None, lists of these, and float16,
         bfloat16 and float32; RandomApply takes a list of transforms.
-    mean, std: what ``Normalize()`` without them means, one number a channel from 0 to 1: a pack's statistics.
+    mean, std: what ``Normalize()`` without them means, one number a channel from 0 to 1: a pack's statistics. A std of
+        0, of a channel that never changes, counts as 1.
     Raises UsageError that names the place in the text, and for a name that does not exist the nearest one.
     """
     if not isinstance(text, str):
@@ -70,7 +71,7 @@ class _Text:
                 warnings.simplefilter("ignore")  # of odd escapes in texts: such a text is refused below
                 tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
-            self._refuse_syntax(error)
+            raise self._wrong_syntax(error) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise UsageError(
                 f"augment: the text cannot be read ({error}). Pass for example 'RandomCrop(32)'."
@@ -89,9 +90,9 @@ class _Text:
         """One call as a transform."""
         if isinstance(node, ast.Name):
             self._class(node)
-            self._refuse(node, f"{node.id!r} is no call", "Write its arguments, or (), behind it")
+            raise self._wrong(node, f"{node.id!r} is no call", "Write its arguments, or (), behind it")
         if not isinstance(node, ast.Call):
-            self._refuse(node, f"{self._word(node)} is no transform", "Write for example RandomCrop(32)")
+            raise self._wrong(node, f"{self._word(node)} is no transform", "Write for example RandomCrop(32)")
         made = self._class(node.func)
         positional, named = [], {}
         nests = "transforms" in inspect.signature(made).parameters
@@ -99,34 +100,35 @@ class _Text:
             positional.append(self._value(argument, nests))
         for keyword in node.keywords:
             if keyword.arg is None:
-                self._refuse(keyword.value, f"** before {self._word(keyword.value)}", "Write name=value")
+                raise self._wrong(keyword.value, f"** before {self._word(keyword.value)}", "Write name=value")
             if keyword.arg in named:
-                self._refuse(keyword.value, f"{keyword.arg} is given twice", "Write it once")
+                raise self._wrong(keyword.value, f"{keyword.arg} is given twice", "Write it once")
             named[keyword.arg] = self._value(keyword.value, nests)
         if made.__name__ == "Normalize" and not positional and not {"mean", "std"} & set(named):
             if self._mean is None or self._std is None:
-                self._refuse(
+                raise self._wrong(
                     node,
                     "Normalize has no mean and std, and those of a pack are not known",
                     "Write both of them",
                 )
-            named |= {"mean": tuple(self._mean), "std": tuple(self._std)}
+            named |= {"mean": tuple(self._mean), "std": tuple(s or 1.0 for s in self._std)}
         self._check_arguments(node, made, positional, named)
         try:
             return made(*positional, **named)
         except UsageError:
             raise
         except (TypeError, ValueError, OverflowError) as error:
-            self._refuse(node, f"{made.__name__} does not take such arguments ({error})", "Pass others")
+            what = f"{made.__name__} does not take such arguments ({error})"
+            raise self._wrong(node, what, "Pass others") from None
 
     def _class(self, node: ast.expr) -> type[Transform]:
         """The transform that a name means."""
         if not isinstance(node, ast.Name):
-            self._refuse(node, f"{self._word(node)} is no name of a transform", "Write the name alone")
+            raise self._wrong(node, f"{self._word(node)} is no name of a transform", "Write the name alone")
         if node.id not in self._known:
             near = _nearest(node.id, list(self._known))
             remedy = f"The nearest is {near}" if near else f"There are {', '.join(self._known)}"
-            self._refuse(node, f"{node.id!r} is no transform of packer.augment", remedy)
+            raise self._wrong(node, f"{node.id!r} is no transform of packer.augment", remedy)
         return self._known[node.id]
 
     def _check_arguments(
@@ -139,11 +141,12 @@ class _Text:
                 near = _nearest(name, list(signature.parameters))
                 takes = ", ".join(signature.parameters) or "no arguments"
                 remedy = f"The nearest is {near}" if near else f"It takes {takes}"
-                self._refuse(node, f"{made.__name__} has no argument {name!r}", remedy)
+                raise self._wrong(node, f"{made.__name__} has no argument {name!r}", remedy)
         try:
             signature.bind(*positional, **named)
         except TypeError as error:
-            self._refuse(node, f"{made.__name__}: {error}", f"It is {made.__name__}{_shown(signature)}")
+            takes = f"It is {made.__name__}{_shown(signature)}"
+            raise self._wrong(node, f"{made.__name__}: {error}", takes) from None
 
     def _value(self, node: ast.expr, nests: bool) -> Any:
         """A literal, or with nests a transform."""
@@ -170,12 +173,12 @@ class _Text:
             if nests and word in self._known:
                 self._transform(node)  # which says what is missing
             near = _nearest(word, [*DTYPES, "True", "False", "None"], 0.75)
-            self._refuse(
+            raise self._wrong(
                 node,
                 f"{word!r} is no value",
                 f"The nearest is {near}" if near else f"Texts stand in quotes: {word!r}",
             )
-        self._refuse(
+        raise self._wrong(
             node,
             f"{self._word(node)} is no number, text, list or dtype",
             "Write such a value" if not isinstance(node, ast.Call) else "Only RandomApply takes transforms",
@@ -194,19 +197,19 @@ class _Text:
         words = " ".join((ast.get_source_segment(f"{_BRACKET}{self._text}\n)", node) or "").split())
         return repr(words if len(words) <= 40 else words[:37] + "...")
 
-    def _refuse(self, node: ast.expr, found: str, remedy: str) -> NoReturn:
+    def _wrong(self, node: ast.expr, found: str, remedy: str) -> UsageError:
         line, column = node.lineno, node.col_offset
         column = max(0, column - (len(_BRACKET) if line == 1 else 0))  # in bytes
         before = self._lines[line - 1].encode()[:column].decode(errors="ignore")
-        raise UsageError(f"augment: {self._place(line, len(before))}: {found}. {remedy}.")
+        return UsageError(f"augment: {self._place(line, len(before))}: {found}. {remedy}.")
 
-    def _refuse_syntax(self, error: SyntaxError) -> NoReturn:
+    def _wrong_syntax(self, error: SyntaxError) -> UsageError:
         line = error.lineno or 1
         column = max(0, (error.offset or 1) - 1 - (len(_BRACKET) if line == 1 else 0))
         if line > len(self._lines):  # at the bracket that was added
             line = len(self._lines)
             column = len(self._lines[-1])
-        raise UsageError(
+        return UsageError(
             f"augment: {self._place(line, column)}: the text cannot be read ({error.msg}). "
             "Write transforms with their arguments, parted by commas."
         )

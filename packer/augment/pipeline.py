@@ -128,6 +128,16 @@ class Pipeline:
         return self._stages[-1].result.dtype if self._stages else self.dtype
 
     @property
+    def stages(self) -> int:
+        """What the transforms became: passes, and operations that stand between them."""
+        return len(self._stages)
+
+    @property
+    def passes(self) -> int:
+        """How many of the stages are one pass over the pixels."""
+        return sum(isinstance(stage, PassStage) for stage in self._stages)
+
+    @property
     def num_classes(self) -> int | None:
         """Of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
         return next((s.part.num_classes for s in self._mixes() if s.part.num_classes is not None), None)
@@ -242,6 +252,8 @@ class Pipeline:
                 part = slice(start, start + step)
                 source, chosen = (images[part], None) if rows is None else (images, rows[part])
                 self._run(0, each, source, prepared[part], chosen, made[part])
+        if self._stages and made.data_ptr() == images.data_ptr():
+            made = made.clone()  # operations may have had nothing to do, and mixing overwrites what it gets
         made = self._run(each, len(self._stages), made, prepared, None, None)
         if out is not None and made is not out:
             out.copy_(made)
@@ -265,8 +277,12 @@ class Pipeline:
         layered = masks if masks.ndim == 4 else masks[:, None]
         fill = torch.full((1,), self.mask_fill, dtype=masks.dtype)
         # A pixel of any type moves as that many bytes.
-        moving = _pixels(layered).view(torch.uint8).view(len(masks), height, width, -1).permute(0, 3, 1, 2)
-        fills = tuple(float(byte) for byte in fill.view(torch.uint8).tolist()) * layered.shape[1]
+        layers = layered.shape[1]
+        stride = layers * masks.element_size()
+        moving = (
+            _pixels(layered).view(torch.uint8).view(len(masks), height, width, stride).permute(0, 3, 1, 2)
+        )
+        fills = tuple(float(byte) for byte in fill.view(torch.uint8).tolist()) * layers
         at = 0
         for stage in self._stages:
             mine = columns[:, at : at + stage.width]
@@ -276,7 +292,7 @@ class Pipeline:
             elif isinstance(stage, MixStage):
                 moving = stage.part.mix_masks(moving, mine)
         size = moving.shape[-2:]
-        moved = _pixels(moving).view(masks.dtype).view(len(masks), *size, -1).permute(0, 3, 1, 2)
+        moved = _pixels(moving).view(masks.dtype).view(len(masks), *size, layers).permute(0, 3, 1, 2)
         return moved if masks.ndim == 4 else moved[:, 0]
 
     def apply_boxes(self, boxes: Tensor, params: Drawn | Prepared) -> Tensor:
@@ -332,8 +348,10 @@ class Pipeline:
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
         entries, now = [], shape
-        for number, (transform, _) in enumerate(self._steps):
+        for number, (transform, gate) in enumerate(self._steps):
             self._shapes.append(now)
+            if gate is not None:
+                RandomApply([transform]).output_shape(now)  # raises if it changes the size
             now = transform.output_shape(now)
             entries += [Entry(part, number) for part in transform.parts()]
         limit = 255.0 if self.dtype == torch.uint8 else 1.0
@@ -421,7 +439,7 @@ class Pipeline:
         columns, at = self.prepare(params, len(places)).on(places.device), 0
         for stage in self._stages:
             if isinstance(stage, PassStage) and stage.moves:
-                places = moved(places, columns[:, at : at + 6], stage.result.size)
+                places = moved(places, columns[:, at : at + stage.width], stage.result.size)
             at += stage.width
         return places
 
@@ -443,9 +461,4 @@ def _pixels(images: Tensor) -> Tensor:
 
 
 def _empty(count: int, pixels: Pixels, device: torch.device) -> Tensor:
-    return torch.empty(
-        (count, pixels.channels, *pixels.size),
-        dtype=pixels.dtype,
-        device=device,
-        memory_format=torch.channels_last,
-    )
+    return passes.new((count, *pixels.size, pixels.channels), pixels.dtype, device)

@@ -27,6 +27,8 @@ class Placement:
 
     matrix: float64 [6, N], a to f. taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
     frame: float64 [4, N], the picture's edges in the source; far away until `see_outside` was called.
+    softness: float64 [2, N], how many source pixels an edge of the frame is wide, across and down.
+    support: float64 [2, N], half the filter's width in source pixels, across and down.
     """
 
     # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
@@ -36,6 +38,8 @@ class Placement:
         self.matrix: Floats = _rows(count, 1, 0, 0, 0, 1, 0)
         self.taps: Floats = _rows(count, 0, 0, width, height)
         self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)
+        self.softness: Floats = _rows(count, 1, 1)
+        self.support: Floats = _rows(count, 1, 1)
         self._whole = True  # positions are whole pixels still
         self._straight = True  # rows are rows still
         self._continued = False
@@ -47,6 +51,7 @@ class Placement:
         """The same placements, to be changed apart."""
         other = Placement(0, self.size)
         other.matrix, other.taps, other.frame = self.matrix.copy(), self.taps.copy(), self.frame.copy()
+        other.softness, other.support = self.softness.copy(), self.support.copy()
         other._whole, other._straight, other._continued = self._whole, self._straight, self._continued
         return other
 
@@ -56,6 +61,8 @@ class Placement:
             (self.matrix, before.matrix),
             (self.taps, before.taps),
             (self.frame, before.frame),
+            (self.softness, before.softness),
+            (self.support, before.support),
         ):
             mine[:, samples] = old[:, samples]
 
@@ -87,11 +94,24 @@ class Placement:
         self.size = size
 
     def stretch(
-        self, left: Numbers, top: Numbers, width: Numbers, height: Numbers, size: tuple[int, int]
+        self,
+        left: Numbers,
+        top: Numbers,
+        width: Numbers,
+        height: Numbers,
+        size: tuple[int, int],
+        antialias: bool,
     ) -> None:
-        """Cut a rectangle of whole pixels and resize it. left, top, width, height: [N]; size: (h, w) it becomes."""
+        """Cut a rectangle of whole pixels and resize it.
+
+        left, top, width, height: [N]. size: (h, w) that it becomes. antialias: widen the filter where it shrinks.
+        """
         self._read_only(left, top, left + width, top + height)
+        self._forget_edges(left, top, left + width, top + height)
         self._compose(width / size[1], 0.0, left, 0.0, height / size[0], top)
+        if antialias:
+            self.support = np.maximum(self._pixel(), 1)
+            self.softness = np.maximum(self.softness, self.support)
         self._whole = False
         self.size = size
 
@@ -101,7 +121,7 @@ class Placement:
         self._whole = self._straight = False
 
     def see_outside(self) -> None:
-        """Let the picture end at its edges: what is placed next may look beyond them.
+        """Let the picture end at its edges, each as wide as one of its pixels: what is placed next may look beyond them.
 
         After a turn only the edges that the picture had before it count.
         """
@@ -111,22 +131,22 @@ class Placement:
         edges = self._in_source(0, 0, width, height)
         self.frame[:2] = np.maximum(self.frame[:2], edges[:2])
         self.frame[2:] = np.minimum(self.frame[2:], edges[2:])
+        self.softness = np.maximum(self._pixel(), 1e-6)
 
     def continue_outside(self) -> None:
         """Let the pixels that may be read now continue the picture beyond its edges; what is cut later changes neither."""
         self._continued = True
 
-    def columns(self, antialias: bool) -> NDArray[np.float32]:
+    def columns(self) -> NDArray[np.float32]:
         """The first columns of a pass, as spec.py has them: float32 [N, 18]."""
         a, b, c, d, e, f = self.matrix
-        across, down = np.hypot(a, b), np.hypot(d, e)
         columns = np.empty((spec.STEPS_AT, len(self)))
         columns[0:2], columns[2] = (a, b), c + (a + b) / 2 - 0.5
         columns[3:5], columns[5] = (d, e), f + (d + e) / 2 - 0.5
         columns[6:8], columns[8:10] = self.taps[:2], self.taps[2:] - 1
-        columns[10:12] = np.maximum((across, down), 1) if antialias else 1.0
+        columns[10:12] = self.support
         columns[12:16] = self.frame - 0.5
-        columns[16:18] = 1 / np.maximum((across, down), 1e-6)
+        columns[16:18] = 1 / self.softness
         return np.ascontiguousarray(columns.T, dtype=np.float32)
 
     def _compose(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
@@ -134,6 +154,18 @@ class Placement:
         self.matrix = np.stack(
             [A * a + B * d, A * b + B * e, A * c + B * f + C, D * a + E * d, D * b + E * e, D * c + E * f + F]
         )
+
+    def _forget_edges(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
+        """Let those of the picture's edges go beyond which a rectangle shows nothing: a resize does not soften them."""
+        if self._straight:
+            box = self._in_source(left, top, right, bottom)
+            self.frame[:2][box[:2] >= self.frame[:2]] = -_FAR
+            self.frame[2:][box[2:] <= self.frame[2:]] = _FAR
+
+    def _pixel(self) -> Floats:
+        """How large a pixel of this picture is in the source, across and down: float64 [2, N]."""
+        a, b, _, d, e, _ = self.matrix
+        return np.stack([np.hypot(a, b), np.hypot(d, e)])
 
     def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
         """A rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""

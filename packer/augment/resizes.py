@@ -50,7 +50,7 @@ class Resize(Transform, Geometry):
         size = self._size((height, width))
         if size != placement.size:
             nothing = np.zeros(len(placement))
-            placement.stretch(nothing, nothing, nothing + width, nothing + height, size)
+            placement.stretch(nothing, nothing, nothing + width, nothing + height, size, bool(self.antialias))
 
     def _size(self, size: tuple[int, ...]) -> tuple[int, int]:
         if not self._shorter:
@@ -125,4 +125,5 @@ class RandomResizedCrop(Transform, Geometry):
 
     def place(self, placement: Placement, params: Params) -> None:
         """Stretch the drawn rectangles."""
-        placement.stretch(params["left"], params["top"], params["width"], params["height"], self.size)
+        left, top, width, height = (params[name] for name in ("left", "top", "width", "height"))
+        placement.stretch(left, top, width, height, self.size, bool(self.antialias))

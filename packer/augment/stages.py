@@ -57,6 +57,7 @@ class PassStage:
         self._scales: list[Scale] = []
         self._erasers: list[tuple[Entry, Erase]] = []
         self._scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+        self._fill: tuple[float, ...] = ()
         self._box_fill: tuple[float, ...] = ()
         self._masks: dict[tuple[int, tuple[float, ...]], Pass] = {}
         self.what = Pass(source.channels, source.size)
@@ -102,7 +103,7 @@ class PassStage:
             sampling=self._sampling(),
             outside=outside or "fill",
             framed=outside == "fill",
-            fill=self._colour(looking[0].name, looking[0].fill) if outside == "fill" else (),
+            fill=self._fill,
             steps=sum(part.steps for _, part in self._colours),
             contrast=any(part.contrast for _, part in self._colours),
             limit=self.source.limit or 1.0,
@@ -123,15 +124,15 @@ class PassStage:
             part.place(placement, params)
             if before is not None:
                 placement.restore(~params["apply"], before)
-        antialias = any(part.antialias for _, part in self._geometry)
-        pieces = [placement.columns(antialias)]
+        pieces = [placement.columns()]
         for entry, colour in self._colours:
             params = draws[entry.transform]
             steps = colour.colour(params, count, self.what.limit)
-            pieces.append(_applied(steps, params).reshape(count, -1))
+            pieces.append(_applied(steps, params).reshape(count, spec.STEP_WIDTH * colour.steps))
         for entry, eraser in self._erasers:
             params = draws[entry.transform]
-            pieces.append(_applied(eraser.erase(params, self.result.size), params).reshape(count, -1))
+            boxes = eraser.erase(params, self.result.size)
+            pieces.append(_applied(boxes, params).reshape(count, spec.BOX_WIDTH * eraser.boxes))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
     def run(
@@ -181,7 +182,7 @@ class PassStage:
             if any(p.turns for p in mine) and not part.turns:
                 return False
         if part.outside == "fill":
-            self._colour(part.name, part.fill)
+            self._fill = self._colour(part.name, part.fill)
         channels, height, width = part.check((self.source.channels, *self.result.size))
         self._geometry.append((entry, part))
         self.result = replace(self.result, channels=channels, size=(height, width))
@@ -202,10 +203,6 @@ class PassStage:
     def _take_scale(self, part: Scale) -> None:
         channels = self.source.channels
         part.check((channels, *self.result.size))
-        if any(eraser.value is None for _, eraser in self._erasers) and self._scale is None:
-            raise UsageError(
-                f"{part.name}: it follows noise of RandomErasing. Put RandomErasing(value='random') last."
-            )
         scale, shift, limit = part.scale(self.result.limit, channels)
         before = self._scale or ((1.0,) * channels, (0.0,) * channels)
         self._scale = (

@@ -4,6 +4,7 @@
     looking.py       info, verify
     reworking.py     append, merge, split, repack, export
     benching.py      bench
+    previewing.py    preview
     saying.py        text and progress bars
 
 Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
@@ -22,6 +23,7 @@ from packer import __version__
 from packer.cli.benching import bench
 from packer.cli.converting import convert
 from packer.cli.looking import info, verify
+from packer.cli.previewing import preview
 from packer.cli.reworking import append, export, merge, repack, split
 from packer.cli.saying import say
 from packer.errors import PackerError, UsageError
@@ -42,7 +44,7 @@ def cli() -> None:
     """
 
 
-for command in (append, bench, convert, export, info, merge, repack, split, verify):
+for command in (append, bench, convert, export, info, merge, preview, repack, split, verify):
     cli.add_command(command)
 
 

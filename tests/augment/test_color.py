@@ -1,138 +1,305 @@
-"""packer.augment.color: right to the last bits of its dtype, against float64; one sentence a mistake."""
+"""packer.augment.color: against float64, colorsys and Pillow in every order; torchvision's distributions."""
 
 from __future__ import annotations
+
+import colorsys
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
 from torch import Tensor
 
-from packer.augment import Normalize
-from packer.errors import UsageError
+from packer.augment import ColorJitter, Normalize, Pipeline, RandomGrayscale, ToDtype
+from packer.augment.draws import Draws
+from tests.augment.conftest import (
+    assert_fair,
+    assert_uniform,
+    assert_unrelated,
+    given,
+    levels,
+    noise_images,
+    one,
+    refusal,
+    smooth_images,
+)
 
-MEAN = [0.4914, 0.4822, 0.4465]
-STD = [0.2470, 0.2435, 0.2616]
-EPSILON = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+Floats = NDArray[np.float64]
+
+NAMES = ("brightness", "contrast", "saturation", "hue")
+FLOAT_LEVELS = 2e-3
+"""What float32 may change, of 255, over four steps."""
 
 
-def every_value(channels: int = 3) -> Tensor:
-    """Images uint8 [4, C, 8, 8], channels_last, in which every channel takes every value."""
-    values = np.random.default_rng(0).permuted(np.tile(np.arange(256, dtype=np.uint8), (channels, 1)), axis=1)
-    return torch.from_numpy(np.ascontiguousarray(values.T).reshape(4, 8, 8, channels)).permute(0, 3, 1, 2)
+def grey(image: Floats) -> Floats:
+    made: Floats = 0.2989 * image[..., 0] + 0.587 * image[..., 1] + 0.114 * image[..., 2]
+    return made
 
 
-def reference(images: Tensor, divisor: float) -> Tensor:
-    mean, std = (torch.tensor(numbers, dtype=torch.float64).view(1, -1, 1, 1) for numbers in (MEAN, STD))
-    return (images.double() / divisor - mean) / std
+def turned(image: Floats, turns: float) -> Floats:
+    """The hue moved, pixel by pixel in colorsys."""
+    made = []
+    for pixel in image.reshape(-1, 3) / 255:
+        hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
+        made.append(colorsys.hsv_to_rgb((hue + turns) % 1, saturation, value))
+    return 255 * np.array(made).reshape(image.shape)
 
 
-@pytest.mark.parametrize("dtype", sorted(EPSILON, key=str))
-@pytest.mark.parametrize("planes", [False, True])
-def test_bytes_are_normalised_in_the_scale_of_0_to_1(dtype: torch.dtype, planes: bool) -> None:
-    images = every_value().contiguous() if planes else every_value()
+REFERENCE = {
+    "brightness": lambda image, factor: (factor * image).clip(0, 255),
+    "contrast": lambda image, factor: (factor * image + (1 - factor) * grey(image).mean()).clip(0, 255),
+    "saturation": lambda image, factor: (factor * image + (1 - factor) * grey(image)[..., None]).clip(0, 255),
+    "hue": turned,
+}
+
+
+def factors(count: int, seed: int = 0) -> dict[str, Floats]:
+    draws = np.random.default_rng(seed)
+    drawn = {name: draws.uniform(0, 2, count) for name in NAMES[:3]}
+    return drawn | {"hue": draws.uniform(-0.5, 0.5, count)}
+
+
+def jitter(**ranges: Any) -> ColorJitter:
+    return ColorJitter(**(dict.fromkeys(NAMES[:3], 1.0) | {"hue": 0.5} | ranges))
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_every_order_is_that_order_in_float64(order: tuple[int, ...], implementation: str) -> None:
+    images = noise_images(2, 3, 14, 15)
+    drawn = factors(2, seed=sum(10**i * n for i, n in enumerate(order)))
+    pipeline = Pipeline([jitter(), ToDtype()], (3, 14, 15), implementation=implementation)
+    found = 255 * levels(pipeline.apply(images, [*given(**drawn, order=[order] * 2), {}]))
+    for i, image in enumerate(levels(images)):
+        for number in order:
+            image = REFERENCE[NAMES[number]](image, drawn[NAMES[number]][i])
+        np.testing.assert_allclose(found[i], image, rtol=0, atol=FLOAT_LEVELS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_alone_and_without_change(name: str, implementation: str) -> None:
+    images = noise_images(8, 3, 14, 15)
     before = images.clone()
-    normalised = Normalize(MEAN, STD, dtype).apply(images, {})
-    expected = reference(images, 255)
-    # One rounding to the dtype, after a product and a sum in float32.
-    allowed = expected.abs() * EPSILON[dtype] + 4 * EPSILON[torch.float32]
-    assert ((normalised.double() - expected).abs() <= allowed).all()
-    assert normalised.dtype == dtype
-    assert normalised.is_contiguous(memory_format=torch.channels_last)
+    drawn = {name: factors(8)[name]}
+    still = {"hue": 0.0}.get(name, 1.0)
+    drawn[name][0] = still
+    drawn[name][1] = 0.0
+    alone = ColorJitter(**{name: 0.5})
+    pipeline = Pipeline([alone, ToDtype()], (3, 14, 15), implementation=implementation)
+    found = 255 * levels(pipeline.apply(images, [*given(**drawn, order=np.zeros((8, 1), int)), {}]))
+    for i, image in enumerate(levels(images)):
+        expected = REFERENCE[name](image, drawn[name][i])
+        np.testing.assert_allclose(found[i], expected, rtol=0, atol=FLOAT_LEVELS)
+    bytes_ = one(alone, images, implementation).apply(images, given(**drawn, order=np.zeros((8, 1), int)))
+    assert torch.equal(bytes_[0], images[0])
+    assert np.abs(levels(bytes_) - found).max() <= 0.5 + FLOAT_LEVELS
     assert torch.equal(images, before)
 
 
-@pytest.mark.parametrize("given", [torch.float32, torch.float16, torch.float64])
-def test_floats_are_taken_as_they_are(given: torch.dtype) -> None:
-    images = (every_value().double() / 255).to(given)
-    normalised = Normalize(MEAN, STD).apply(images, {})
-    torch.testing.assert_close(normalised.double(), reference(images, 1), rtol=0, atol=1e-6)
-    assert normalised.dtype == torch.float32
+@pytest.mark.parametrize(
+    ("name", "enhance"),
+    [
+        ("brightness", ImageEnhance.Brightness),
+        ("contrast", ImageEnhance.Contrast),
+        ("saturation", ImageEnhance.Color),
+    ],
+)
+def test_pillow_agrees_within_its_own_rounding(name: str, enhance: Any, implementation: str) -> None:
+    """Pillow rounds the grey, or its mean, before it mixes, and cuts decimals off after: less than 2.5 levels."""
+    images = noise_images(20, 3, 24, 24)
+    drawn = {name: factors(20)[name]}
+    pipeline = one(ColorJitter(**{name: 0.5}), images, implementation)
+    found = levels(pipeline.apply(images, given(**drawn, order=np.zeros((20, 1), int))))
+    for i, image in enumerate(images.permute(0, 2, 3, 1).contiguous().numpy()):
+        expected = np.asarray(enhance(Image.fromarray(image)).enhance(float(drawn[name][i])), dtype=float)
+        assert np.abs(found[i] - expected).max() <= 2.5
+        assert np.abs(found[i] - expected).mean() < 0.7
 
 
-def test_floats_may_have_any_scale() -> None:
-    images = every_value(1).float()
-    normalised = Normalize([127.5], [127.5]).apply(images, {})
-    torch.testing.assert_close(normalised, images / 127.5 - 1, rtol=0, atol=1e-6)
+@pytest.mark.parametrize("turns", [-0.5, -1 / 3, -0.1, 0.0, 1 / 6, 0.5])
+def test_hue_at_the_corners_and_edges_of_the_colour_cube(turns: float, implementation: str) -> None:
+    sides = np.array([0, 1, 127, 128, 254, 255], np.uint8)
+    cube = np.stack(np.meshgrid(sides, sides, sides, indexing="ij"), -1).reshape(1, 6, 36, 3)
+    images = torch.from_numpy(cube).permute(0, 3, 1, 2)
+    pipeline = Pipeline([ColorJitter(hue=0.5), ToDtype()], (3, 6, 36), implementation=implementation)
+    found = 255 * levels(pipeline.apply(images, [*given(hue=[turns], order=[[0]]), {}]))
+    np.testing.assert_allclose(found[0], turned(cube[0].astype(float), turns), rtol=0, atol=FLOAT_LEVELS)
 
 
-def test_one_object_serves_several_widths_and_number_types() -> None:
-    normalize = Normalize(MEAN, STD)
-    images = every_value()
-    for some in (images, images[..., :5], images.float() / 255, images):
-        divisor = 255 if some.dtype == torch.uint8 else 1
-        torch.testing.assert_close(
-            normalize.apply(some, {}).double(), reference(some, divisor), rtol=0, atol=1e-6
-        )
+def test_floating_point_images_are_clamped_at_one(implementation: str) -> None:
+    images = noise_images(6, 3, 14, 15, torch.float32)
+    drawn = factors(6)
+    order = [[3, 2, 1, 0]] * 6
+    found = levels(one(jitter(), images, implementation).apply(images, given(**drawn, order=order)))
+    for i, image in enumerate(255 * levels(images)):
+        for name in reversed(NAMES):
+            image = REFERENCE[name](image, drawn[name][i])
+        np.testing.assert_allclose(255 * found[i], image, rtol=0, atol=FLOAT_LEVELS)
 
 
-def test_it_draws_nothing() -> None:
-    assert Normalize(MEAN, STD).sample(np.arange(4), 1, (3, 8, 8)) == {}
-
-
-def refusal(mean: list[float], std: list[float], dtype: torch.dtype = torch.float32) -> str:
-    with pytest.raises(UsageError) as error:
-        Normalize(mean, std, dtype)
-    return str(error.value)
-
-
-def test_mean_and_std_of_different_lengths_are_refused() -> None:
-    assert refusal(MEAN, STD[:2]) == (
-        "Normalize: mean has 3 numbers and std has 2; as many of each are allowed, at least one. "
-        "Pass one a channel."
+def test_grey_images_have_no_saturation_and_no_hue(implementation: str) -> None:
+    images = noise_images(8, 1, 14, 15)
+    drawn = factors(8)
+    vivid = ColorJitter(saturation=0.5, hue=0.5)
+    found = one(vivid, images, implementation).apply(
+        images, given(saturation=drawn["saturation"], hue=drawn["hue"], order=[[0, 1]] * 8)
     )
-    assert refusal([], []) == (
-        "Normalize: mean has 0 numbers and std has 0; as many of each are allowed, at least one. "
-        "Pass one a channel."
+    assert torch.equal(found, images)
+    plain = ColorJitter(brightness=0.5, contrast=0.5)
+    found = one(plain, images, implementation).apply(
+        images, given(brightness=drawn["brightness"], contrast=drawn["contrast"], order=[[0, 1]] * 8)
     )
+    for i, image in enumerate(levels(images)):
+        image = (drawn["brightness"][i] * image).clip(0, 255)
+        image = drawn["contrast"][i] * image + (1 - drawn["contrast"][i]) * image.mean()
+        # The weights of grey sum to 0.9999.
+        assert np.abs(levels(found)[i] - image.clip(0, 255)).max() <= 0.53
 
 
-def test_a_mean_that_is_no_number_is_refused() -> None:
-    assert refusal([float("nan")], [1]) == (
-        "Normalize: mean is [nan]; finite numbers are allowed. Pass one a channel."
+def test_the_mean_of_a_large_image_is_that_of_a_grid(implementation: str) -> None:
+    images = smooth_images(4, 3, 210, 300)
+    factor = np.array([0.0, 0.4, 1.6, 2.0])
+    pipeline = Pipeline([ColorJitter(contrast=1), ToDtype()], (3, 210, 300), implementation=implementation)
+    found = 255 * levels(pipeline.apply(images, [*given(contrast=factor, order=[[0]] * 4), {}]))
+    for i, image in enumerate(levels(images)):
+        expected = REFERENCE["contrast"](image, factor[i])
+        assert 0 < np.abs(found[i] - expected).max() < 0.5
+
+
+def test_grey_is_the_weighted_sum_in_all_channels(implementation: str) -> None:
+    images = noise_images(9, 3, 14, 15)
+    gray = np.arange(9) % 3 == 0
+    found = levels(one(RandomGrayscale(), images, implementation).apply(images, given(gray=gray)))
+    for result, image, chosen in zip(found, levels(images), gray, strict=True):
+        expected = np.repeat(np.floor(grey(image) + 0.5)[..., None], 3, -1) if chosen else image
+        np.testing.assert_allclose(result, expected, rtol=0, atol=0 if not chosen else 1)
+        assert not chosen or np.abs(result - grey(image)[..., None]).max() <= 0.5 + FLOAT_LEVELS
+    single = noise_images(3, 1, 14, 15)
+    assert torch.equal(one(RandomGrayscale(1), single, implementation)(single, np.arange(3)), single)
+
+
+def test_grayscale_happens_with_probability_p() -> None:
+    drawn = RandomGrayscale(0.1).sample(Draws(np.arange(40_000), 0, 0, 0, "g"), (3, 8, 8))["gray"]
+    assert abs(drawn.mean() - 0.1) < 3.5 * 0.3 / 200
+
+
+def test_factors_are_uniform_orders_too_and_all_unrelated() -> None:
+    rows = np.arange(48_000)
+    drawn = ColorJitter(0.4, (0.5, 2), 0.2, 0.1).sample(Draws(rows, 0, 0, 0, "j"), (3, 8, 8))
+    assert_uniform((drawn["brightness"] - 0.6) / 0.8)
+    assert_uniform((drawn["contrast"] - 0.5) / 1.5)
+    assert_uniform((drawn["saturation"] - 0.8) / 0.4)
+    assert_uniform((drawn["hue"] + 0.1) / 0.2)
+    numbers = drawn["order"] @ [64, 16, 4, 1]
+    names, counts = np.unique(numbers, return_counts=True)
+    assert sorted(names) == sorted(np.dot(order, [64, 16, 4, 1]) for order in permutations(range(4)))
+    assert_fair(counts)
+    assert_unrelated(*(drawn[name] for name in NAMES), drawn["order"][:, 0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranges"),
+    [
+        ({}, {}),
+        ({"brightness": 0}, {}),
+        ({"brightness": 0.4}, {"brightness": (0.6, 1.4)}),
+        ({"brightness": 3}, {"brightness": (0, 4)}),
+        ({"contrast": (0.5, 0.7), "hue": 0.1}, {"contrast": (0.5, 0.7), "hue": (-0.1, 0.1)}),
+        ({"saturation": (1, 1)}, {}),
+        ({"saturation": [0, 2], "hue": (-0.5, 0)}, {"saturation": (0, 2), "hue": (-0.5, 0)}),
+    ],
+)
+def test_ranges_are_read_as_torchvision_reads_them(arguments: dict[str, Any], ranges: dict[str, Any]) -> None:
+    made = ColorJitter(**arguments)
+    assert made.ranges == ranges
+    drawn = made.sample(Draws(np.arange(100), 0, 0, 0, "j"), (3, 8, 8))
+    assert set(drawn) == set(ranges) | ({"order"} if ranges else set())
+    for name, (low, high) in ranges.items():
+        assert low <= drawn[name].min() <= drawn[name].max() <= high
+
+
+def test_a_jitter_of_nothing_changes_nothing(implementation: str) -> None:
+    images = noise_images(3)
+    assert torch.equal(one(ColorJitter(), images, implementation)(images, np.arange(3)), images)
+
+
+UP = "two numbers (low, high) from 0 up are allowed. Pass the smaller first."
+
+
+@pytest.mark.parametrize(
+    ("attempt", "sentence"),
+    [
+        (
+            lambda: ColorJitter(brightness=-0.1),
+            "ColorJitter: brightness is -0.1; numbers from 0 up are allowed. Pass how far it may go.",
+        ),
+        (
+            lambda: ColorJitter(hue=-0.1),
+            "ColorJitter: hue is -0.1; numbers from 0 up are allowed. Pass how far it may go.",
+        ),
+        (
+            lambda: ColorJitter(contrast=(2, 1)),
+            f"ColorJitter: contrast is (2, 1); {UP}",
+        ),
+        (
+            lambda: ColorJitter(saturation=(-1, 1)),
+            f"ColorJitter: saturation is (-1, 1); {UP}",
+        ),
+        (
+            lambda: ColorJitter(saturation="much"),  # type: ignore[arg-type]
+            f"ColorJitter: saturation is 'much'; {UP}",
+        ),
+        (
+            lambda: ColorJitter(brightness=float("nan")),
+            f"ColorJitter: brightness is nan; {UP}",
+        ),
+        (
+            lambda: ColorJitter(hue=0.6),
+            "ColorJitter: hue is (-0.6, 0.6); two numbers (low, high) from -0.5 to 0.5 are allowed. "
+            "Pass the smaller first.",
+        ),
+        (
+            lambda: ColorJitter(hue=(0.4, 0.6)),
+            "ColorJitter: hue is (0.4, 0.6); two numbers (low, high) from -0.5 to 0.5 are allowed. "
+            "Pass the smaller first.",
+        ),
+        (
+            lambda: RandomGrayscale(2),
+            "RandomGrayscale: p is 2; 0 to 1 is allowed. Pass a probability.",
+        ),
+        (
+            lambda: Pipeline([ColorJitter(0.4)], (4, 8, 8)),
+            "ColorJitter: the images have 4 channels; 1 and 3 are allowed. Convert with --channels rgb or gray.",
+        ),
+        (
+            lambda: Pipeline([RandomGrayscale()], (2, 8, 8)),
+            "RandomGrayscale: the images have 2 channels; 1 and 3 are allowed. Convert with --channels rgb or gray.",
+        ),
+        (
+            lambda: Pipeline([Normalize([0.5] * 3, [0.2] * 3), ColorJitter(0.4)], (3, 8, 8)),
+            "ColorJitter: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
+            "Put it before Normalize.",
+        ),
+        (
+            lambda: Pipeline([Normalize([0.5] * 3, [0.2] * 3), RandomGrayscale()], (3, 8, 8)),
+            "RandomGrayscale: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
+            "Put it before Normalize.",
+        ),
+    ],
+)
+def test_mistakes_are_sentences(attempt: Any, sentence: str) -> None:
+    assert refusal(attempt) == sentence
+
+
+def test_colour_after_todtype_is_colour_from_zero_to_one(implementation: str) -> None:
+    images: Tensor = noise_images(6)
+    first = Pipeline([ColorJitter(0.4, 0.4, 0.4, 0.1), ToDtype()], (3, 24, 20), implementation=implementation)
+    second = Pipeline(
+        [ToDtype(), ColorJitter(0.4, 0.4, 0.4, 0.1)], (3, 24, 20), implementation=implementation
     )
-
-
-@pytest.mark.parametrize("std", [0.0, -0.1, float("inf")])
-def test_a_std_that_cannot_divide_is_refused(std: float) -> None:
-    assert refusal([0.5], [std]) == (
-        f"Normalize: std is [{std}]; finite numbers above 0 are allowed. "
-        "Pass 1 for a channel that never changes."
-    )
-
-
-def test_an_integer_result_is_refused() -> None:
-    assert refusal(MEAN, STD, torch.uint8) == (
-        "Normalize: dtype is torch.uint8; torch.float32, torch.float16, torch.bfloat16 are allowed. "
-        "Pass one of them."
-    )
-
-
-def test_another_number_of_channels_is_refused() -> None:
-    for attempt in (
-        lambda: Normalize(MEAN, STD).output_shape((1, 8, 8)),
-        lambda: Normalize(MEAN, STD).apply(every_value(1), {}),
-    ):
-        with pytest.raises(UsageError) as error:
-            attempt()
-        assert str(error.value) == (
-            "Normalize: mean and std have 3 numbers and the images 1 channels; "
-            "one number a channel is allowed. Pass as many as there are channels."
-        )
-
-
-def test_images_of_other_integers_are_refused() -> None:
-    with pytest.raises(UsageError) as error:
-        Normalize(MEAN, STD).apply(every_value().int(), {})
-    assert str(error.value) == (
-        "Normalize: the images are torch.int32; torch.uint8 and floating point are allowed. "
-        "Normalise once, as the last operation."
-    )
-
-
-def test_a_mean_in_the_scale_of_0_to_255_is_refused_for_bytes() -> None:
-    with pytest.raises(UsageError) as error:
-        Normalize([125.3], [63.0]).apply(every_value(1), {})
-    assert str(error.value) == (
-        "Normalize: mean is [125.3] and std is [63.0], given in the wrong scale for uint8 images; "
-        "numbers up to 1 are allowed. Divide both by 255."
+    params = first.sample(np.arange(6))
+    torch.testing.assert_close(
+        second.apply(images, params[::-1]), first.apply(images, params), rtol=0, atol=2e-6
     )

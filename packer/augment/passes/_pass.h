@@ -560,7 +560,7 @@ F(four)(const Sample *s, int64_t at, Four *numbers)
 }
 #endif
 
-/* Few taps, not mirrored; `channels` is a constant where it is inlined. */
+/* Few taps, not mirrored; `channels`, and for support 1 to 1.5 `nx` and `ny`, are constants where it is inlined. */
 TARGET INLINE void
 F(wide_any)(const Sample *s, const Room *room, float *to, int nx, int ny, int channels)
 {
@@ -613,7 +613,12 @@ F(wide_row)(const Sample *s, Room *room, float *to)
                  room->wide_weights + MOST_WIDE * n, room->fy);
     switch (s->what->channels) {
     case 1: F(wide_any)(s, room, to, nx, ny, 1); break;
-    case 3: F(wide_any)(s, room, to, nx, ny, 3); break;
+    case 3:
+        if (nx == 3 && ny == 3)
+            F(wide_any)(s, room, to, 3, 3, 3);
+        else
+            F(wide_any)(s, room, to, nx, ny, 3);
+        break;
     case 4: F(wide_any)(s, room, to, nx, ny, 4); break;
     default: F(wide_any)(s, room, to, nx, ny, 2);
     }

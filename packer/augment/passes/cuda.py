@@ -19,7 +19,7 @@ from packer.augment.passes import plain, spec
 from packer.augment.passes.spec import Pass
 
 _LOG = logging.getLogger("packer.augment")
-_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
+_DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.uint8, torch.float16, torch.bfloat16, torch.float32)}
 _LARGEST = 2**31
 """Numbers an image may have, as offsets within one are 32 bits wide; a batch or a field may have any number."""
 
@@ -44,8 +44,8 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     """Whether the kernel takes such images, and Triton is there and has not failed to compile it before."""
     return (
         ((images.is_cuda and out.is_cuda) or _interprets())
-        and images.dtype in _DTYPES
-        and out.dtype in _DTYPES
+        and images.dtype in _DTYPES.values()
+        and out.dtype is _DTYPES[what.dtype]
         and 1 <= what.channels <= 4
         and images.shape[1] == what.channels
         and _pixels_last(images)
@@ -127,20 +127,43 @@ def is_flat(what: Pass) -> bool:
     return what.sampling != "linear" and not what.steps
 
 
+class _Kernel:
+    """A Triton function and its constants, launched with little ado.
+
+    Triton finds out at each launch for what types, alignments and constants it has compiled, which takes longer than all
+    else here. Where all pointers are multiples of 16 and strides fit 32 bits, what was compiled once is launched directly.
+    """
+
+    def __init__(self, function: Any, constants: dict[str, Any], direct: bool) -> None:
+        self.function, self.constants, self._direct = function, constants, direct
+        self._values = [constants[name] for name in function.arg_names if name in constants]
+        self._ready: dict[int, Any] = {}
+
+    def launch(self, programs: int, tensors: tuple[Tensor, ...], numbers: tuple[Any, ...]) -> None:
+        """Enqueue. tensors, numbers: the function's first arguments, in order."""
+        device = tensors[0].get_device()
+        usual = numbers[0] < _LARGEST and not any(tensor.data_ptr() & 15 for tensor in tensors)
+        if usual and device in self._ready:
+            self._ready[device][programs, 1, 1](*tensors, *numbers, *self._values)
+            return
+        compiled = self.function[programs, 1, 1](*tensors, *numbers, **self.constants)
+        if usual and self._direct and compiled is not None:  # the interpreter compiles nothing
+            self._ready[device] = compiled
+
+
 @dataclass
 class _Plan:
     """What is the same at every launch of a pass on images of a dtype, with rows or without.
 
-    programs: a sample. numbers: the kernel's by channel. constants: the kernel's. means: those of the means' kernel.
-    launched: whether it was compiled and launched before.
+    programs: a sample. numbers: fill, scale, shift and box_fill, four each. means: the kernel for the means of CONTRAST, or
+    None. launched: whether all was compiled and launched before.
     """
 
     what: Pass
-    kernel: Any
+    kernel: _Kernel
     programs: int
-    numbers: tuple[float, ...]
-    constants: dict[str, Any]
-    means: dict[str, Any]
+    numbers: tuple[tuple[float, ...], ...]
+    means: _Kernel | None
     launched: bool = False
 
 
@@ -150,9 +173,8 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: Shape | None) -> _P
     assert kernels is not None
     height, width = what.size
     shape = shape or default_shape(what)
-    fill = _four(what.fill)
-    coefficients = fill + _four(what.scale or ()) + _four(what.shift or ()) + _four(what.box_fill)
-    sampling = {
+    coefficients = _four(what.fill), _four(what.scale or ()), _four(what.shift or ()), _four(what.box_fill)
+    sampling: dict[str, Any] = {
         "C": what.channels,
         "HEIGHT": height,
         "WIDTH": width,
@@ -169,24 +191,21 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: Shape | None) -> _P
         "num_warps": shape.warps,
         "num_stages": 1,
     }
-    means: dict[str, Any] = {}
+    means = None
     if is_flat(what):
         constants |= {"ACROSS": shape.across, "DOWN": shape.down}
         programs = -(-width * what.channels // shape.across) * -(-height // (shape.down * shape.loops))
     else:
         programs = -(-height * width // (shape.across * shape.loops))
-        own = {"LINEAR": what.sampling == "linear", "STEPS": what.steps}
+        own: dict[str, Any] = {"LINEAR": what.sampling == "linear", "STEPS": what.steps}
         constants |= own | {"BLOCK": shape.across, "WRITE": shape.write}
         grid = {"ACROSS": spec.stride(width), "DOWN": spec.stride(height), "BLOCK": 1024}
-        means = sampling | own | grid | {"num_warps": 8, "num_stages": 1}
-    return _Plan(
-        what,
-        kernels.flat if is_flat(what) else kernels.pixels,
-        programs,
-        coefficients,
-        constants,
-        means,
-    )
+        if what.contrast and what.steps:
+            means = _Kernel(
+                kernels.means, sampling | own | grid | {"num_warps": 8, "num_stages": 1}, kernels.DIRECT
+            )
+    kernel = _Kernel(kernels.flat if is_flat(what) else kernels.pixels, constants, kernels.DIRECT)
+    return _Plan(what, kernel, programs, coefficients, means)
 
 
 def default_shape(what: Pass) -> Shape:
@@ -215,19 +234,14 @@ def _launch(plan: _Plan, images: Tensor, columns: Tensor, rows: Tensor | None, o
     count, what = out.shape[0], plan.what
     strides = images.stride(0), images.stride(2), columns.stride(0)
     rows = columns if rows is None else rows
-    if not plan.means:
-        plan.kernel[(count * plan.programs,)](
-            out, images, columns, rows, *strides, *plan.numbers, **plan.constants
-        )
+    if is_flat(what):
+        plan.kernel.launch(count * plan.programs, (out, images, columns, rows), (*strides, *plan.numbers))
         return
     means = columns
-    if what.contrast and what.steps:
+    if plan.means is not None:
         means = torch.empty((count, what.steps), dtype=torch.float32, device=images.device)
-        kernels = _kernels()
-        assert kernels is not None
-        kernels.means[(count,)](
-            means, images, columns, rows, *strides, what.limit, *plan.numbers[:4], **plan.means
+        plan.means.launch(
+            count, (means, images, columns, rows), (*strides, float(what.limit), plan.numbers[0])
         )
-    plan.kernel[(count * plan.programs,)](
-        out, images, columns, rows, means, *strides, what.limit, *plan.numbers, **plan.constants
-    )
+    numbers = (*strides, float(what.limit), *plan.numbers)
+    plan.kernel.launch(count * plan.programs, (out, images, columns, rows, means), numbers)

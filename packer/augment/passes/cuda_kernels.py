@@ -15,32 +15,49 @@ import triton.language as tl
 
 from packer.augment.passes import spec
 
-# Annotated rather than made tl.constexpr: each launch compares them with what was compiled, which that makes slow.
-TIE: tl.constexpr = spec.TIE
-RED: tl.constexpr = spec.GREY[0]
-GREEN: tl.constexpr = spec.GREY[1]
-BLUE: tl.constexpr = spec.GREY[2]
-MATRIX: tl.constexpr = spec.MATRIX
-CONTRAST: tl.constexpr = spec.CONTRAST
-HUE: tl.constexpr = spec.HUE
-SOLARIZE: tl.constexpr = spec.SOLARIZE
-POSTERIZE: tl.constexpr = spec.POSTERIZE
-TAPS_AT: tl.constexpr = spec.TAPS_AT
-SUPPORT_AT: tl.constexpr = spec.SUPPORT_AT
-FRAME_AT: tl.constexpr = spec.FRAME_AT
-SHARPNESS_AT: tl.constexpr = spec.SHARPNESS_AT
-STEPS_AT: tl.constexpr = spec.STEPS_AT
-STEP_WIDTH: tl.constexpr = spec.STEP_WIDTH
-BOX_WIDTH: tl.constexpr = spec.BOX_WIDTH
-NOISE_STEP: tl.constexpr = spec.NOISE_STEP
-NOISE_1: tl.constexpr = spec.NOISE_1
-NOISE_2: tl.constexpr = spec.NOISE_2
-TURN: tl.constexpr = 6.283185307179586
+DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) == (3, 6)
+"""Whether compiled kernels of this Triton are known to take the same arguments as its functions, in order, constants too."""
+
+# Each launch compares these with what was compiled, a microsecond each: hence no names for a sample's first 18 columns.
+TIE = tl.constexpr(spec.TIE)
+RED, GREEN, BLUE = (tl.constexpr(weight) for weight in spec.GREY)
+MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = (
+    tl.constexpr(kind) for kind in (spec.MATRIX, spec.CONTRAST, spec.HUE, spec.SOLARIZE, spec.POSTERIZE)
+)
+STEPS_AT, STEP_WIDTH, BOX_WIDTH = (
+    tl.constexpr(number) for number in (spec.STEPS_AT, spec.STEP_WIDTH, spec.BOX_WIDTH)
+)
+NOISE_STEP, NOISE_1, NOISE_2 = (
+    tl.constexpr(number) for number in (spec.NOISE_STEP, spec.NOISE_1, spec.NOISE_2)
+)
 
 # Numbers that change from call to call must not each compile a kernel of their own.
-_PLAIN_NUMBERS = ["image_stride", "row_stride", "column_stride", "limit"] + [
-    f"{name}{channel}" for name in ("fill", "scale", "shift", "box") for channel in range(4)
-]
+_NUMBERS = ["image_stride", "row_stride", "column_stride", "limit"]
+
+
+@triton.jit
+def _geometry(at):
+    """A sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it."""
+    return (
+        tl.load(at + 0),
+        tl.load(at + 1),
+        tl.load(at + 2),
+        tl.load(at + 3),
+        tl.load(at + 4),
+        tl.load(at + 5),
+        tl.load(at + 6),
+        tl.load(at + 7),
+        tl.load(at + 8),
+        tl.load(at + 9),
+        tl.load(at + 10),
+        tl.load(at + 11),
+        tl.load(at + 12),
+        tl.load(at + 13),
+        tl.load(at + 14),
+        tl.load(at + 15),
+        tl.load(at + 16),
+        tl.load(at + 17),
+    )
 
 
 @triton.jit
@@ -58,7 +75,7 @@ def _cosine(turns):
 
     tl.cos takes any angle, and for large ones puts its working in local memory.
     """
-    z = TURN * (tl.abs(turns - 0.5) - 0.25)
+    z = 6.283185307179586 * (tl.abs(turns - 0.5) - 0.25)
     w = z * z
     series = w * (1.0 / 362880.0 - w * (1.0 / 39916800.0)) - 1.0 / 5040.0
     return z * (1.0 + w * (-1.0 / 6.0 + w * (1.0 / 120.0 + w * series)))
@@ -72,6 +89,16 @@ def _noise(seed, number):
     b = (_hash(hashed ^ NOISE_STEP) >> 8).to(tl.int32).to(tl.float32) * (1.0 / 16777216.0)
     # An approximate logarithm may be a little above 0 where a is just below 1.
     return tl.sqrt(tl.maximum(-2.0 * tl.log(a), 0.0)) * _cosine(b)
+
+
+@triton.jit
+def _read(pointer):
+    """Numbers of images. Never masked: positions beyond a block's or a frame's end are in the box as all are, and a mask
+    costs more than a read that the cache answers."""
+    value = tl.load(pointer)
+    if value.dtype == tl.uint8:
+        value = value.to(tl.int32)  # from 32 bits a GPU converts four times as fast as from 8
+    return value.to(tl.float32)
 
 
 @triton.jit
@@ -95,17 +122,18 @@ def _number(x, first, last, REFLECT: tl.constexpr):
 
 
 @triton.jit
-def _chosen(channel, number0, number1, number2, number3, C: tl.constexpr):
-    """By channel."""
-    if C == 1:
-        return number0
+def _chosen(channel, numbers, C: tl.constexpr):
+    """One of four numbers, by channel."""
+    # One return: Triton wants those of all branches to be of one type, also of branches that are not taken.
+    chosen = numbers[0]
     if C == 2:
-        return tl.where(channel == 0, number0, number1)
-    if C == 3:
-        return tl.where(channel == 0, number0, tl.where(channel == 1, number1, number2))
-    return tl.where(
-        channel < 2, tl.where(channel == 0, number0, number1), tl.where(channel == 2, number2, number3)
-    )
+        chosen = tl.where(channel == 0, numbers[0], numbers[1])
+    elif C == 3:
+        chosen = tl.where(channel == 0, numbers[0], tl.where(channel == 1, numbers[1], numbers[2]))
+    elif C == 4:
+        low = tl.where(channel == 0, numbers[0], numbers[1])
+        chosen = tl.where(channel < 2, low, tl.where(channel == 2, numbers[2], numbers[3]))
+    return chosen
 
 
 @triton.jit
@@ -143,20 +171,7 @@ def _lines(
     number,
     channel,
     u,
-    a,
-    b,
-    c,
-    d,
-    e,
-    f,
-    x0,
-    y0,
-    x1,
-    y1,
-    left,
-    top,
-    right,
-    bottom,
+    geometry,
     fill,
     scale,
     shift,
@@ -175,6 +190,7 @@ def _lines(
     STRAIGHT: tl.constexpr,
 ):
     """The loop of `flat`. STRAIGHT: b and d are 0, so that what is so for a column is reckoned once for all lines."""
+    a, b, c, d, e, f, x0, y0, x1, y1, left, top, right, bottom = geometry
     if STRAIGHT:
         x = a * u + c
         across = _number(x, x0, x1, REFLECT) * C + channel
@@ -187,13 +203,10 @@ def _lines(
             x, y = a * u + (b * v + c), d * u + (e * v + f)
             across = _number(x, x0, x1, REFLECT) * C + channel
         there = (number < WIDTH * C) & (line < HEIGHT)
-        seen = there
-        if FRAMED:
-            seen = there & (x >= left) & (x < right) & (y >= top) & (y < bottom)
         offset = _number(y, y0, y1, REFLECT) * row_stride + across
-        value = tl.load(image + offset, mask=seen, other=0).to(tl.float32)
+        value = _read(image + offset)
         if FRAMED:
-            value = tl.where(seen, value, fill)
+            value = tl.where((x >= left) & (x < right) & (y >= top) & (y < bottom), value, fill)
         if SCALED:
             value = value * scale + shift
         place = line * (WIDTH * C) + number
@@ -205,7 +218,7 @@ def _lines(
         tl.store(result + place, _cast(value, result.dtype.element_ty), mask=there)
 
 
-@triton.jit(do_not_specialize=_PLAIN_NUMBERS)
+@triton.jit(do_not_specialize=_NUMBERS)
 def flat(
     out,
     images,
@@ -214,22 +227,10 @@ def flat(
     image_stride,
     row_stride,
     column_stride,
-    fill0,
-    fill1,
-    fill2,
-    fill3,
-    scale0,
-    scale1,
-    scale2,
-    scale3,
-    shift0,
-    shift1,
-    shift2,
-    shift3,
-    box0,
-    box1,
-    box2,
-    box3,
+    fill,
+    scale,
+    shift,
+    box,
     C: tl.constexpr,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -252,12 +253,11 @@ def flat(
     at = columns + sample.to(tl.int64) * column_stride
     image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
     result = out + sample.to(tl.int64) * (HEIGHT * WIDTH * C)
-    a, b, c = tl.load(at), tl.load(at + 1), tl.load(at + 2) + (TIE + 0.5)
-    d, e, f = tl.load(at + 3), tl.load(at + 4), tl.load(at + 5) + (TIE + 0.5)
-    x0, y0 = tl.load(at + TAPS_AT), tl.load(at + TAPS_AT + 1)
-    x1, y1 = tl.load(at + TAPS_AT + 2), tl.load(at + TAPS_AT + 3)
-    left, top = tl.load(at + FRAME_AT) + 0.5, tl.load(at + FRAME_AT + 1) + 0.5
-    right, bottom = tl.load(at + FRAME_AT + 2) + 0.5, tl.load(at + FRAME_AT + 3) + 0.5
+    a, b, c, d, e, f, x0, y0, x1, y1, _sx, _sy, left, top, right, bottom, _kx, _ky = _geometry(at)
+    # Positions with this added, rounded down, are numbers of pixels; and frames move with positions.
+    c, f = c + (TIE + 0.5), f + (TIE + 0.5)
+    left, top, right, bottom = left + 0.5, top + 0.5, right + 0.5, bottom + 0.5
+    geometry = a, b, c, d, e, f, x0, y0, x1, y1, left, top, right, bottom
     # The tile is numbered through, and not a matrix: Triton then sees that what is written lies on end, and reads
     # in the same order. What numbers side by side share (a multiple of 32 of them) its optimiser finds.
     within = tl.arange(0, ACROSS * DOWN)
@@ -265,10 +265,10 @@ def flat(
     column = number.to(tl.uint32) // C  # unsigned: a division by a constant is then one multiplication
     channel = (number.to(tl.uint32) - column * C).to(tl.int32)
     u = column.to(tl.int32).to(tl.float32)
-    fill = _chosen(channel, fill0, fill1, fill2, fill3, C)
-    scale = _chosen(channel, scale0, scale1, scale2, scale3, C)
-    shift = _chosen(channel, shift0, shift1, shift2, shift3, C)
-    box = _chosen(channel, box0, box1, box2, box3, C)
+    fill = _chosen(channel, fill, C)
+    scale = _chosen(channel, scale, C)
+    shift = _chosen(channel, shift, C)
+    box = _chosen(channel, box, C)
     begin = (tile // TILES_ACROSS) * (DOWN * LOOPS)
     if (b == 0) & (d == 0):
         _lines(
@@ -281,20 +281,7 @@ def flat(
             number,
             channel,
             u,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            x0,
-            y0,
-            x1,
-            y1,
-            left,
-            top,
-            right,
-            bottom,
+            geometry,
             fill,
             scale,
             shift,
@@ -323,20 +310,7 @@ def flat(
             number,
             channel,
             u,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            x0,
-            y0,
-            x1,
-            y1,
-            left,
-            top,
-            right,
-            bottom,
+            geometry,
             fill,
             scale,
             shift,
@@ -362,31 +336,63 @@ def _edge(distance):
 
 
 @triton.jit
-def _taken(pointer, mask, C: tl.constexpr):
+def _taken(pointer, C: tl.constexpr):
     """The channels of pixels; those beyond C repeat the first, and cost nothing as nobody looks at them."""
-    red = tl.load(pointer, mask=mask, other=0).to(tl.float32)
+    red = _read(pointer)
     green, blue, alpha = red, red, red
     if C > 1:
-        green = tl.load(pointer + 1, mask=mask, other=0).to(tl.float32)
+        green = _read(pointer + 1)
     if C > 2:
-        blue = tl.load(pointer + 2, mask=mask, other=0).to(tl.float32)
+        blue = _read(pointer + 2)
     if C > 3:
-        alpha = tl.load(pointer + 3, mask=mask, other=0).to(tl.float32)
+        alpha = _read(pointer + 3)
     return red, green, blue, alpha
 
 
 @triton.jit
 def _weight(tap, middle, over, first, last, REFLECT: tl.constexpr):
     weight = tl.maximum(1.0 - tl.abs(tap - middle) * over, 0.0)
-    if REFLECT:
-        return weight
-    return tl.where((tap >= first) & (tap <= last), weight, 0.0)
+    if not REFLECT:
+        weight = tl.where(tl.minimum(tl.maximum(tap, first), last) == tap, weight, 0.0)
+    return weight
 
 
 @triton.jit
-def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, mask, C: tl.constexpr, REFLECT: tl.constexpr):
+def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFLECT: tl.constexpr):
     if not REFLECT:
         x, y = tl.minimum(tl.maximum(x, x0), x1), tl.minimum(tl.maximum(y, y0), y1)
+    if (sx <= 1.0) & (sy <= 1.0):
+        red, green, blue, alpha = _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C, REFLECT)
+    else:
+        red, green, blue, alpha = _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
+    return red, green, blue, alpha
+
+
+@triton.jit
+def _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C: tl.constexpr, REFLECT: tl.constexpr):
+    """A triangle of half width 1: two taps by two, whose weights sum to 1. A second tap beyond the box weighs nothing."""
+    i, j = tl.floor(x), tl.floor(y)
+    right, below = x - i, y - j
+    left, above = 1.0 - right, 1.0 - below
+    first, second = _number(i + 0.5, x0, x1, REFLECT) * C, _number(i + 1.5, x0, x1, REFLECT) * C
+    upper = _number(j + 0.5, y0, y1, REFLECT) * row_stride
+    lower = _number(j + 1.5, y0, y1, REFLECT) * row_stride
+    r0, g0, b0, a0 = _taken(image + (upper + first), C)
+    r1, g1, b1, a1 = _taken(image + (upper + second), C)
+    r2, g2, b2, a2 = _taken(image + (lower + first), C)
+    r3, g3, b3, a3 = _taken(image + (lower + second), C)
+    w0, w1, w2, w3 = above * left, above * right, below * left, below * right
+    return (
+        w0 * r0 + w1 * r1 + w2 * r2 + w3 * r3,
+        w0 * g0 + w1 * g1 + w2 * g2 + w3 * g3,
+        w0 * b0 + w1 * b1 + w2 * b2 + w3 * b3,
+        w0 * a0 + w1 * a1 + w2 * a2 + w3 * a3,
+    )
+
+
+@triton.jit
+def _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFLECT: tl.constexpr):
+    """A triangle of any width."""
     first_x, first_y = tl.floor(x - sx) + 1.0, tl.floor(y - sy) + 1.0
     count_x, count_y = tl.ceil(2.0 * sx).to(tl.int32), tl.ceil(2.0 * sy).to(tl.int32)
     over_x, over_y = 1.0 / sx, 1.0 / sy
@@ -404,7 +410,7 @@ def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, mask, C: tl.const
                 for second_across in tl.static_range(2):
                     i = first_x + (across + second_across)
                     weight = weight_y * _weight(i, x, over_x, x0, x1, REFLECT)
-                    r, g, b, a = _taken(image + (line + _number(i + 0.5, x0, x1, REFLECT) * C), mask, C)
+                    r, g, b, a = _taken(image + (line + _number(i + 0.5, x0, x1, REFLECT) * C), C)
                     red += weight * r
                     green += weight * g
                     blue += weight * b
@@ -422,64 +428,20 @@ def _framed(color, cover, fill):
 
 
 @triton.jit
-def _geometry(at):
-    """A sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it."""
-    a, b, c, d, e, f = (
-        tl.load(at),
-        tl.load(at + 1),
-        tl.load(at + 2),
-        tl.load(at + 3),
-        tl.load(at + 4),
-        tl.load(at + 5),
-    )
-    x0, y0, x1, y1 = (
-        tl.load(at + TAPS_AT),
-        tl.load(at + TAPS_AT + 1),
-        tl.load(at + TAPS_AT + 2),
-        tl.load(at + TAPS_AT + 3),
-    )
-    sx, sy = tl.load(at + SUPPORT_AT), tl.load(at + SUPPORT_AT + 1)
-    left, top = tl.load(at + FRAME_AT), tl.load(at + FRAME_AT + 1)
-    right, bottom = tl.load(at + FRAME_AT + 2), tl.load(at + FRAME_AT + 3)
-    kx, ky = tl.load(at + SHARPNESS_AT), tl.load(at + SHARPNESS_AT + 1)
-    return a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky
-
-
-@triton.jit
 def _sampled(
     image,
     row_stride,
     u,
     v,
-    mask,
-    a,
-    b,
-    c,
-    d,
-    e,
-    f,
-    x0,
-    y0,
-    x1,
-    y1,
-    sx,
-    sy,
-    left,
-    top,
-    right,
-    bottom,
-    kx,
-    ky,
-    fill0,
-    fill1,
-    fill2,
-    fill3,
+    geometry,
+    fill,
     C: tl.constexpr,
     LINEAR: tl.constexpr,
     REFLECT: tl.constexpr,
     FRAMED: tl.constexpr,
 ):
     """Steps 1 and 2 for the pixels at these u and v (float32)."""
+    a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = geometry
     x, y = a * u + (b * v + c), d * u + (e * v + f)
     if FRAMED:
         if LINEAR:
@@ -488,16 +450,15 @@ def _sampled(
         else:
             xn, yn = x + TIE, y + TIE
             cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).to(tl.float32)
-        mask = mask & (cover > 0)
     if LINEAR:
-        red, green, blue, alpha = _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, mask, C, REFLECT)
+        red, green, blue, alpha = _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
     else:
         i = _number(x + (TIE + 0.5), x0, x1, REFLECT)
         j = _number(y + (TIE + 0.5), y0, y1, REFLECT)
-        red, green, blue, alpha = _taken(image + (j * row_stride + i * C), mask, C)
+        red, green, blue, alpha = _taken(image + (j * row_stride + i * C), C)
     if FRAMED:
-        red, green = _framed(red, cover, fill0), _framed(green, cover, fill1)
-        blue, alpha = _framed(blue, cover, fill2), _framed(alpha, cover, fill3)
+        red, green = _framed(red, cover, fill[0]), _framed(green, cover, fill[1])
+        blue, alpha = _framed(blue, cover, fill[2]), _framed(alpha, cover, fill[3])
     return red, green, blue, alpha
 
 
@@ -573,7 +534,7 @@ def _stepped(at, mean, red, green, blue, limit, C: tl.constexpr):
     return red, green, blue
 
 
-@triton.jit(do_not_specialize=_PLAIN_NUMBERS)
+@triton.jit(do_not_specialize=_NUMBERS)
 def pixels(
     out,
     images,
@@ -584,22 +545,10 @@ def pixels(
     row_stride,
     column_stride,
     limit,
-    fill0,
-    fill1,
-    fill2,
-    fill3,
-    scale0,
-    scale1,
-    scale2,
-    scale3,
-    shift0,
-    shift1,
-    shift2,
-    shift3,
-    box0,
-    box1,
-    box2,
-    box3,
+    fill,
+    scale,
+    shift,
+    box,
     C: tl.constexpr,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -624,11 +573,10 @@ def pixels(
     at = columns + sample.to(tl.int64) * column_stride
     image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
     result = out + sample.to(tl.int64) * (PIXELS * C)
-    a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = _geometry(at)
+    geometry = _geometry(at)
     for loop in range(LOOPS):
         start = begin + loop * BLOCK
         pixel = start + tl.arange(0, BLOCK)
-        there = pixel < PIXELS
         line = pixel.to(tl.uint32) // WIDTH
         u = (pixel.to(tl.uint32) - line * WIDTH).to(tl.int32).to(tl.float32)
         v = line.to(tl.int32).to(tl.float32)
@@ -637,29 +585,8 @@ def pixels(
             row_stride,
             u,
             v,
-            there,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            x0,
-            y0,
-            x1,
-            y1,
-            sx,
-            sy,
-            left,
-            top,
-            right,
-            bottom,
-            kx,
-            ky,
-            fill0,
-            fill1,
-            fill2,
-            fill3,
+            geometry,
+            fill,
             C,
             LINEAR,
             REFLECT,
@@ -670,12 +597,12 @@ def pixels(
                 at + STEPS_AT + STEP_WIDTH * step, means + sample * STEPS + step, red, green, blue, limit, C
             )
         if SCALED:
-            red, green = red * scale0 + shift0, green * scale1 + shift1
-            blue, alpha = blue * scale2 + shift2, alpha * scale3 + shift3
-        for box in tl.static_range(BOXES):
-            erased, seed = _boxed(at, box, BOXES_AT)
+            red, green = red * scale[0] + shift[0], green * scale[1] + shift[1]
+            blue, alpha = blue * scale[2] + shift[2], alpha * scale[3] + shift[3]
+        for i in tl.static_range(BOXES):
+            erased, seed = _boxed(at, i, BOXES_AT)
             if erased:
-                inside = _in_box(at, box, u, v, BOXES_AT)
+                inside = _in_box(at, i, u, v, BOXES_AT)
                 if NOISE:
                     number = pixel.to(tl.uint32) * C
                     red = tl.where(inside, _noise(seed, number), red)
@@ -686,8 +613,8 @@ def pixels(
                     if C > 3:
                         alpha = tl.where(inside, _noise(seed, number + 3), alpha)
                 else:
-                    red, green = tl.where(inside, box0, red), tl.where(inside, box1, green)
-                    blue, alpha = tl.where(inside, box2, blue), tl.where(inside, box3, alpha)
+                    red, green = tl.where(inside, box[0], red), tl.where(inside, box[1], green)
+                    blue, alpha = tl.where(inside, box[2], blue), tl.where(inside, box[3], alpha)
         dtype: tl.constexpr = out.dtype.element_ty
         _write(
             result,
@@ -745,7 +672,7 @@ def _write(
         tl.store(result + place * 3 + 2, blue, mask=place < PIXELS)
 
 
-@triton.jit(do_not_specialize=_PLAIN_NUMBERS)
+@triton.jit(do_not_specialize=_NUMBERS)
 def means(
     result,
     images,
@@ -755,10 +682,7 @@ def means(
     row_stride,
     column_stride,
     limit,
-    fill0,
-    fill1,
-    fill2,
-    fill3,
+    fill,
     C: tl.constexpr,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -777,7 +701,7 @@ def means(
     sample = tl.program_id(0)
     at = columns + sample.to(tl.int64) * column_stride
     image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
-    a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = _geometry(at)
+    geometry = _geometry(at)
     for number in tl.static_range(STEPS):
         if tl.load(at + STEPS_AT + STEP_WIDTH * number) == CONTRAST:
             total = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -796,29 +720,8 @@ def means(
                     row_stride,
                     u,
                     v,
-                    there,
-                    a,
-                    b,
-                    c,
-                    d,
-                    e,
-                    f,
-                    x0,
-                    y0,
-                    x1,
-                    y1,
-                    sx,
-                    sy,
-                    left,
-                    top,
-                    right,
-                    bottom,
-                    kx,
-                    ky,
-                    fill0,
-                    fill1,
-                    fill2,
-                    fill3,
+                    geometry,
+                    fill,
                     C,
                     LINEAR,
                     REFLECT,

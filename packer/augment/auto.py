@@ -1,0 +1,258 @@
+"""Policies: for each image one of fourteen operations, drawn anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from packer.augment import checks, color, tones
+from packer.augment.affine import transform_about
+from packer.augment.chosen import bytes_only, changed
+from packer.augment.counts import whole
+from packer.augment.draws import Draws
+from packer.augment.levels import autocontrast, equalized
+from packer.augment.passes import spec
+from packer.augment.passes.spec import Outside
+from packer.augment.placement import Placement
+from packer.augment.resizes import SAMPLINGS
+from packer.augment.sharpness import smoothed_by
+from packer.augment.transform import Colour, Columns, Geometry, Params, Part, Shape, Transform, Whole
+
+OPERATIONS = (
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+)
+"""Of both policies; `operation` numbers them."""
+
+_NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
+_UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize")
+_SIGNED = np.array([name not in _UNSIGNED for name in OPERATIONS])
+
+
+class TrivialAugmentWide(Transform):
+    """One operation of random strength, as torchvision.transforms.v2.TrivialAugmentWide, drawn for each image.
+
+    num_magnitude_bins: how many strengths there are. interpolation: "nearest" or "bilinear". fill: beyond the image's edges,
+    one number or one a channel, 0 to 255. uint8 images only.
+
+    S. G. Müller, F. Hutter, "TrivialAugment: tuning-free yet state-of-the-art data augmentation" (arXiv:2103.10158).
+    """
+
+    def __init__(
+        self,
+        num_magnitude_bins: int = 31,
+        interpolation: str = "nearest",
+        fill: float | Sequence[float] = 0,
+    ) -> None:
+        name = "TrivialAugmentWide"
+        self.num_magnitude_bins = whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
+        self.interpolation = checks.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
+        self.fill = checks.colour(name, "fill", fill)
+
+    def parts(self) -> Sequence[Part]:
+        """Those of one operation."""
+        return _slot(self, 0, self.interpolation, self.fill)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw operation: int64 [N, 1], numbers of OPERATIONS; magnitude: float64 [N, 1], as in the table, with its sign."""
+        table = wide_magnitudes(self.num_magnitude_bins)
+        return _drawn(draws, table, [draws.integers("bin 0", self.num_magnitude_bins)])
+
+
+class RandAugment(Transform):
+    """Some operations of one strength, as torchvision.transforms.v2.RandAugment, drawn for each image.
+
+    num_ops: operations, one after the other. magnitude: the strength, from 0 to below num_magnitude_bins.
+    interpolation, fill: as TrivialAugmentWide's. uint8 images only.
+
+    E. D. Cubuk, B. Zoph, J. Shlens, Q. V. Le, "RandAugment: practical automated data augmentation with a reduced search
+    space" (arXiv:1909.13719).
+    """
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        interpolation: str = "nearest",
+        fill: float | Sequence[float] = 0,
+    ) -> None:
+        name = "RandAugment"
+        self.num_ops = whole(name, "num_ops", num_ops, 0)
+        self.num_magnitude_bins = whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
+        self.magnitude = whole(name, "magnitude", magnitude, 0, self.num_magnitude_bins - 1)
+        self.interpolation = checks.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
+        self.fill = checks.colour(name, "fill", fill)
+
+    def parts(self) -> Sequence[Part]:
+        """Those of each operation, in order."""
+        return [
+            part for slot in range(self.num_ops) for part in _slot(self, slot, self.interpolation, self.fill)
+        ]
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw operation: int64 [N, num_ops]; magnitude: float64 [N, num_ops]; see TrivialAugmentWide."""
+        table = rand_magnitudes(self.num_magnitude_bins, shape[1], shape[2])
+        same = np.full(len(draws), self.magnitude)
+        return _drawn(draws, table, [same] * self.num_ops)
+
+
+def wide_magnitudes(bins: int) -> NDArray[np.float64]:
+    """Magnitudes of TrivialAugmentWide: float64 [14, bins], without signs; 0 for operations that have none."""
+    return _magnitudes(bins, 0.99, 32.0, 32.0, 135.0, 0.99, 6)
+
+
+def rand_magnitudes(bins: int, height: int, width: int) -> NDArray[np.float64]:
+    """Magnitudes of RandAugment for images of this size: float64 [14, bins]."""
+    return _magnitudes(bins, 0.3, 150.0 / 331.0 * width, 150.0 / 331.0 * height, 30.0, 0.9, 4)
+
+
+def _magnitudes(
+    bins: int, shear: float, across: float, down: float, degrees: float, factor: float, bits: int
+) -> NDArray[np.float64]:
+    most = {"ShearX": shear, "ShearY": shear, "TranslateX": across, "TranslateY": down, "Rotate": degrees}
+    most |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), factor)
+    # By torch, in float32, as the policies' authors had it: a last digit decides about a whole pixel.
+    rows = {name: torch.linspace(0.0, value, bins) for name, value in most.items()}
+    rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
+    rows["Solarize"] = torch.linspace(1.0, 0.0, bins)
+    none = torch.zeros(bins)
+    table: NDArray[np.float64] = torch.stack([rows.get(name, none) for name in OPERATIONS]).double().numpy()
+    return table
+
+
+def _drawn(draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]) -> Params:
+    operation = np.zeros((len(draws), len(bins)), np.int64)
+    magnitude = np.zeros((len(draws), len(bins)))
+    for slot, column in enumerate(bins):
+        number = draws.integers(f"operation {slot}", len(OPERATIONS))
+        negative = draws.happens(f"sign {slot}", 0.5) & _SIGNED[number]
+        operation[:, slot] = number
+        magnitude[:, slot] = np.where(negative, -1.0, 1.0) * table[number, column]
+    return {"operation": operation, "magnitude": magnitude}
+
+
+def _slot(policy: Transform, slot: int, interpolation: str, fill: float | Sequence[float]) -> list[Part]:
+    """What one operation of a policy consists of, whichever it is: each part leaves the others' images as they are."""
+    name = type(policy).__name__
+    return [_Whole(name, slot), _Geometry(name, slot, interpolation, fill), _Colour(name, slot)]
+
+
+class _Slot(Part):
+    """A part of the policy's operation number `slot`."""
+
+    def __init__(self, name: str, slot: int) -> None:
+        self._name, self._slot = name, slot
+
+    @property
+    def name(self) -> str:
+        """The policy's class."""
+        return self._name
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
+        return color.colour_channels(self._name, shape)
+
+    def magnitudes(self, params: Params, name: str, otherwise: float = 0.0) -> NDArray[np.float64]:
+        """Magnitudes for the samples that drew this operation: float64 [N]."""
+        return np.where(self.drew(params, name), params["magnitude"][:, self._slot], otherwise)
+
+    def drew(self, params: Params, *names: str) -> NDArray[np.bool_]:
+        """Which samples drew one of these operations: bool [N]."""
+        drew: NDArray[np.bool_] = np.isin(params["operation"][:, self._slot], [_NUMBER[n] for n in names])
+        return drew
+
+
+class _Whole(_Slot, Whole):
+    """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image.
+
+    Columns: the operation's number, 0 for images that stay as they are; the smoothed image's share for Sharpness.
+    """
+
+    width = 2
+
+    def columns(self, params: Params, count: int) -> Columns:
+        """Return the numbers and shares: float32 [count, 2]."""
+        columns = np.zeros((count, 2), np.float32)
+        columns[:, 0] = params["operation"][:, self._slot]
+        columns[~self.drew(params, "Sharpness", "AutoContrast", "Equalize"), 0] = 0
+        columns[:, 1] = -self.magnitudes(params, "Sharpness")
+        return columns
+
+    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        """Change those that drew one of the three; raises UsageError for images that are not uint8."""
+        bytes_only(self._name, images)
+        number = known[:, 0]
+        return changed(
+            images,
+            columns,
+            known,
+            [
+                (number == _NUMBER["Sharpness"], lambda p, c, _: smoothed_by(p, c[:, 1])),
+                (number == _NUMBER["AutoContrast"], lambda p, c, _: autocontrast(p)),
+                (number == _NUMBER["Equalize"], lambda p, c, _: equalized(p)),
+            ],
+        )
+
+
+class _Geometry(_Slot, Geometry):
+    """ShearX, ShearY, TranslateX, TranslateY, Rotate."""
+
+    turns = True
+    outside: Outside | None = "fill"
+
+    def __init__(self, name: str, slot: int, interpolation: str, fill: float | Sequence[float]) -> None:
+        super().__init__(name, slot)
+        self.sampling, self.fill = SAMPLINGS[interpolation], fill
+
+    def place(self, placement: Placement, params: Params) -> None:
+        """Shear about the top left corner, turn about the middle, or move by whole pixels."""
+        across, down = (np.rad2deg(np.arctan(self.magnitudes(params, name))) for name in ("ShearX", "ShearY"))
+        transform_about(placement, (0, 0), shear_x=across, shear_y=down)
+        transform_about(
+            placement,
+            None,
+            angle=-self.magnitudes(params, "Rotate"),
+            move_x=np.trunc(self.magnitudes(params, "TranslateX")),
+            move_y=np.trunc(self.magnitudes(params, "TranslateY")),
+        )
+
+
+class _Colour(_Slot, Colour):
+    """Brightness, Color, Contrast, Posterize, Solarize."""
+
+    steps = 1
+    contrast = True
+
+    def colour(self, params: Params, count: int, limit: float) -> Columns:
+        """A step for those that drew one of the five: float32 [count, 1, 13]."""
+        step = np.zeros((count, spec.STEP_WIDTH), np.float32)
+        magnitude = params["magnitude"][:, self._slot]
+        for name, made in (
+            ("Brightness", color.brightness),
+            ("Color", color.saturation),
+            ("Contrast", color.contrast),
+        ):
+            drew = self.drew(params, name)
+            step[drew] = made(1 + magnitude[drew])
+        drew = self.drew(params, "Posterize")
+        step[drew] = tones.posterize(magnitude[drew].astype(np.int64))
+        drew = self.drew(params, "Solarize")
+        step[drew] = tones.solarize(limit * magnitude[drew])
+        return step[:, None]

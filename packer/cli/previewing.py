@@ -1,0 +1,77 @@
+"""packer preview: a contact sheet of one batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer import units
+from packer.cli.saying import say
+
+if TYPE_CHECKING:
+    from packer.previews.sheet import Preview
+
+
+@click.command()
+@click.argument("pack", metavar="PACK")
+@click.option(
+    "-o", "--out", default="preview.png", show_default=True, metavar="FILE", help="The sheet, .png or .jpg."
+)
+@click.option("--augment", metavar="TEXT",
+              help="Transforms of packer.augment; Normalize() means the pack's mean and std. Default: images as stored.")  # fmt: skip
+@click.option("--rows", default=64, show_default=True, metavar="N", help="Images on the sheet, at most.")
+@click.option(
+    "--columns", type=int, metavar="N", help="Images side by side; default: so that it is about square."
+)
+@click.option(
+    "--repeat", default=1, show_default=True, metavar="K", help="Show each image as K epochs draw it."
+)
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the draws, and of the order.")
+@click.option(
+    "--epoch", default=0, show_default=True, metavar="N", help="Whose draws, the first of --repeat."
+)
+@click.option(
+    "--order",
+    default="sequential",
+    show_default=True,
+    metavar="NAME",
+    help="Which rows: the first that this order of the loader gives.",
+)
+@click.option("--split", metavar="NAME", help="Only the rows of one split.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def preview(pack: str, out: str, *, quiet: bool, **options: Any) -> None:
+    """Draw a contact sheet of one batch, as the network will see it.
+
+    Labels stand under the images; masks, boxes and keypoints are drawn over them.
+
+    \b
+    packer preview train.h5 -o sheet.png
+    packer preview train.h5 --augment "RandomResizedCrop(224), RandomHorizontalFlip(), Normalize()"
+    packer preview train.h5 --augment "RandomCrop(224), ColorJitter(0.4, 0.4, 0.4)" --rows 8 --repeat 6
+    """
+    from packer.previews.sheet import preview as run
+
+    made = run(pack, out, **options)
+    if not quiet:
+        say(f"{made.path}: {_sheet(made)}; {_pipeline(made)}")
+
+
+def _sheet(made: Preview) -> str:
+    """What is on it, and how large it is."""
+    times = f" as {made.repeat} epochs draw them" if made.repeat > 1 else ""
+    over = f" with {', '.join(made.overlaid)}" if made.overlaid else ""
+    width, height = made.size
+    return f"{units.count(made.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels, {units.size(made.nbytes)}"
+
+
+def _pipeline(made: Preview) -> str:
+    """What was done to the images."""
+    if not made.transforms:
+        return "images as stored"
+    passes = f"{made.passes} {'pass' if made.passes == 1 else 'passes'}"
+    how = (
+        passes if made.stages == made.passes else f"{units.count(made.stages, 'stage')}, {passes} among them"
+    )
+    undone = "; normalisation undone to be seen" if made.normalized else ""
+    return f"{', '.join(made.transforms)} in {how}{undone}"

@@ -1,0 +1,175 @@
+"""preview(): a contact sheet of one batch of a pack, as the network will see it."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packer.errors import MissingDependencyError, PackerError, UsageError
+from packer.format.pack import Pack, open_pack
+from packer.previews.captions import GLUE, captions
+from packer.previews.drawing import Sheet, line_height, text_size, words_height
+from packer.previews.grid import Grid, arrange
+from packer.previews.rows import Batch, first_rows, image_of, read_batch
+
+if TYPE_CHECKING:
+    from packer.augment import Pipeline, Transform
+    from packer.previews.augmented import Augmenter
+
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+_OF_ANY_SIZE = (224, 224)  # tiles of images that kept their own size
+
+
+class Preview(NamedTuple):
+    """What was written.
+
+    size: (width, height) of the sheet. transforms: their names, () without augmentation. stages: that they became, passes: how many of
+    those are one pass over the pixels. normalized: whether that was undone to be seen. overlaid: fields drawn over the images.
+    """
+
+    path: str
+    rows: int
+    columns: int
+    repeat: int
+    size: tuple[int, int]
+    nbytes: int
+    transforms: tuple[str, ...]
+    stages: int
+    passes: int
+    normalized: bool
+    overlaid: tuple[str, ...]
+
+
+def preview(
+    path: str | os.PathLike[str] | Pack,
+    out: str | os.PathLike[str],
+    *,
+    augment: str | Sequence[Transform] | Pipeline | None = None,
+    rows: int = 64,
+    columns: int | None = None,
+    repeat: int = 1,
+    seed: int = 0,
+    epoch: int = 0,
+    order: str = "sequential",
+    split: str | None = None,
+) -> Preview:
+    """Write a contact sheet of the rows that a PackedBatchDataset with these arguments hands out first.
+
+    Labels stand under the images; masks lie over them, half transparent, in a colour for each value but 0; boxes and points
+    are drawn. All are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row).
+
+    out: .png, .jpg or .jpeg; replaced if it is there. augment: transforms of packer.augment, a Pipeline, or a text that names them,
+        ``"RandomCrop(32, padding=4), Normalize()"``; Normalize() without arguments means the pack's statistics, and is undone to be
+        seen. None: the images as stored.
+    rows: at most; columns: images side by side, at most, None: so that the sheet is about square. repeat: draws of so many
+        epochs, from `epoch` on, next to each other.
+    seed, epoch, order, split: as PackedBatchDataset has them.
+    Raises UsageError (an argument is wrong, or the pack has no images), FormatError, MissingDependencyError (augment needs torch),
+    PackerError (out cannot be written).
+    """
+    out = os.fspath(out)
+    format = FORMATS.get(os.path.splitext(out)[1].lower())
+    if format is None:
+        raise UsageError(
+            f"{out}: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name."
+        )
+    for name, value, least in (
+        ("rows", rows, 1),
+        ("repeat", repeat, 1),
+        ("epoch", epoch, 0),
+        ("columns", columns, 1),
+    ):
+        if name != "columns" or columns is not None:
+            _check_whole(name, value, least)
+    if repeat > 1 and augment is None:
+        raise UsageError(
+            f"repeat: it is {repeat}, and without augment all draws are alike. Pass augment too."
+        )
+    pack = path if isinstance(path, Pack) else open_pack(path)
+    image = image_of(pack)
+    augmenter = None if augment is None else _augmenter(augment, pack, seed)
+    tile = _OF_ANY_SIZE if image.shape is None else (image.shape[0], image.shape[1])
+    tile = tile if augmenter is None else augmenter.size
+    line = line_height(text_size(tile)) + 4
+    heading = line if repeat > 1 else 0
+    chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
+    grid = arrange(
+        len(chosen), repeat, tile, columns, line, heading
+    )  # too many are refused before they are read
+    batch = read_batch(pack, chosen)
+    draws = [batch] if augmenter is None else [augmenter(batch, epoch + k) for k in range(repeat)]
+    texts = [captions(draw, pack.header.classes, _columns(pack)) for draw in draws]
+    words = max(words_height(each, grid.tile) for each in texts)
+    grid = replace(grid, words=words)
+    sheet = _drawn(grid, draws, texts, pack.header.classes, epoch)
+    data = sheet.encoded(format)
+    try:
+        with open(out, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
+    boxed = ("boxes",) if batch.boxes is not None else ()
+    dotted = ("keypoints",) if batch.points is not None else ()
+    return Preview(
+        path=out,
+        rows=len(chosen),
+        columns=grid.columns,
+        repeat=repeat,
+        size=grid.size,
+        nbytes=len(data),
+        transforms=() if augmenter is None else augmenter.names,
+        stages=0 if augmenter is None else augmenter.stages,
+        passes=0 if augmenter is None else augmenter.passes,
+        normalized=augmenter is not None and augmenter.normalizes,
+        overlaid=(*batch.masks, *boxed, *dotted),
+    )
+
+
+def _augmenter(augment: str | Sequence[Transform] | Pipeline, pack: Pack, seed: int) -> Augmenter:
+    try:
+        from packer.previews.augmented import Augmenter
+    except ImportError:
+        raise MissingDependencyError("torch", "packer preview with augment", "torch") from None
+    shape = image_of(pack).shape
+    if shape is None:
+        raise UsageError(
+            f"augment: works on images of one size; those of {pack.path} kept their own. Run packer repack with a --size first."
+        )
+    header = pack.header
+    statistics = {name: list(values) for name, values in header.statistics.get("image", {}).items()}
+    return Augmenter(
+        augment, shape, seed, statistics, None if header.classes is None else len(header.classes)
+    )
+
+
+def _drawn(
+    grid: Grid, draws: list[Batch], texts: list[list[str]], classes: tuple[str, ...] | None, epoch: int
+) -> Sheet:
+    """All tiles with their words."""
+    sheet = Sheet(grid)
+    faint = draws[0].label is None and draws[0].box_label is None
+    for number, (draw, words) in enumerate(zip(draws, texts, strict=True)):
+        for index, text in enumerate(words):
+            sheet.tile(draw, index, number, classes)
+            sheet.words(text, index, number, faint)
+        for column in range(grid.columns if grid.repeat > 1 else 0):
+            sheet.heading(f"epoch{GLUE}{epoch + number}", column, number)
+    return sheet
+
+
+def _columns(pack: Pack) -> list[str] | None:
+    """Names of the numbers that a label consists of."""
+    found: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
+    return [str(name) for name in found] if isinstance(found, list | tuple) else None
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    try:
+        good = not isinstance(value, bool) and operator.index(value) >= least
+    except TypeError:
+        good = False
+    if not good:
+        raise UsageError(f"{name}: it is {value!r}; whole numbers from {least} up are allowed. Pass one.")

@@ -1,0 +1,141 @@
+"""What the tests of augmentation share: images, draws that a test chooses, operations one by one, statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from packer.augment import Pipeline, Transform
+from packer.augment.pipeline import _flat
+from packer.augment.stages import Entry, Pixels, staged
+from packer.errors import UsageError
+
+Drawn = list[dict[str, Tensor]]
+
+
+@pytest.fixture(params=["plain", "auto"])
+def implementation(request: pytest.FixtureRequest) -> str:
+    """Of passes: the reference, and the one that users get."""
+    return str(request.param)
+
+
+def noise_images(
+    count: int,
+    channels: int = 3,
+    height: int = 24,
+    width: int = 20,
+    dtype: torch.dtype = torch.uint8,
+    seed: int = 0,
+) -> Tensor:
+    """Images [N, C, H, W] whose pixels are unrelated, channels_last; floating-point ones from 0 to 1."""
+    draws = np.random.default_rng([seed, count, channels, height, width])
+    pixels = torch.from_numpy(draws.integers(0, 256, (count, height, width, channels), dtype=np.uint8))
+    images = pixels if dtype == torch.uint8 else (pixels.double() / 255).to(dtype)
+    return images.permute(0, 3, 1, 2)
+
+
+def smooth_images(count: int, channels: int = 3, height: int = 32, width: int = 32, seed: int = 0) -> Tensor:
+    """Images uint8 [N, C, H, W] that change by about 8 from pixel to pixel, 20 to 235, channels_last."""
+    draws = np.random.default_rng([seed, count, channels, height, width])
+    y, x = np.mgrid[0:height, 0:width]
+    turns = draws.uniform(0, 2 * np.pi, (count, 1, 1, channels, 2))
+    speeds = draws.uniform(0.03, 0.09, (count, 1, 1, channels, 2))
+    waves = np.sin(speeds[..., 0] * x[..., None] + turns[..., 0]) + np.sin(
+        speeds[..., 1] * y[..., None] + turns[..., 1]
+    )
+    pixels = np.rint(127.5 + 53.75 * waves).astype(np.uint8)
+    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
+
+
+def arrays(params: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: drawn.numpy() for name, drawn in params.items()}
+
+
+def given(**params: Any) -> Drawn:
+    """What a pipeline of one operation would have drawn."""
+    return [{name: torch.as_tensor(np.asarray(drawn)) for name, drawn in params.items()}]
+
+
+def one(transform: Transform, images: Tensor, implementation: str = "auto", **options: Any) -> Pipeline:
+    """A pipeline of one operation for such images."""
+    return Pipeline(
+        [transform],
+        tuple(images.shape[1:]),
+        dtype=images.dtype,
+        implementation=implementation,
+        **options,
+    )
+
+
+def separately(
+    transforms: Sequence[Transform], images: Tensor, params: Drawn, implementation: str = "auto"
+) -> Tensor:
+    """Each operation as a stage of its own, one after the other, with a pipeline's draws."""
+    limit = 255.0 if images.dtype == torch.uint8 else 1.0
+    pixels = Pixels(images.shape[1], (images.shape[2], images.shape[3]), images.dtype, limit)
+    for (transform, _), drawn in zip(_flat(transforms), params, strict=True):
+        for part in transform.parts():
+            (stage,) = staged([Entry(part, 0)], pixels)
+            columns = stage.columns([arrays(drawn)], len(images))
+            if hasattr(stage, "what"):
+                images = stage.run(images, torch.from_numpy(columns), implementation=implementation)
+            else:
+                images = stage.run(images, torch.from_numpy(columns), columns)
+            pixels = stage.result
+    return images
+
+
+def refusal(attempt: Callable[[], Any]) -> str:
+    """The sentence of the UsageError that it raises."""
+    with pytest.raises(UsageError) as error:
+        attempt()
+    return str(error.value)
+
+
+def levels(images: Tensor) -> NDArray[np.float64]:
+    """Images as float64 [N, H, W, C] in NumPy."""
+    return images.permute(0, 2, 3, 1).double().numpy()
+
+
+def assert_fair(counts: NDArray[Any], expected: Any | None = None) -> None:
+    """Chi-square: how far counts are from the expected ones (by default equal ones) happens once in 2,000 times or more.
+
+    The quantile is Wilson and Hilferty's.
+    """
+    counts = np.asarray(counts, dtype=float).ravel()
+    wanted = np.full(counts.shape, counts.mean()) if expected is None else np.asarray(expected, float).ravel()
+    freedom = counts.size - 1
+    statistic = ((counts - wanted) ** 2 / wanted).sum()
+    z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))
+    assert z < 3.3, f"chi-square {statistic:.1f} with {freedom} degrees of freedom"
+
+
+def assert_uniform(fractions: NDArray[np.float64]) -> None:
+    """Kolmogorov and Smirnov: such a distance from the uniform distribution on [0, 1] happens once in 2,000 times or more."""
+    ordered = np.sort(np.asarray(fractions, dtype=float))
+    count = len(ordered)
+    above = (np.arange(1, count + 1) / count - ordered).max()
+    below = (ordered - np.arange(count) / count).max()
+    assert max(above, below) * math.sqrt(count) < 1.95
+
+
+def assert_alike(first: NDArray[Any], second: NDArray[Any]) -> None:
+    """Kolmogorov and Smirnov for two samples, of which one may have many equal numbers."""
+    values = np.union1d(first, second)
+    shares = [np.searchsorted(np.sort(some), values, side="right") / len(some) for some in (first, second)]
+    scale = math.sqrt(len(first) * len(second) / (len(first) + len(second)))
+    assert np.abs(shares[0] - shares[1]).max() * scale < 1.95
+
+
+def assert_unrelated(*columns: NDArray[Any]) -> None:
+    """No two columns correlate beyond 4 standard errors."""
+    found = np.corrcoef(np.stack([np.asarray(column, dtype=float) for column in columns]))
+    off = found[~np.eye(len(columns), dtype=bool)]
+    assert np.abs(off).max() < 4 / math.sqrt(len(columns[0]))
