@@ -52,7 +52,9 @@ def test_every_public_name_is_documented(name: str):
 def test_every_augmentation_and_its_arguments_are_documented():
     augment = pytest.importorskip("packer.augment")
     rows = dict(
-        re.findall(r"^\| `(\w+)(\(.*?\))` \|", (ROOT / "docs/augmentation.md").read_text(), flags=re.MULTILINE)
+        re.findall(
+            r"^\| `(\w+)(\(.*?\))` \|", (ROOT / "docs/augmentation.md").read_text(), flags=re.MULTILINE
+        )
     )
     assert set(rows) == set(augment.__all__)
     for name, arguments in rows.items():

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from packer.augment import checks, color, tones
 from packer.augment.affine import transform_about
+from packer.augment.checks import whole
 from packer.augment.chosen import bytes_only, changed
-from packer.augment.counts import whole
 from packer.augment.draws import Draws
 from packer.augment.levels import autocontrast, equalized
 from packer.augment.passes import spec

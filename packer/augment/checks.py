@@ -26,6 +26,18 @@ def side(name: str, what: str, value: Any) -> int:
     return number
 
 
+def whole(name: str, what: str, value: Any, least: int | None, most: int | None = None) -> int:
+    """A whole number within bounds; another one is an error that names the operation."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        bounds = "" if least is None else f" from {least} up" if most is None else f" from {least} to {most}"
+        raise UsageError(f"{name}: {what} is {value!r}; whole numbers{bounds} are allowed. Pass one of them.")
+    return number
+
+
 def sides(name: str, what: str, value: Any) -> tuple[int, int]:
     """(height, width): both from one whole number, or two of them."""
     many = [
@@ -81,12 +93,19 @@ def one_of(name: str, what: str, value: Any, allowed: Sequence[str]) -> str:
     """One of these words; torchvision's InterpolationMode and the like count by their value."""
     word = getattr(value, "value", value)
     if word not in allowed:
-        raise UsageError(f"{name}: {what} is {value!r}; {', '.join(allowed)} are allowed. Pass one of them.")
+        rest = (
+            f"{', '.join(allowed)} are allowed. Pass one of them."
+            if len(allowed) > 1
+            else f"{allowed[0]} is allowed."
+        )
+        raise UsageError(f"{name}: {what} is {value!r}; {rest}")
     return str(word)
 
 
 def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:
-    """One number, or one a channel."""
+    """One number, or one a channel; None, torchvision's default for `fill`, is 0."""
+    if value is None:
+        return 0.0
     if is_number(value):
         return float(value)
     if (

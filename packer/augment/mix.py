@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from packer.augment import checks
-from packer.augment.counts import whole
+from packer.augment.checks import whole
 from packer.augment.draws import Draws
 from packer.augment.transform import Columns, Mix, Params, Part, Shape, Transform
 from packer.errors import UsageError

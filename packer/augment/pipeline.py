@@ -18,10 +18,13 @@ from torch import Tensor
 from packer.augment import passes
 from packer.augment.apply import RandomApply
 from packer.augment.boxes import moved_boxes, moved_keypoints
+from packer.augment.checks import whole
 from packer.augment.draws import Draws
 from packer.augment.stages import Entry, MixStage, PassStage, Pixels, Stage, WholeStage, staged
 from packer.augment.transform import Params, Shape, Transform
 from packer.errors import UsageError
+
+_DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
 
 # Images that go through several stages on a CPU at a time, in bytes: what lies between two stages then stays in the
 # cache, and in memory that is mapped already (a new block of more than 32 MB costs a page fault every 4 KiB).
@@ -86,10 +89,11 @@ class Pipeline:
                     f"Pipeline: {transform!r} is no transform; those of packer.augment are allowed, and classes derived "
                     "from its Transform. Pass such."
                 )
-        if dtype != torch.uint8 and not dtype.is_floating_point:
+        if dtype not in _DTYPES:
             raise UsageError(
-                f"Pipeline: the images are {dtype}; torch.uint8 and floating point are allowed. Convert them first."
+                f"Pipeline: dtype is {dtype!r}; {', '.join(map(str, _DTYPES))} are allowed. Convert the images first."
             )
+        whole("Pipeline", "seed", seed, None)
         if implementation not in passes.IMPLEMENTATIONS:
             raise UsageError(
                 f"Pipeline: implementation is {implementation!r}; {', '.join(passes.IMPLEMENTATIONS)} are allowed. "
@@ -275,7 +279,7 @@ class Pipeline:
         prepared = self.prepare(params, len(masks))
         columns = prepared.on(masks.device)
         layered = masks if masks.ndim == 4 else masks[:, None]
-        fill = torch.full((1,), self.mask_fill, dtype=masks.dtype)
+        fill = _filling(self.mask_fill, masks.dtype)
         # A pixel of any type moves as that many bytes.
         layers = layered.shape[1]
         stride = layers * masks.element_size()
@@ -432,9 +436,14 @@ class Pipeline:
     def _move(self, moved: Any, places: Tensor, params: Drawn | Prepared, width: int) -> Tensor:
         """Take boxes or points through the stages that move pixels."""
         self._known()
+        what = "boxes are" if width == 4 else "points are"
         if places.ndim != 3 or places.shape[-1] != width or not places.is_floating_point():
             raise UsageError(
-                f"Pipeline: it is {places.dtype} {list(places.shape)}; floating point [N, K, {width}] is allowed. Pass such."
+                f"Pipeline: {what} {places.dtype} {list(places.shape)}; floating point [N, K, {width}] is allowed. Pass such."
+            )
+        if self.mixes:
+            raise UsageError(
+                f"{self._mixes()[0].part.name}: {what} not mixed; images and labels are. Leave it out for such data."
             )
         columns, at = self.prepare(params, len(places)).on(places.device), 0
         for stage in self._stages:
@@ -442,6 +451,16 @@ class Pipeline:
                 places = moved(places, columns[:, at : at + stage.width], stage.result.size)
             at += stage.width
         return places
+
+
+def _filling(value: int, dtype: torch.dtype) -> Tensor:
+    """One number of a mask's type. Raises UsageError if it holds no such number."""
+    fill = torch.tensor([value]).to(dtype)
+    if fill.to(torch.float64).item() != value:
+        raise UsageError(
+            f"Pipeline: mask_fill is {value} and the masks are {dtype}; a number that they hold is allowed. Pass another."
+        )
+    return fill
 
 
 def _flat(transforms: Sequence[Transform]) -> list[tuple[Transform, tuple[str, float] | None]]:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.augment import checks
+from packer.augment.checks import whole
 from packer.augment.color import colour_channels, matrix
-from packer.augment.counts import whole
 from packer.augment.draws import Draws
 from packer.augment.passes import spec
 from packer.augment.transform import Colour, Columns, Params, Part, Shape, Transform

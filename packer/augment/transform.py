@@ -53,8 +53,9 @@ class Geometry(Part, ABC):
     """sampling: "shift" if it moves whole pixels.
 
     antialias: whether the filter widens when it shrinks, None if it does not resize.
-    turns: whether it may leave rows that are no longer level. outside: what is seen beyond the image's edges, None if it never looks there. fill: for "fill", one number or one a
-    channel, in the image's scale.
+    turns: whether it may leave rows that are no longer level.
+    outside: what is seen beyond the image's edges, None if it never looks there.
+    fill: for "fill", one number or one a channel, in the image's scale.
     """
 
     sampling: Sampling = "shift"

@@ -196,4 +196,9 @@ def fit_images(pipeline: Pipeline, fields: Sequence[Field], path: str, num_class
         raise UsageError(
             f"augment: mixes labels, and {path} does not name its classes. Pass num_classes to MixUp or CutMix."
         )
+    for f in fields:
+        if fitted.mixes and f.name in ("boxes", "keypoints"):
+            raise UsageError(
+                f"augment: mixes images, and {f.name} of {path} cannot be mixed. Name the other fields, or leave it out."
+            )
     return fitted

@@ -13,6 +13,7 @@ from torch import Tensor
 from packer.augment import (
     CenterCrop,
     ColorJitter,
+    CutMix,
     Normalize,
     Pipeline,
     RandomAffine,
@@ -197,7 +198,18 @@ def test_what_are_no_boxes_is_refused(wrong: Tensor) -> None:
     pipeline = Pipeline([RandomHorizontalFlip()], SHAPE)
     params = pipeline.sample(np.arange(2))
     attempts: list[tuple[Any, int]] = [(pipeline.apply_boxes, 4), (pipeline.apply_keypoints, 2)]
-    for attempt, width in attempts:
+    for (attempt, width), what in zip(attempts, ("boxes", "points"), strict=True):
         assert refusal(lambda attempt=attempt: attempt(wrong, params)) == (
-            f"Pipeline: it is {wrong.dtype} {list(wrong.shape)}; floating point [N, K, {width}] is allowed. Pass such."
+            f"Pipeline: {what} are {wrong.dtype} {list(wrong.shape)}; floating point [N, K, {width}] is allowed. Pass such."
         )
+
+
+def test_boxes_and_points_are_not_mixed() -> None:
+    pipeline = Pipeline([CutMix()], SHAPE)
+    params = pipeline.sample(np.arange(2))
+    assert refusal(lambda: pipeline.apply_boxes(torch.zeros(2, 1, 4), params)) == (
+        "CutMix: boxes are not mixed; images and labels are. Leave it out for such data."
+    )
+    assert refusal(lambda: pipeline.apply_keypoints(torch.zeros(2, 1, 2), params)) == (
+        "CutMix: points are not mixed; images and labels are. Leave it out for such data."
+    )

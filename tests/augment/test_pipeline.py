@@ -433,7 +433,7 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         ),
         (
             lambda: Pipeline([], SHAPE, dtype=torch.int64),
-            "Pipeline: the images are torch.int64; torch.uint8 and floating point are allowed. Convert them first.",
+            "Pipeline: dtype is torch.int64; torch.uint8, torch.float32, torch.float16, torch.bfloat16 are allowed. Convert the images first.",
         ),
         (
             lambda: Pipeline([], SHAPE, implementation="fast"),
@@ -506,6 +506,16 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         (
             lambda: make_stack().apply_masks(torch.zeros(24, 20), make_stack().sample(np.arange(4))),
             "Pipeline: masks are [24, 20]; [N, 24, 20] and [N, K, 24, 20] are allowed. Pass masks of the images' size.",
+        ),
+        (
+            lambda: Pipeline([RandomHorizontalFlip()], SHAPE, mask_fill=300).apply_masks(
+                torch.zeros(1, *SHAPE[1:], dtype=torch.uint8), [{"flip": torch.zeros(1, dtype=torch.bool)}]
+            ),
+            "Pipeline: mask_fill is 300 and the masks are torch.uint8; a number that they hold is allowed. Pass another.",
+        ),
+        (
+            lambda: Pipeline([], SHAPE, seed=1.5),  # type: ignore[arg-type]
+            "Pipeline: seed is 1.5; whole numbers are allowed. Pass one of them.",
         ),
     ],
 )

@@ -3,7 +3,7 @@
     spec.py      the words: Pass, and the columns of numbers that each sample has
     plain.py     in torch operations, on any device: the reference
     compiled.py  on the CPU, in C (_pass.c), where that was compiled
-    cuda.py      on CUDA, one kernel, in Triton
+    cuda.py      on CUDA, one kernel, in Triton (cuda_kernels.py)
 
 They take the same arguments and leave the same result but for float32's rounding. Nothing here knows of operations.
 """

@@ -37,7 +37,10 @@ _NUMBERS = ["image_stride", "row_stride", "column_stride", "limit"]
 
 @triton.jit
 def _geometry(at):
-    """A sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it."""
+    """A sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it.
+
+    An empty box may end before 0; its colours are not defined, but they must be read from the image.
+    """
     return (
         tl.load(at + 0),
         tl.load(at + 1),
@@ -47,8 +50,8 @@ def _geometry(at):
         tl.load(at + 5),
         tl.load(at + 6),
         tl.load(at + 7),
-        tl.load(at + 8),
-        tl.load(at + 9),
+        tl.maximum(tl.load(at + 8), 0.0),
+        tl.maximum(tl.load(at + 9), 0.0),
         tl.load(at + 10),
         tl.load(at + 11),
         tl.load(at + 12),

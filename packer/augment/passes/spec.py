@@ -5,11 +5,12 @@ for all of a batch stands in a `Pass`; what differs by sample stands in one row 
 
     0..5     a b c d e f     where the result's pixel (u, v) lies in the source, in pixel numbers:
                              x = a u + b v + c,  y = d u + e v + f    (0, 0: the middle of the first pixel)
-    6..9     x0 y0 x1 y1     the taps' box: first and last pixel that may be read (whole numbers, inclusive)
+    6..9     x0 y0 x1 y1     the taps' box: first and last pixel that may be read (whole numbers, inclusive), in the source:
+                             0 <= x0 <= x1 < W, 0 <= y0 <= y1 < H
     10 11    sx sy           half the filter's width, in source pixels, at least 1
     12..15   left top right bottom    the frame: where the picture ends, in the same coordinates (an image of
                              width W that is all picture: -0.5 and W - 0.5)
-    16 17    kx ky           the frame's sharpness: result pixels a source pixel, across and down
+    16 17    kx ky           the frame's sharpness: 1 / the width of its edges in source pixels, across and down
     18 ..    for each colour step 13 numbers: its kind, and up to 12 numbers
     ...      for each box to erase 5 numbers: left, top, right, bottom (result pixels, the last two exclusive;
              right <= left: nothing is erased), and a seed (whole, 0 <= seed < 2**24) for noise
@@ -24,7 +25,7 @@ For each pixel of a result, in this order, computed in float32:
    down alike; a tap's weight is the product, taps outside the box have none, and the sum is divided by the weights' sum.
    Pixel numbers outside the box: with edge and fill the nearest pixel of the box is taken ("shift", "nearest"; linear
    never needs one); with "reflect" the number is mirrored at the box's first and last pixel, which are not repeated
-   (all samplings, however far outside; a box of one pixel gives that pixel). In an empty box colours are not defined.
+   (all samplings, however far outside; a box of one pixel gives that pixel).
 2. **Frame**, if `framed`: colour = cover * colour + (1 - cover) * fill. For "linear" cover is the product of
    clamp((x - left) kx + 0.5), clamp((right - x) kx + 0.5) and the same for y, with y's own, clamped to [0, 1] and x not
    moved; for the others it is 1 where left <= xn < right and top <= yn < bottom, else 0.

@@ -488,6 +488,21 @@ def test_it_runs_on_the_current_stream_and_does_not_wait() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("outside", ["fill", "reflect"])
+@pytest.mark.parametrize("sampling", ["shift", "linear"])
+def test_an_empty_box_reads_nothing_beyond_the_images(sampling: Any, outside: Any) -> None:
+    pytest.importorskip("triton")
+    what = Pass(3, (224, 224), sampling=sampling, outside=outside, framed=True, fill=(1, 2, 3))
+    columns, images = make_columns(what, 64, 256).cuda(), make_images(64, 3, 256, device="cuda")
+    columns[:, 6:10] = torch.tensor([0.0, 0.0, -1e5, -1e5])
+    columns[:, 12:16] = torch.tensor([1e6, 1e6, 1e6, 1e6])
+    out = torch.empty((64, 3, 224, 224), device="cuda").contiguous(memory_format=torch.channels_last)
+    cuda.run(what, images, columns, None, out)
+    torch.cuda.synchronize()
+    assert torch.equal(out, torch.tensor([1.0, 2.0, 3.0], device="cuda")[:, None, None].expand_as(out))
+
+
+@pytest.mark.gpu
 def test_images_that_it_does_not_take_are_made_by_plain() -> None:
     pytest.importorskip("triton")
     what = TINY
