@@ -1,9 +1,9 @@
-"""CIFAR-10 to 94 % in seconds on one GPU: the whole pack lies there as uint8, and batches are augmented out of it.
+"""CIFAR-10 in seconds on one GPU: the whole pack lies there as uint8, and batches are augmented out of it.
 
     packer convert cifar10/train train.h5 --size 32
     packer convert cifar10/test test.h5 --size 32
     python examples/cifar10_speedrun.py train.h5 test.h5 --runs 25
-    python examples/cifar10_speedrun.py train.h5 test.h5 --device cpu --width 16 --epochs 4    (minutes)
+    python examples/cifar10_speedrun.py train.h5 test.h5 --device cpu --width 32 --epochs 4
 
 Prints a line for each epoch of the first run and one for each run, then mean and deviation. Seconds are those of training,
 whitening and augmentation included; reading the pack, the warm-up (a whole run, not counted) and testing are said apart.
@@ -12,7 +12,8 @@ Network and schedule are written from K. Jordan, "94% on CIFAR-10 in 3.29 second
 D. Page, "How to train your ResNet 8: bag of tricks" (2019): the first layer whitens patches of 2x2 pixels and is not trained;
 convolutions begin as identities; batch norm has biases, no scales, and biases learn 64 times faster; the loss is summed,
 labels smoothed by 0.2; Nesterov momentum under a triangular schedule; slow weights follow (lookahead); test images are also
-seen mirrored and shifted by a pixel. Folders of JPEG cost a little accuracy against the original pixels.
+seen mirrored and shifted by a pixel. The paper has 94.0 % in 3.3 s on an A100. This script has not been timed on a GPU; on
+two CPU cores the last command above trains for 208 s and gives 83.4 %, 84.5 % mirrored and shifted too.
 """
 
 from __future__ import annotations
@@ -39,9 +40,6 @@ SMOOTHING = 0.2
 WHITENING_IMAGES, WHITENING_FLOOR, WHITENING_BIAS_EPOCHS = 5_000, 5e-4, 3
 LOOKAHEAD_STEPS = 5
 TEST_BATCH = 2_000
-
-
-# The network
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
@@ -127,9 +125,6 @@ def triangle(step: int, steps: int, start: float = 0.2, end: float = 0.07, peak:
     if step < top:
         return start + (1 - start) * step / top
     return 1 + (end - 1) * (step - top) / max(1, steps - top)
-
-
-# Training and testing
 
 
 class Speedrun:
