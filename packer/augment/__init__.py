@@ -1,12 +1,18 @@
 """Augmentation of whole batches, on whichever device they are; read pipeline.py first.
 
     pipeline.py    Pipeline: draw for rows, apply to images, masks, boxes, points, labels
-    stages.py      operations -> as few stages as keep their meaning
-    transform.py   what an operation is, and what parts it may consist of
-    flips.py crops.py resizes.py affine.py color.py scale.py erase.py    the operations
-    blur.py sharpness.py levels.py tones.py auto.py mix.py    more of them; chosen.py: some images of a batch changed
-    draws.py       what chance decides; placement.py: geometry composed; boxes.py: boxes and points moved
+    steps.py       a list of transforms -> what is drawn; prepared.py: draws as numbers on the device
+    stages.py      parts of transforms -> as few stages as keep their meaning
+    follow.py      masks, boxes, points, labels through the stages (boxes.py); incoming.py: images refused
+
+    transform.py   what an operation is, and what parts it may consist of; custom.py: a user's own
+    flips.py crops.py resizes.py affine.py    where pixels come from (placement.py: composed)
+    color.py tones.py scale.py erase.py       what they become
+    blur.py sharpness.py levels.py auto.py    those that look about (chosen.py: some images of a batch changed)
+    mix.py apply.py                           images mixed; some images spared
+    draws.py       what chance decides; checks.py: what arguments may be
     parse.py       transforms from a text; views.py: crops and mirrored images at test time
+
     passes/        one pass over a batch: in torch, in C, in Triton
 
 Names and meanings are torchvision.transforms.v2's. This folder imports torch and packer's errors and randomness, nothing
@@ -16,11 +22,12 @@ else of packer.
 from __future__ import annotations
 
 from packer.augment.affine import RandomAffine, RandomRotation
-from packer.augment.apply import RandomApply
+from packer.augment.apply import RandomApply, RandomChoice
 from packer.augment.auto import RandAugment, TrivialAugmentWide
 from packer.augment.blur import GaussianBlur
 from packer.augment.color import ColorJitter, RandomGrayscale
 from packer.augment.crops import CenterCrop, RandomCrop
+from packer.augment.draws import Draws
 from packer.augment.erase import Cutout, RandomErasing
 from packer.augment.flips import AlternatingHorizontalFlip, RandomHorizontalFlip, RandomVerticalFlip
 from packer.augment.levels import RandomAutocontrast, RandomEqualize
@@ -40,6 +47,7 @@ __all__ = [
     "ColorJitter",
     "CutMix",
     "Cutout",
+    "Draws",
     "FiveCrop",
     "GaussianBlur",
     "HorizontalFlips",
@@ -51,6 +59,7 @@ __all__ = [
     "RandomAffine",
     "RandomApply",
     "RandomAutocontrast",
+    "RandomChoice",
     "RandomCrop",
     "RandomEqualize",
     "RandomErasing",

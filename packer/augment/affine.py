@@ -13,13 +13,13 @@ from packer.augment.draws import Draws
 from packer.augment.passes.spec import Outside
 from packer.augment.placement import Placement
 from packer.augment.resizes import SAMPLINGS
-from packer.augment.transform import Geometry, Params, Part, Shape, Transform
+from packer.augment.transform import Geometry, Params, Shape, Single
 from packer.errors import UsageError
 
 Floats = NDArray[np.float64]
 
 
-class RandomRotation(Transform, Geometry):
+class RandomRotation(Single, Geometry):
     """Turn each image about its middle, as torchvision.transforms.v2.RandomRotation without expand.
 
     degrees: (least, most), counter-clockwise; one number d stands for (-d, d).
@@ -34,6 +34,7 @@ class RandomRotation(Transform, Geometry):
         self,
         degrees: float | Sequence[float],
         interpolation: str = "nearest",
+        *,
         center: Sequence[float] | None = None,
         fill: float | Sequence[float] = 0,
     ) -> None:
@@ -42,10 +43,6 @@ class RandomRotation(Transform, Geometry):
         self.sampling = SAMPLINGS[self.interpolation]
         self.center = _center("RandomRotation", center)
         self.fill = checks.colour("RandomRotation", "fill", fill)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw angle, in degrees, counter-clockwise: float64 [N]."""
@@ -56,7 +53,7 @@ class RandomRotation(Transform, Geometry):
         transform_about(placement, self.center, angle=-params["angle"])
 
 
-class RandomAffine(Transform, Geometry):
+class RandomAffine(Single, Geometry):
     """Turn, move, scale and shear each image about its middle, as torchvision.transforms.v2.RandomAffine.
 
     degrees: (least, most), clockwise; one number d stands for (-d, d); 0 for none.
@@ -102,10 +99,6 @@ class RandomAffine(Transform, Geometry):
         self.sampling = SAMPLINGS[self.interpolation]
         self.fill = checks.colour(name, "fill", fill)
         self.center = _center(name, center)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees): float64 [N]; move_x, move_y: whole pixels."""

@@ -1,29 +1,39 @@
-"""Operations of which some images are spared."""
+"""Operations of which some images are spared: image by image, as drawn."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from packer.augment import checks
-from packer.augment.transform import Mix, Part, Scale, Shape, Transform
+from packer.augment.draws import Draws
+from packer.augment.transform import Part, Scale, Shape, Transform
 from packer.errors import UsageError
 
 
-class RandomApply(Transform):
-    """Apply all of these transforms to an image, or none, as torchvision.transforms.v2.RandomApply, but image by image.
+class Gated(Transform, ABC):
+    """Transforms that keep the images' size, each applied to some images only."""
 
-    transforms: that keep the images' size. p: 0 <= p <= 1.
-    """
-
-    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        name = type(self).__name__
+        if not isinstance(transforms, Sequence):
+            raise UsageError(
+                f"{name}: transforms is {transforms!r}; a list of transforms is allowed. Put it in brackets."
+            )
         self.transforms = tuple(transforms)
-        self.p = checks.probability("RandomApply", p)
         for transform in self.transforms:
-            if not isinstance(transform, Transform) or isinstance(transform, RandomApply | Mix | Scale):
+            if not isinstance(transform, Transform) or isinstance(transform, Gated | Scale):
                 raise UsageError(
-                    f"RandomApply: {transform!r} is among the transforms; those that can be left out for an image are "
-                    "allowed, not ToDtype, Normalize, MixUp, CutMix or another RandomApply. Put it outside."
+                    f"{name}: {transform!r} is among the transforms; those that can be left out for an image are "
+                    "allowed, not ToDtype, Normalize, RandomApply or RandomChoice. Put it outside."
                 )
+
+    @abstractmethod
+    def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
+        """Which rows get transform `number`: bool [N]."""
 
     def output_shape(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError if a transform would change it."""
@@ -31,11 +41,52 @@ class RandomApply(Transform):
             made = transform.output_shape(shape)
             if made != shape:
                 raise UsageError(
-                    f"RandomApply: {type(transform).__name__} makes images {list(made)} of {list(shape)}; transforms "
-                    "that keep the size are allowed. Put it outside."
+                    f"{type(self).__name__}: {type(transform).__name__} makes images {list(made)} of {list(shape)}; "
+                    "transforms that keep the size are allowed. Put it outside."
                 )
         return shape
 
     def parts(self) -> Sequence[Part]:
         """Those of all transforms."""
         return [part for transform in self.transforms for part in transform.parts()]
+
+
+class RandomApply(Gated):
+    """Apply all of these transforms to an image, or none, as torchvision.transforms.v2.RandomApply, but image by image.
+
+    transforms: that keep the images' size; neither ToDtype nor Normalize. p: 0 <= p <= 1.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+        super().__init__(transforms)
+        self.p = checks.probability("RandomApply", p)
+
+    def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
+        """The same for all transforms."""
+        return draws.happens("apply", self.p)
+
+
+class RandomChoice(Gated):
+    """Apply one of these transforms to each image, as torchvision.transforms.v2.RandomChoice, but image by image.
+
+    transforms: as RandomApply's, MixUp and CutMix among them. p: how likely each is, numbers from 0 up; alike if None.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
+        super().__init__(transforms)
+        if not self.transforms:
+            raise UsageError("RandomChoice: there are no transforms; at least one is needed. Pass some.")
+        self.p = None if p is None else tuple(checks.number("RandomChoice", "p", share, 0) for share in p)
+        if self.p is not None and (len(self.p) != len(self.transforms) or not sum(self.p)):
+            raise UsageError(
+                f"RandomChoice: p is {list(self.p)} for {len(self.transforms)} transforms; one number each, not all 0, is "
+                "allowed. Pass as many."
+            )
+
+    def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
+        """Those that drew this transform."""
+        shares = np.cumsum(self.p or (1.0,) * len(self.transforms))
+        drawn: NDArray[np.bool_] = (
+            np.searchsorted(shares / shares[-1], draws.uniform("choice"), "right") == number
+        )
+        return drawn

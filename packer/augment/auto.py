@@ -12,7 +12,7 @@ from torch import Tensor
 from packer.augment import checks, color, tones
 from packer.augment.affine import transform_about
 from packer.augment.checks import whole
-from packer.augment.chosen import bytes_only, changed
+from packer.augment.chosen import changed
 from packer.augment.draws import Draws
 from packer.augment.levels import autocontrast, equalized
 from packer.augment.passes import spec
@@ -186,6 +186,7 @@ class _Whole(_Slot, Whole):
     """
 
     width = 2
+    bytes_only = True
 
     def columns(self, params: Params, count: int) -> Columns:
         """Return the numbers and shares: float32 [count, 2]."""
@@ -196,17 +197,19 @@ class _Whole(_Slot, Whole):
         return columns
 
     def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """Change those that drew one of the three; raises UsageError for images that are not uint8."""
-        bytes_only(self._name, images)
+        """Change those that drew one of the three."""
         number = known[:, 0]
         return changed(
             images,
             columns,
             known,
             [
-                (number == _NUMBER["Sharpness"], lambda p, c, _: smoothed_by(p, c[:, 1])),
-                (number == _NUMBER["AutoContrast"], lambda p, c, _: autocontrast(p)),
-                (number == _NUMBER["Equalize"], lambda p, c, _: equalized(p)),
+                (
+                    number == _NUMBER["Sharpness"],
+                    lambda p, c, _: color.without_alpha(p, lambda some: smoothed_by(some, c[:, 1])),
+                ),
+                (number == _NUMBER["AutoContrast"], lambda p, c, _: color.without_alpha(p, autocontrast)),
+                (number == _NUMBER["Equalize"], lambda p, c, _: color.without_alpha(p, equalized)),
             ],
         )
 
@@ -239,6 +242,10 @@ class _Colour(_Slot, Colour):
 
     steps = 1
     contrast = True
+
+    def accept(self, limit: float) -> None:
+        """Raise UsageError for images that are not uint8."""
+        tones.bytes_needed(self._name, limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         """A step for those that drew one of the five: float32 [count, 1, 13]."""

@@ -36,8 +36,11 @@ class GaussianBlur(Transform):
             raise UsageError(
                 f"GaussianBlur: kernel_size is {kernel_size!r}; odd numbers are allowed. Pass one more or one less."
             )
-        pair = (sigma, sigma) if checks.is_number(sigma) else sigma
-        self.sigma = checks.interval("GaussianBlur", "sigma", pair, 1e-3)
+        if checks.is_number(sigma):
+            least = checks.number("GaussianBlur", "sigma", sigma, 1e-3)
+            self.sigma = least, least
+        else:
+            self.sigma = checks.interval("GaussianBlur", "sigma", sigma, 1e-3)
 
     def parts(self) -> Sequence[Part]:
         """The blur."""

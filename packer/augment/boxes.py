@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -20,9 +22,10 @@ def moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor
     left, top = boxes[..., :2].double().maximum(low).minimum(high).unbind(-1)
     right, bottom = boxes[..., 2:].double().maximum(low).minimum(high).unbind(-1)
     corners = torch.stack([left, top, right, top, right, bottom, left, bottom], dim=-1)
-    moved = _moved(corners.reshape(len(boxes), -1, 2), columns).reshape(*boxes.shape[:2], 4, 2)
-    edge = torch.tensor([size[1], size[0]], dtype=moved.dtype, device=moved.device)
-    first, end = (corner.clamp(min=0).minimum(edge) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
+    moved = _moved(corners.reshape(len(boxes), 4 * boxes.shape[1], 2), columns).reshape(
+        *boxes.shape[:2], 4, 2
+    )
+    first, end = (_clipped(corner, size) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
     # What was clipped to a line would have area again once it is turned.
     nothing = (right <= left) | (bottom <= top)
     return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1).to(boxes.dtype)
@@ -35,10 +38,35 @@ def moved_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int]) -> T
     """
     low, high = _seen(columns)
     moved = _moved(points.double(), columns)
-    edge = torch.tensor([size[1], size[0]], dtype=moved.dtype, device=moved.device)
-    seen = (points >= low) & (points <= high) & (moved >= -_NEAR) & (moved <= edge + _NEAR)
-    inside = moved.clamp(min=0).minimum(edge)
+    inside = _clipped(moved, size)
+    seen = (points >= low) & (points <= high) & ((moved - inside).abs() <= _NEAR)
     return torch.where(seen.all(-1, keepdim=True), inside, torch.nan).to(points.dtype)
+
+
+def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
+    """Moved into a picture of this (h, w). By Python's numbers: a tensor of them would have to be waited for on a GPU."""
+    x, y = points.unbind(-1)
+    return torch.stack([x.clamp(0, size[1]), y.clamp(0, size[0])], dim=-1)
+
+
+def moved_lists(
+    boxes: Sequence[Tensor], labels: Sequence[Tensor] | None, move: Callable[[Tensor], Tensor]
+) -> tuple[list[Tensor], list[Tensor] | None]:
+    """Move boxes of images that have each their own number; those of which nothing is seen go, and their labels.
+
+    boxes: N of [k, 4]. labels: N of [k, ...], or None. move: what moves [N, K, 4] floating point, Pipeline.apply_boxes.
+    Returns: boxes, floating point, float32 if they were whole numbers; labels.
+    """
+    counts = [len(one) for one in boxes]
+    kind = boxes[0].dtype if boxes and boxes[0].is_floating_point() else torch.float32
+    together = torch.zeros(len(boxes), max(counts, default=0), 4, dtype=kind)
+    for row, one in zip(together, boxes, strict=True):
+        row[: len(one)] = one
+    moved = move(together)
+    seen = (moved[..., 2:] > moved[..., :2]).all(dim=-1)
+    keep = [each[:count] for each, count in zip(seen, counts, strict=True)]
+    kept = [row[: len(k)][k] for row, k in zip(moved, keep, strict=True)]
+    return kept, None if labels is None else [each[k] for each, k in zip(labels, keep, strict=True)]
 
 
 _NEAR = 1e-3  # columns are float32: points on an edge must stay there

@@ -68,38 +68,49 @@ def interval(
     name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
     """(low, high), low <= high, both within bounds."""
-    good = isinstance(value, Sequence) and len(value) == 2 and all(is_number(v) for v in value)
-    if not good or not least <= value[0] <= value[1] <= most:
-        raise UsageError(
-            f"{name}: {what} is {value!r}; two numbers (low, high){_bounds(least, most)} are allowed. Pass the smaller first."
-        )
-    return float(value[0]), float(value[1])
+    if not isinstance(value, Sequence) or len(value) != 2 or not all(is_number(v) for v in value):
+        remedy = "Pass both"
+    elif min(value) < least:
+        remedy = f"Pass none below {least:g}"
+    elif max(value) > most:
+        remedy = f"Pass none above {most:g}"
+    elif value[0] > value[1]:
+        remedy = "Pass the smaller first"
+    else:
+        return float(value[0]), float(value[1])
+    raise UsageError(
+        f"{name}: {what} is {value!r}; two numbers (low, high){_bounds(least, most)} are allowed. {remedy}."
+    )
 
 
 def around(
     name: str, what: str, value: Any, middle: float, least: float, most: float = math.inf
 ) -> tuple[float, float]:
     """(low, high): given, or middle - value to middle + value, cut at `least`, as torchvision's ColorJitter has it."""
-    if is_number(value):
-        if value < 0:
-            raise UsageError(
-                f"{name}: {what} is {value!r}; numbers from 0 up are allowed. Pass how far it may go."
-            )
-        value = (max(middle - value, least), middle + value)
-    return interval(name, what, value, least, most)
+    if is_number(value) and 0 <= value <= most - middle:
+        return max(middle - float(value), least), middle + float(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return interval(name, what, value, least, most)
+    raise UsageError(
+        f"{name}: {what} is {value!r}; a number{_bounds(0, most - middle)}, or two (low, high){_bounds(least, most)}, is "
+        "allowed. Pass how far it may go."
+    )
 
 
 def one_of(name: str, what: str, value: Any, allowed: Sequence[str]) -> str:
     """One of these words; torchvision's InterpolationMode and the like count by their value."""
     word = getattr(value, "value", value)
-    if word not in allowed:
-        rest = (
-            f"{', '.join(allowed)} are allowed. Pass one of them."
-            if len(allowed) > 1
-            else f"{allowed[0]} is allowed."
-        )
-        raise UsageError(f"{name}: {what} is {value!r}; {rest}")
-    return str(word)
+    if not isinstance(word, str) or word not in allowed:
+        words = ", ".join(map(repr, allowed))
+        raise UsageError(f"{name}: {what} is {value!r}; {words} are allowed. Pass one of them.")
+    return word
+
+
+def flag(name: str, what: str, value: Any) -> bool:
+    """True or False, and nothing that only counts as one."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: {what} is {value!r}; True and False are allowed. Pass one of them.")
+    return value
 
 
 def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from packer.augment import checks
 from packer.augment.draws import Draws
 from packer.augment.passes import spec
-from packer.augment.transform import Colour, Columns, Params, Part, Shape, Transform
+from packer.augment.transform import Colour, Columns, Params, Shape, Single
 from packer.errors import UsageError
 
 _ADJUSTMENTS = ("brightness", "contrast", "saturation", "hue")
 
 
-class ColorJitter(Transform, Colour):
+class ColorJitter(Single, Colour):
     """Change brightness, contrast, saturation and hue, in random order, as torchvision.transforms.v2.ColorJitter.
 
     brightness, contrast, saturation: (least, most) factor, from 0 up; one number v stands for (max(0, 1 - v), 1 + v).
@@ -40,18 +42,13 @@ class ColorJitter(Transform, Colour):
             if value is None or value == 0:
                 continue
             if what == "hue":
-                found = checks.around(name, what, value, 0, -np.inf)
-                found = checks.interval(name, what, found, -0.5, 0.5)
+                found = checks.around(name, what, value, 0, -0.5, 0.5)
             else:
                 found = checks.around(name, what, value, 1, 0)
             if found[0] != 1 or found[1] != 1:
                 self.ranges[what] = found
         self.steps = len(self.ranges)
         self.contrast = "contrast" in self.ranges
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
@@ -77,7 +74,7 @@ class ColorJitter(Transform, Colour):
         return np.take_along_axis(made, params["order"][:, :, None], axis=1)
 
 
-class RandomGrayscale(Transform, Colour):
+class RandomGrayscale(Single, Colour):
     """Take the colours of each image with probability p, as torchvision.transforms.v2.RandomGrayscale.
 
     p: 0 <= p <= 1. Grey is 0.2989 red + 0.587 green + 0.114 blue, in all channels.
@@ -85,10 +82,6 @@ class RandomGrayscale(Transform, Colour):
 
     def __init__(self, p: float = 0.1) -> None:
         self.p = checks.probability("RandomGrayscale", p)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
@@ -106,12 +99,20 @@ class RandomGrayscale(Transform, Colour):
 
 
 def colour_channels(name: str, shape: Shape) -> Shape:
-    """Colour needs 1 or 3 channels."""
-    if shape[0] not in (1, 3):
+    """Colour needs 1 channel, 3, or 4, of which the last is kept."""
+    if shape[0] not in (1, 3, 4):
         raise UsageError(
-            f"{name}: the images have {shape[0]} channels; 1 and 3 are allowed. Convert with --channels rgb or gray."
+            f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. "
+            "Convert with --channels gray, rgb or rgba."
         )
     return shape
+
+
+def without_alpha(pixels: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Change colours, and keep a fourth channel. pixels: [N, H, W, C]."""
+    if pixels.shape[-1] != 4:
+        return change(pixels)
+    return torch.cat([change(pixels[..., :3].contiguous()), pixels[..., 3:]], dim=-1)
 
 
 def brightness(factor: NDArray[np.float64]) -> Columns:

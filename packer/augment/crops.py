@@ -9,11 +9,11 @@ from packer.augment import checks
 from packer.augment.draws import Draws
 from packer.augment.passes.spec import Outside
 from packer.augment.placement import Placement
-from packer.augment.transform import Geometry, Params, Part, Shape, Transform
+from packer.augment.transform import Geometry, Params, Shape, Single
 from packer.errors import UsageError
 
 
-class RandomCrop(Transform, Geometry):
+class RandomCrop(Single, Geometry):
     """Cut one rectangle from each image, all places equally likely, as torchvision.transforms.v2.RandomCrop.
 
     size: side in pixels, or (height, width).
@@ -42,10 +42,6 @@ class RandomCrop(Transform, Geometry):
         self._padded = any((self.left, self.top, self.right, self.bottom))
         if self._padded:
             self.outside = cast(Outside, "fill" if self.padding_mode == "constant" else self.padding_mode)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return (C, height, width) of the crop; raises UsageError if it does not fit such images."""
@@ -86,7 +82,7 @@ class RandomCrop(Transform, Geometry):
             placement.continue_outside()
 
 
-class CenterCrop(Transform, Geometry):
+class CenterCrop(Single, Geometry):
     """Cut the middle of each image, as torchvision.transforms.v2.CenterCrop, without its padding of smaller images.
 
     size: side in pixels, or (height, width). Where the middle lies between two pixels, the rest is rounded to even.
@@ -94,10 +90,6 @@ class CenterCrop(Transform, Geometry):
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.height, self.width = checks.sides("CenterCrop", "size", size)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return (C, height, width) of the crop; raises UsageError if it does not fit such images."""

@@ -10,13 +10,13 @@ import numpy as np
 from packer.augment import checks
 from packer.augment.draws import Draws
 from packer.augment.passes import spec
-from packer.augment.transform import Columns, Erase, Params, Part, Shape, Transform
+from packer.augment.transform import Columns, Erase, Params, Shape, Single
 from packer.errors import UsageError
 
 _ATTEMPTS = 10
 
 
-class RandomErasing(Transform, Erase):
+class RandomErasing(Single, Erase):
     """Fill a rectangle of each image with probability p, as torchvision.transforms.v2.RandomErasing.
 
     p: 0 <= p <= 1. scale: least and largest area, as shares of the image's. ratio: least and largest height / width, its
@@ -35,15 +35,11 @@ class RandomErasing(Transform, Erase):
         self.p = checks.probability(name, p)
         self.scale = checks.interval(name, "scale", scale, 0, 1)
         self.ratio = checks.interval(name, "ratio", ratio, 1e-3, 1e3)
-        if isinstance(value, str):
-            checks.one_of(name, "value", value, ("random",))
-            self.value = None
-        else:
-            self.value = checks.colour(name, "value", value)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
+        if isinstance(value, str) and value != "random":
+            raise UsageError(
+                f"{name}: value is {value!r}; 'random', a number, or one a channel, is allowed. Pass such."
+            )
+        self.value = None if isinstance(value, str) else checks.colour(name, "value", value)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
@@ -77,7 +73,7 @@ class RandomErasing(Transform, Erase):
         return _boxes(left, top, left + params["width"], top + params["height"], params.get("seed"))
 
 
-class Cutout(Transform, Erase):
+class Cutout(Single, Erase):
     """Fill a square about a random pixel of each image.
 
     size: side in pixels. value: one number or one a channel, in the images' scale where it stands.
@@ -89,10 +85,6 @@ class Cutout(Transform, Erase):
     def __init__(self, size: int, value: float | Sequence[float] = 0.0) -> None:
         self.size = checks.side("Cutout", "size", size)
         self.value = checks.colour("Cutout", "value", value)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for a square that would cover every image wherever it lies."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from packer.augment import checks
 from packer.augment.draws import Draws
 from packer.augment.placement import Placement
-from packer.augment.transform import Geometry, Params, Part, Shape, Transform
+from packer.augment.transform import Geometry, Params, Shape, Single
 
 
-class RandomHorizontalFlip(Transform, Geometry):
+class RandomHorizontalFlip(Single, Geometry):
     """Mirror each image left to right with probability p, as torchvision.transforms.v2.RandomHorizontalFlip.
 
     p: 0 <= p <= 1.
@@ -18,10 +16,6 @@ class RandomHorizontalFlip(Transform, Geometry):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checks.probability("RandomHorizontalFlip", p)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw flip: bool [N]."""
@@ -32,7 +26,7 @@ class RandomHorizontalFlip(Transform, Geometry):
         placement.mirror(across=params["flip"])
 
 
-class RandomVerticalFlip(Transform, Geometry):
+class RandomVerticalFlip(Single, Geometry):
     """Mirror each image top to bottom with probability p, as torchvision.transforms.v2.RandomVerticalFlip.
 
     p: 0 <= p <= 1.
@@ -40,10 +34,6 @@ class RandomVerticalFlip(Transform, Geometry):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checks.probability("RandomVerticalFlip", p)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw flip: bool [N]."""
@@ -54,16 +44,12 @@ class RandomVerticalFlip(Transform, Geometry):
         placement.mirror(down=params["flip"])
 
 
-class AlternatingHorizontalFlip(Transform, Geometry):
+class AlternatingHorizontalFlip(Single, Geometry):
     """Mirror each image left to right in every second epoch: half of them in the even ones, half in the odd ones.
 
     In two epochs each image is seen both ways, where random flips show a quarter of them the same way four times in a
     row. K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
     """
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw flip: bool [N]."""

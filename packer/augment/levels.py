@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from packer.augment import checks
-from packer.augment.chosen import bytes_only, changed
-from packer.augment.color import colour_channels
+from packer.augment.chosen import changed
+from packer.augment.color import colour_channels, without_alpha
 from packer.augment.draws import Draws
 from packer.augment.transform import Columns, Params, Part, Shape, Transform, Whole
 
@@ -55,6 +55,7 @@ class _Levels(Whole):
     """Column: 1 for images to change."""
 
     width = 1
+    bytes_only = True
 
     def __init__(self, name: str, change: Callable[[Tensor], Tensor]) -> None:
         self._name, self._change = name, change
@@ -74,8 +75,9 @@ class _Levels(Whole):
 
     def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
         """Change those that were drawn."""
-        bytes_only(self._name, images)
-        return changed(images, columns, known, [(known[:, 0] > 0, lambda p, c, _: self._change(p))])
+        return changed(
+            images, columns, known, [(known[:, 0] > 0, lambda p, c, _: without_alpha(p, self._change))]
+        )
 
 
 def autocontrast(pixels: Tensor) -> Tensor:

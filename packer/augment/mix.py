@@ -1,8 +1,12 @@
-"""Images mixed with the batch's previous ones, and their labels with theirs."""
+"""Images mixed with others of their batch, and their labels with theirs.
+
+Which other one is drawn too: a batch in the order of its samples' `partner` is a ring, and each image is mixed with the one
+before it. So none is mixed with itself, unless it is alone, and none has the same partner in every epoch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -11,14 +15,26 @@ from torch import Tensor
 from packer.augment import checks
 from packer.augment.checks import whole
 from packer.augment.draws import Draws
-from packer.augment.transform import Columns, Mix, Params, Part, Shape, Transform
+from packer.augment.transform import Columns, Mix, Params, Shape, Single
 from packer.errors import UsageError
 
-_CPU_IMAGES, _GPU_IMAGES = 4, 64  # mixed at a time: what is copied then stays in a CPU's cache
+_GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
-class MixUp(Transform, Mix):
-    """Blend each image with the batch's previous one, as torchvision.transforms.v2.MixUp, each in its own proportion.
+class _Ring(Single, Mix):
+    """The last column is `partner`."""
+
+    def partners(self, columns: Tensor) -> Tensor:
+        """Return the number of the image that each is mixed with: int64 [N], on the columns' device.
+
+        columns: float32 [N, width]. A sample whose columns are all zeros is left as it is, and still somebody's partner.
+        """
+        order = ring(columns)
+        return torch.empty_like(order).scatter_(0, order, order.roll(1))
+
+
+class MixUp(_Ring):
+    """Blend each image with another one of the batch, as torchvision.transforms.v2.MixUp, each in its own proportion.
 
     alpha: both parameters of the beta distribution of proportions. num_classes: of the labels; None: whoever asks for mixed
     labels says it. Masks cannot be blended.
@@ -26,33 +42,26 @@ class MixUp(Transform, Mix):
     H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz, "mixup: beyond empirical risk minimization" (arXiv:1710.09412).
     """
 
-    width = 1
+    width = 2
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
         self.alpha = checks.number("MixUp", "alpha", alpha, 1e-3)
         self.num_classes = None if num_classes is None else whole("MixUp", "num_classes", num_classes, 1)
 
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
-
     def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw lam, the image's own share: float64 [N]."""
-        return {"lam": draws.beta("lam", self.alpha)}
+        """Draw lam, the image's own share, and partner, which orders the batch: float64 [N] each."""
+        return {"lam": draws.beta("lam", self.alpha), "partner": draws.uniform("partner")}
 
     def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        """Return the other image's share: float32 [count, 1]."""
-        return (1 - params["lam"]).astype(np.float32)[:, None]
+        """Return the other image's share, and partner: float32 [count, 2]."""
+        return np.stack([1 - params["lam"], params["partner"]], axis=1).astype(np.float32)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
         """Blend the images, in their own memory."""
-        step = _CPU_IMAGES if images.device.type == "cpu" else _GPU_IMAGES
-        for some, own, other in _pairs(images, step):
-            share = columns[some, :, None, None]
-            if images.is_floating_point():
-                own.add_(other.sub_(own).mul_(share.to(images.dtype)))
-            else:
-                own.copy_(other.float().sub_(own).mul_(share).add_(own).add_(0.5))
+        if images.device.type == "cpu":
+            blended_singly(images, columns)
+        else:
+            blended(images, columns)
         return images
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
@@ -67,8 +76,8 @@ class MixUp(Transform, Mix):
         return 1 - columns[:, 0]
 
 
-class CutMix(Transform, Mix):
-    """Put a rectangle of the batch's previous image into each, as torchvision.transforms.v2.CutMix, each its own.
+class CutMix(_Ring):
+    """Put a rectangle of another image of the batch into each, as torchvision.transforms.v2.CutMix, each its own.
 
     alpha: both parameters of the beta distribution of the image's own share, before the rectangle is cut at the edges.
     num_classes: as MixUp's. Masks are mixed as the images.
@@ -77,18 +86,14 @@ class CutMix(Transform, Mix):
     localizable features" (arXiv:1905.04899).
     """
 
-    width = 5
+    width = 6
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
         self.alpha = checks.number("CutMix", "alpha", alpha, 1e-3)
         self.num_classes = None if num_classes is None else whole("CutMix", "num_classes", num_classes, 1)
 
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
-
     def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw left, top, right, bottom of the rectangle, the last two exclusive: int64 [N] each."""
+        """Draw left, top, right, bottom of the rectangle, the last two exclusive: int64 [N] each; partner: float64 [N]."""
         _, height, width = shape
         half = 0.5 * np.sqrt(1 - draws.beta("lam", self.alpha))
         x, y = draws.integers("x", width), draws.integers("y", height)
@@ -98,13 +103,14 @@ class CutMix(Transform, Mix):
             "top": np.maximum(y - down, 0),
             "right": np.minimum(x + across, width),
             "bottom": np.minimum(y + down, height),
+            "partner": draws.uniform("partner"),
         }
 
     def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        """Return the rectangles and their share of the image: float32 [count, 5]."""
+        """Return the rectangles, their share of the image, and partner: float32 [count, 6]."""
         left, top, right, bottom = (params[name] for name in ("left", "top", "right", "bottom"))
         area = (right - left) * (bottom - top) / (size[0] * size[1])
-        return np.stack([left, top, right, bottom, area], axis=1).astype(np.float32)
+        return np.stack([left, top, right, bottom, area, params["partner"]], axis=1).astype(np.float32)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
         """Copy the rectangles, in the images' own memory."""
@@ -123,37 +129,83 @@ class CutMix(Transform, Mix):
         return 1 - columns[:, 4]
 
 
-def copied(images: Tensor, columns: Tensor) -> None:
-    """Copy rectangles of the previous images, one by one; for images on a CPU, where their places are known.
+def ring(columns: Tensor) -> Tensor:
+    """The images' numbers in the order of their last column: int64 [N]. Each is mixed with the one before it."""
+    return columns[:, -1].argsort(stable=True)
 
-    images: [N, C, H, W], overwritten. columns: float32 [N, 4 or more]: left, top, right, bottom.
+
+def blended_singly(images: Tensor, columns: Tensor) -> None:
+    """Blend images with others, one by one; for images on a CPU, where their shares are known.
+
+    images: [N, C, H, W], overwritten. columns: float32 [N, 2]: the other's share, partner.
     """
-    last = images[-1:].clone()
+    shares = columns[:, 0].tolist()
+    for sample, own, other in _walk(images, columns):
+        if shares[sample]:
+            _blend(own, other, shares[sample])
+
+
+def blended(images: Tensor, columns: Tensor) -> None:
+    """The same without knowing the shares."""
+    for some, own, other in _pairs(images, columns):
+        share = columns.index_select(0, some)[:, :1, None, None]
+        _blend(own, other, share if own.dtype == torch.uint8 else share.to(own.dtype))
+        _pixels(images).index_copy_(0, some, own)
+
+
+def _blend(own: Tensor, other: Tensor, share: Tensor | float) -> None:
+    if own.dtype == torch.uint8:
+        own.copy_(own.float().lerp_(other.float(), share).add_(0.5))
+    else:
+        own.lerp_(other, share)
+
+
+def copied(images: Tensor, columns: Tensor) -> None:
+    """Copy rectangles of others, one by one; for images on a CPU, where their places are known.
+
+    images: [N, C, H, W], overwritten. columns: float32 [N, 6]: left, top, right, bottom, area, partner.
+    """
     boxes = columns[:, :4].int().tolist()
-    # From the end, so that an image is read as somebody's previous one before it is changed itself.
-    for i in reversed(range(len(images))):
-        left, top, right, bottom = boxes[i]
-        other = images[i - 1] if i else last[0]
-        images[i, :, top:bottom, left:right] = other[:, top:bottom, left:right]
+    for sample, own, other in _walk(images, columns):
+        left, top, right, bottom = boxes[sample]
+        if left < right and top < bottom:
+            own[top:bottom, left:right] = other[top:bottom, left:right]
 
 
 def selected(images: Tensor, columns: Tensor) -> None:
     """The same without knowing the places: each pixel of the one image or the other."""
-    u = torch.arange(images.shape[3], device=images.device)
-    v = torch.arange(images.shape[2], device=images.device)[:, None]
-    for some, own, other in _pairs(images, _GPU_IMAGES):
-        left, top, right, bottom = columns[some, :4, None, None, None].unbind(1)
+    u = torch.arange(images.shape[3], device=images.device)[:, None]
+    v = torch.arange(images.shape[2], device=images.device)[:, None, None]
+    for some, own, other in _pairs(images, columns):
+        left, top, right, bottom = columns.index_select(0, some)[:, :4, None, None, None].unbind(1)
         inside = (u >= left) & (u < right) & (v >= top) & (v < bottom)
-        own.copy_(torch.where(inside, other, own))
+        _pixels(images).index_copy_(0, some, torch.where(inside, other, own))
 
 
-def _pairs(images: Tensor, step: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Which images, themselves, and a copy of their previous ones, so many at a time.
+# Both walks begin at the ring's end, so that an image is read as somebody's partner before it is changed itself.
 
-    From the end, so that an image is read as somebody's previous one before it is changed itself.
-    """
-    last = images[-1:].clone()
-    for start in reversed(range(0, len(images), step)):
-        some = slice(start, start + step)
-        own = images[some]
-        yield some, own, torch.cat([images[start - 1 : start] if start else last, own[:-1]])
+
+def _walk(images: Tensor, columns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The number of an image, the image itself and its partner, [H, W, C] both; the image may be overwritten then."""
+    if not len(images):
+        return
+    order: list[int] = ring(columns).tolist()
+    pixels = _pixels(images).unbind(0)
+    last = pixels[order[-1]].clone()
+    for at in reversed(range(len(order))):
+        yield order[at], pixels[order[at]], pixels[order[at - 1]] if at else last
+
+
+def _pairs(images: Tensor, columns: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Numbers of some images, and copies of these and of their partners, [n, H, W, C]; the images may be overwritten then."""
+    order, pixels = ring(columns), _pixels(images)
+    last = pixels.index_select(0, order[-1:])
+    for start in reversed(range(0, len(order), _GPU_IMAGES)):
+        some = order[start : start + _GPU_IMAGES]
+        other = pixels.index_select(0, order[max(0, start - 1) : start + len(some) - 1])
+        yield some, pixels.index_select(0, some), other if start else torch.cat([last, other])
+
+
+def _pixels(images: Tensor) -> Tensor:
+    """[N, H, W, C]: torch gathers images from that several times faster, if they are channels_last."""
+    return images.permute(0, 2, 3, 1)

@@ -22,6 +22,8 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 """Words for torch's dtypes; torch.float16 and so on are read too."""
 
 _BRACKET = "("
+_ALIKE = 0.7
+_LISTS = (ast.List, ast.Tuple)
 
 
 def parse(
@@ -30,8 +32,8 @@ def parse(
     """The transforms that a text names, in their order.
 
     text: calls of packer.augment's transforms, parted by commas; line breaks, a comma at the end and brackets about all of
-        them are allowed. Arguments are numbers, fractions (3/4), texts, True, False, None, lists of these, and float16,
-        bfloat16 and float32; RandomApply takes a list of transforms.
+        them are allowed, and Compose([...]) as torchvision has it. Arguments are numbers, fractions (3/4), texts, True, False,
+        None, lists of these, and float16, bfloat16 and float32; RandomApply and RandomChoice take a list of transforms.
     mean, std: what ``Normalize()`` without them means, one number a channel from 0 to 1: a pack's statistics. A std of
         0, of a channel that never changes, counts as 1.
     Raises UsageError that names the place in the text, and for a name that does not exist the nearest one.
@@ -83,8 +85,17 @@ class _Text:
         if isinstance(node, ast.Tuple | ast.List):
             if len(node.elts) == 1 and isinstance(node.elts[0], ast.Tuple | ast.List):
                 return self._listed(node.elts[0])
-            return [self._transform(element) for element in node.elts]
-        return [self._transform(node)]
+            return [made for element in node.elts for made in self._one_or_more(element)]
+        return self._one_or_more(node)
+
+    def _one_or_more(self, node: ast.expr) -> list[Transform]:
+        """The transform of one call, or those of a Compose."""
+        if not isinstance(node, ast.Call) or not _is_compose(node):
+            return [self._transform(node)]
+        given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "transforms")]
+        if len(given) != 1 or len(node.args) + len(node.keywords) != 1 or not isinstance(given[0], _LISTS):
+            raise self._wrong(node, f"{self._word(node)} has no list of transforms", "Write Compose([...])")
+        return [made for element in given[0].elts for made in self._one_or_more(element)]
 
     def _transform(self, node: ast.expr) -> Transform:
         """One call as a transform."""
@@ -125,6 +136,12 @@ class _Text:
         """The transform that a name means."""
         if not isinstance(node, ast.Name):
             raise self._wrong(node, f"{self._word(node)} is no name of a transform", "Write the name alone")
+        if node.id in _views():
+            raise self._wrong(
+                node,
+                f"{node.id!r} is no transform: it makes views at test time",
+                "Pass it to packer.augment.averaged, in Python",
+            )
         if node.id not in self._known:
             near = _nearest(node.id, list(self._known))
             remedy = f"The nearest is {near}" if near else f"There are {', '.join(self._known)}"
@@ -151,9 +168,16 @@ class _Text:
     def _value(self, node: ast.expr, nests: bool) -> Any:
         """A literal, or with nests a transform."""
         if isinstance(node, ast.List | ast.Tuple):
-            return [self._value(element, nests) for element in node.elts]
+            values = []
+            for element in node.elts:
+                if nests and isinstance(element, ast.Call):
+                    values += self._one_or_more(element)
+                else:
+                    values.append(self._value(element, nests))
+            return values
         if isinstance(node, ast.Call) and nests:
-            return self._transform(node)
+            made = self._one_or_more(node)
+            return made if _is_compose(node) else made[0]
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
@@ -172,17 +196,18 @@ class _Text:
                 return DTYPES[word]
             if nests and word in self._known:
                 self._transform(node)  # which says what is missing
-            near = _nearest(word, [*DTYPES, "True", "False", "None"], 0.75)
+            near = _nearest(word, [*DTYPES, "True", "False", "None"])
             raise self._wrong(
                 node,
                 f"{word!r} is no value",
                 f"The nearest is {near}" if near else f"Texts stand in quotes: {word!r}",
             )
-        raise self._wrong(
-            node,
-            f"{self._word(node)} is no number, text, list or dtype",
-            "Write such a value" if not isinstance(node, ast.Call) else "Only RandomApply takes transforms",
-        )
+        remedy = "Write such a value"
+        if isinstance(node, ast.Call):
+            remedy = "Only RandomApply and RandomChoice take transforms"
+        elif isinstance(node, ast.Attribute) and _last(node.value) == "InterpolationMode":
+            remedy = f"Write {node.attr.lower().replace('_', '-')!r}"
+        raise self._wrong(node, f"{self._word(node)} is no number, text, list or dtype", remedy)
 
     @staticmethod
     def _number(node: ast.expr) -> float | None:
@@ -220,11 +245,34 @@ class _Text:
         return where if len(self._lines) < 2 else f"line {line}, {where}"
 
 
-def _nearest(word: str, names: Sequence[str], least: float = 0.5) -> str | None:
-    """The name that is most like a word, whatever its case; None if none is."""
-    lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(word.lower(), list(lower), 1, least)
-    return lower[near[0]] if near else None
+def _views() -> set[str]:
+    """The names of views at test time, which people look for among the transforms."""
+    from packer import augment
+    from packer.augment.views import Views
+
+    found = ((name, getattr(augment, name)) for name in augment.__all__)
+    return {name for name, one in found if isinstance(one, type) and issubclass(one, Views)}
+
+
+def _is_compose(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == "Compose"
+
+
+def _last(node: ast.expr) -> str | None:
+    """The last name of a, a.b, a.b.c."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _nearest(word: str, names: Sequence[str]) -> str | None:
+    """The name that is most like a word, whatever its case; None if none is much like it.
+
+    "Random", with which half of all names begin, makes no two of them alike.
+    """
+    plain = {name.lower().removeprefix("random"): name for name in names}
+    near = difflib.get_close_matches(word.lower().removeprefix("random"), list(plain), 1, _ALIKE)
+    return plain[near[0]] if near else None
 
 
 def _shown(signature: inspect.Signature) -> str:

@@ -7,7 +7,7 @@ are touched, the draws become one row of numbers a sample; stages.py says how.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import passes
-from packer.augment.apply import RandomApply
+from packer.augment import follow, passes
 from packer.augment.boxes import moved_boxes, moved_keypoints
 from packer.augment.checks import whole
-from packer.augment.draws import Draws
+from packer.augment.custom import Layout
+from packer.augment.incoming import check_images, check_range, check_rows
+from packer.augment.prepared import Prepared
 from packer.augment.stages import Entry, MixStage, PassStage, Pixels, Stage, WholeStage, staged
-from packer.augment.transform import Params, Shape, Transform
+from packer.augment.steps import steps
+from packer.augment.transform import Shape, Transform
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
@@ -33,39 +35,10 @@ _CPU_STAGE_BYTES = 4 << 20
 Drawn = list[dict[str, Tensor]]
 
 
-class Prepared:
-    """The numbers that stages need, one row a sample; slices are batches of fewer samples.
-
-    host: float32 [N, P].
-    """
-
-    def __init__(self, host: Tensor) -> None:
-        self.host = host
-        self._device: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.host)
-
-    def __getitem__(self, samples: slice) -> Prepared:
-        part = Prepared(self.host[samples])
-        if self._device is not None:
-            part._device = self._device[samples]
-        return part
-
-    def on(self, device: torch.device) -> Tensor:
-        """The same on a device; copied there once, without waiting."""
-        if device.type == "cpu":
-            return self.host
-        if self._device is None or self._device.device != device:
-            host = self.host.pin_memory() if device.type == "cuda" else self.host
-            self._device = host.to(device, non_blocking=True)
-        return self._device
-
-
 class Pipeline:
     """Transforms applied in order.
 
-    transforms: any number; an empty pipeline returns the images themselves.
+    transforms: any number, or the text of a list; an empty pipeline returns the images themselves.
     shape: (C, H, W) of the images that go in; None: `at` says it later.
     seed: of all draws. dtype: of the images, torch.uint8, or floating point from 0 to 1.
     mask_fill: what masks get beyond an image's edges.
@@ -75,7 +48,7 @@ class Pipeline:
 
     def __init__(
         self,
-        transforms: Sequence[Transform],
+        transforms: Sequence[Transform] | str,
         shape: Shape | None = None,
         *,
         seed: int = 0,
@@ -83,31 +56,31 @@ class Pipeline:
         mask_fill: int = 0,
         implementation: str = "auto",
     ) -> None:
-        for transform in transforms:
-            if not isinstance(transform, Transform):
-                raise UsageError(
-                    f"Pipeline: {transform!r} is no transform; those of packer.augment are allowed, and classes derived "
-                    "from its Transform. Pass such."
-                )
         if dtype not in _DTYPES:
             raise UsageError(
                 f"Pipeline: dtype is {dtype!r}; {', '.join(map(str, _DTYPES))} are allowed. Convert the images first."
             )
-        whole("Pipeline", "seed", seed, None)
         if implementation not in passes.IMPLEMENTATIONS:
             raise UsageError(
                 f"Pipeline: implementation is {implementation!r}; {', '.join(passes.IMPLEMENTATIONS)} are allowed. "
                 "Pass one of them."
             )
-        self.transforms = tuple(transforms)
-        self._steps = _flat(self.transforms)
+        self.transforms = _listed(transforms)
         self.shape = shape
-        self.seed, self.dtype, self.mask_fill, self.implementation = seed, dtype, mask_fill, implementation
+        self.seed, self.dtype = whole("Pipeline", "seed", seed, None), dtype
+        self.mask_fill = whole("Pipeline", "mask_fill", mask_fill, None)
+        self.implementation = implementation
+        self._steps = steps(self.transforms)
         self._stages: list[Stage] = []
         self._shapes: list[Shape] = []
-        self._checked = dtype == torch.uint8
+        self._layouts: list[Layout] = []
+        self._checked = False
         if shape is not None:
             self._build(shape)
+
+    def __repr__(self) -> str:
+        about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"
+        return f"Pipeline({list(self.transforms)}, {about})"
 
     def at(self, shape: Shape, seed: int | None = None) -> Pipeline:
         """The same transforms for images of this (C, H, W), and with another seed if given."""
@@ -132,14 +105,14 @@ class Pipeline:
         return self._stages[-1].result.dtype if self._stages else self.dtype
 
     @property
-    def stages(self) -> int:
-        """What the transforms became: passes, and operations that stand between them."""
-        return len(self._stages)
+    def stages(self) -> tuple[str, ...]:
+        """What the transforms became, in order: "pass", or the name of an operation that stands between passes."""
+        return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
 
     @property
     def passes(self) -> int:
         """How many of the stages are one pass over the pixels."""
-        return sum(isinstance(stage, PassStage) for stage in self._stages)
+        return self.stages.count("pass")
 
     @property
     def num_classes(self) -> int | None:
@@ -158,19 +131,18 @@ class Pipeline:
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
-        counted = np.asarray(rows, dtype=np.int64).reshape(-1)
-        seed = self.seed if seed is None else seed
-        drawn: Drawn = []
-        for place, ((transform, gate), shape) in enumerate(zip(self._steps, self._shapes, strict=True)):
-            params = dict(
-                transform.sample(Draws(counted, seed, epoch, place, type(transform).__name__), shape)
+        counted = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+        if counted.ndim != 1 or not np.issubdtype(counted.dtype, np.integer):
+            raise UsageError(
+                f"Pipeline: rows are {counted.dtype} {list(counted.shape)}; whole numbers [N] are allowed. Pass row numbers."
             )
-            if gate is not None:
-                params["apply"] = Draws(counted, seed, epoch, gate[0], "RandomApply").happens(
-                    "apply", gate[1]
-                )
-            drawn.append({name: torch.from_numpy(np.ascontiguousarray(p)) for name, p in params.items()})
-        return drawn
+        counted = counted.astype(np.int64)
+        epoch = whole("Pipeline", "epoch", epoch, 0)
+        seed = self.seed if seed is None else whole("Pipeline", "seed", seed, None)
+        return [
+            step.sample(counted, seed, epoch, shape)
+            for step, shape in zip(self._steps, self._shapes, strict=True)
+        ]
 
     def prepare(self, params: Drawn | Prepared, count: int | None = None) -> Prepared:
         """Turn draws into the numbers that the stages need; what several calls share is then worked out once.
@@ -178,35 +150,34 @@ class Pipeline:
         params: what `sample` returned. count: samples; needed where nothing is drawn.
         Raises UsageError if params are not this pipeline's, or for another number of samples.
         """
+        self._known()
         if isinstance(params, Prepared):
-            found = len(params)
-            columns = params
+            width = sum(stage.width for stage in self._stages)
+            if params.host.shape[1] != width:
+                raise UsageError(
+                    "Pipeline: params were prepared by another pipeline. Prepare them by this one."
+                )
+            found, prepared = len(params), params
         else:
-            self._known()
             if len(params) != len(self._steps):
                 raise UsageError(
                     f"Pipeline: params has {len(params)} entries; {len(self._steps)} are allowed, one a transform. "
                     "Pass what sample() returned."
                 )
-            found = next((len(p) for each in params for p in each.values()), 1 if count is None else count)
-            for (transform, _), each in zip(self._steps, params, strict=True):
-                for name, p in each.items():
-                    if len(p) != (found if count is None else count):
-                        raise UsageError(
-                            f"{type(transform).__name__}: {name} was drawn for {len(p)} rows and there are "
-                            f"{found if count is None else count} images; one draw an image is allowed. "
-                            "Sample the batch's rows."
-                        )
-            draws: list[Params] = [{name: p.numpy() for name, p in each.items()} for each in params]
+            drawn = [p for each in params for p in each.values()]
+            found = count if count is not None else len(drawn[0]) if drawn else 1
+            for step, each, layout in zip(self._steps, params, self._layouts, strict=True):
+                step.check(each, layout, found)
+            draws = [{name: p.numpy() for name, p in each.items()} for each in params]
             pieces = [stage.columns(draws, found) for stage in self._stages]
             joined = np.concatenate(pieces, axis=1) if pieces else np.zeros((found, 0), np.float32)
-            columns = Prepared(torch.from_numpy(joined))
+            prepared = Prepared(torch.from_numpy(joined))
         if count is not None and found != count:
             raise UsageError(
                 f"Pipeline: params are of {found} samples and there are {count} images; as many are allowed. "
                 "Sample the batch's rows."
             )
-        return columns
+        return prepared
 
     def apply(
         self,
@@ -220,7 +191,7 @@ class Pipeline:
 
         images: [N, C, H, W], any device, best with channels_last strides; not modified.
         params: what `sample` or `prepare` returned for these images.
-        rows: int64 [N] on the images' device, the images to take (not checked); they are then [M, C, H, W], a whole
+        rows: int64 [N] on the images' device, the images to take (not checked there); they are then [M, C, H, W], a whole
             field for example, and no batch is put together before it is augmented.
         out: takes the result if given: the result's shape and dtype, channels_last, same device. A CPU fills memory it
             has used before about twice as fast as new memory.
@@ -228,36 +199,31 @@ class Pipeline:
         Raises UsageError if images, params and out do not fit together.
         """
         self._check(images)
+        if rows is not None:
+            check_rows(rows)
         count = len(images) if rows is None else len(rows)
         prepared = self.prepare(params, count)
-        shape = (count, *self.output_shape)
-        if out is not None and (out.shape, out.dtype, out.device) != (
-            shape,
-            self.output_dtype,
-            images.device,
-        ):
-            raise UsageError(
-                f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {self.output_dtype} {list(shape)} on "
-                f"{images.device} is allowed. Allocate that, or pass none."
-            )
+        if out is not None:
+            self._check_out(out, count, images.device)
         mixing = [i for i, stage in enumerate(self._stages) if isinstance(stage, MixStage)]
         each = mixing[0] if mixing else len(self._stages)  # stages that work on each image by itself
+        # A pass may write a pixel before it reads it for another one.
+        target = None if out is None or mixing or _same_memory(out, images) else out
         step = count
         if images.device.type == "cpu" and each > 1:
             step = max(1, _CPU_STAGE_BYTES // max(1, images[:1].nbytes))
         if step >= count:
-            made = self._run(0, each, images, prepared, rows, out if each == len(self._stages) else None)
+            made = self._run(0, each, images, prepared, rows, target)
         else:
             result = self._stages[each - 1].result
-            made = (
-                out if out is not None and each == len(self._stages) else _empty(count, result, images.device)
-            )
+            made = _empty(count, result, images.device) if target is None else target
             for start in range(0, count, step):
                 part = slice(start, start + step)
                 source, chosen = (images[part], None) if rows is None else (images, rows[part])
                 self._run(0, each, source, prepared[part], chosen, made[part])
         if self._stages and made.data_ptr() == images.data_ptr():
-            made = made.clone()  # operations may have had nothing to do, and mixing overwrites what it gets
+            # Operations may have had nothing to do, and mixing overwrites what it gets.
+            made = made.clone(memory_format=torch.channels_last)
         made = self._run(each, len(self._stages), made, prepared, None, None)
         if out is not None and made is not out:
             out.copy_(made)
@@ -267,36 +233,24 @@ class Pipeline:
     def apply_masks(self, masks: Tensor, params: Drawn | Prepared) -> Tensor:
         """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
 
-        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device. Returns: the same with (h, w).
+        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified.
+        Returns: the same with (h, w); the same memory if nothing moves.
         Raises UsageError if masks are of another size than the images, or MixUp would have to mix them.
         """
         _, height, width = self._known()
-        if masks.ndim not in (3, 4) or tuple(masks.shape[-2:]) != (height, width):
+        if (
+            not isinstance(masks, Tensor)
+            or masks.ndim not in (3, 4)
+            or tuple(masks.shape[-2:]) != (height, width)
+        ):
+            found = list(masks.shape) if isinstance(masks, Tensor) else f"a {type(masks).__name__}"
             raise UsageError(
-                f"Pipeline: masks are {list(masks.shape)}; [N, {height}, {width}] and [N, K, {height}, {width}] are "
+                f"Pipeline: masks are {found}; [N, {height}, {width}] and [N, K, {height}, {width}] are "
                 "allowed. Pass masks of the images' size."
             )
-        prepared = self.prepare(params, len(masks))
-        columns = prepared.on(masks.device)
-        layered = masks if masks.ndim == 4 else masks[:, None]
-        fill = _filling(self.mask_fill, masks.dtype)
-        # A pixel of any type moves as that many bytes.
-        layers = layered.shape[1]
-        stride = layers * masks.element_size()
-        moving = (
-            _pixels(layered).view(torch.uint8).view(len(masks), height, width, stride).permute(0, 3, 1, 2)
-        )
-        fills = tuple(float(byte) for byte in fill.view(torch.uint8).tolist()) * layers
-        at = 0
-        for stage in self._stages:
-            mine = columns[:, at : at + stage.width]
-            at += stage.width
-            if isinstance(stage, PassStage) and stage.moves:
-                moving = stage.run_masks(moving, mine, fills, self.implementation)
-            elif isinstance(stage, MixStage):
-                moving = stage.part.mix_masks(moving, mine)
-        size = moving.shape[-2:]
-        moved = _pixels(moving).view(masks.dtype).view(len(masks), *size, layers).permute(0, 3, 1, 2)
+        columns = self.prepare(params, len(masks)).on(masks.device)
+        layers = masks if masks.ndim == 4 else masks[:, None]
+        moved = follow.masks(self._stages, columns, layers, self.mask_fill, self.implementation)
         return moved if masks.ndim == 4 else moved[:, 0]
 
     def apply_boxes(self, boxes: Tensor, params: Drawn | Prepared) -> Tensor:
@@ -305,7 +259,7 @@ class Pipeline:
         boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device.
         Returns: the same, each the smallest upright box about the moved one; without area if nothing of it is seen.
         """
-        return self._move(moved_boxes, boxes, params, 4)
+        return self._moved("boxes", moved_boxes, boxes, params, 4)
 
     def apply_keypoints(self, points: Tensor, params: Drawn | Prepared) -> Tensor:
         """Move points as the images.
@@ -313,7 +267,7 @@ class Pipeline:
         points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
         Returns: the same; NaN for points that are not seen, so that none is taken for a point at an edge.
         """
-        return self._move(moved_keypoints, points, params, 2)
+        return self._moved("points", moved_keypoints, points, params, 2)
 
     def apply_labels(
         self, labels: Tensor, params: Drawn | Prepared, num_classes: int | None = None
@@ -325,39 +279,28 @@ class Pipeline:
         """
         if not self.mixes:
             return labels
-        prepared = self.prepare(params, len(labels))
-        soft = labels.float()
-        if labels.ndim == 1:
-            classes = self.num_classes or num_classes
-            if classes is None:
-                raise UsageError(
-                    "MixUp, CutMix: num_classes is None; the number of classes is needed. Pass num_classes."
-                )
-            soft = torch.nn.functional.one_hot(labels.long(), classes).float()
-        columns, at = prepared.on(labels.device), 0
-        for stage in self._stages:
-            if isinstance(stage, MixStage):
-                own = stage.part.share(columns[:, at : at + stage.width])[:, None]
-                soft = own * soft + (1 - own) * soft.roll(1, 0)
-            at += stage.width
-        return soft
+        columns = self.prepare(params, len(labels)).on(labels.device)
+        return follow.labels(
+            self._stages, columns, follow.soft_labels(labels, self.num_classes or num_classes)
+        )
 
     def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
         return self.apply(images, self.sample(rows, epoch))
 
     def _build(self, shape: Shape) -> None:
-        if len(shape) != 3 or min(shape) < 1:
+        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in shape):
             raise UsageError(
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
         entries, now = [], shape
-        for number, (transform, gate) in enumerate(self._steps):
+        for number, step in enumerate(self._steps):
             self._shapes.append(now)
-            if gate is not None:
-                RandomApply([transform]).output_shape(now)  # raises if it changes the size
-            now = transform.output_shape(now)
-            entries += [Entry(part, number) for part in transform.parts()]
+            if step.gate is not None:
+                step.gate[0].output_shape(now)  # raises if it changes the size
+            before, now = now, step.transform.output_shape(now)
+            self._layouts.append(step.layout(before))
+            entries += [Entry(part, number) for part in step.parts(self._layouts[-1])]
         limit = 255.0 if self.dtype == torch.uint8 else 1.0
         self._stages = staged(entries, Pixels(shape[0], (shape[1], shape[2]), self.dtype, limit))
 
@@ -372,33 +315,21 @@ class Pipeline:
         return [stage for stage in self._stages if isinstance(stage, MixStage)]
 
     def _check(self, images: Tensor) -> None:
-        """Raise UsageError for images that are not what the pipeline was made for."""
+        """Raise UsageError for images that are not what the pipeline was made for; on a GPU values are looked at once."""
         shape = self._known()
         who = type(self.transforms[0]).__name__ if self.transforms else "Pipeline"
-        if images.ndim != 4 or tuple(images.shape[1:]) != tuple(shape):
-            last = " They look channels-last: pass images.permute(0, 3, 1, 2)."
-            found = tuple(images.shape[1:])
+        check_images(who, images, shape, self.dtype)
+        if self.dtype != torch.uint8 and not (self._checked and images.device.type != "cpu"):
+            check_range(who, images)
+            self._checked = len(images) > 0
+
+    def _check_out(self, out: Tensor, count: int, device: torch.device) -> None:
+        shape = (count, *self.output_shape)
+        if (out.shape, out.dtype, out.device) != (shape, self.output_dtype, device):
             raise UsageError(
-                f"{who}: the images are {list(images.shape)}; [N, {', '.join(map(str, shape))}] is allowed."
-                + (
-                    last
-                    if len(found) == 3 and (found[2], found[0], found[1]) == tuple(shape)
-                    else " Pass such a batch."
-                )
+                f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {self.output_dtype} {list(shape)} on "
+                f"{device} is allowed. Allocate that, or pass none."
             )
-        if images.dtype != self.dtype:
-            raise UsageError(
-                f"{who}: the images are {images.dtype}; {self.dtype} is allowed. Pass such, or make the pipeline with "
-                f"dtype={images.dtype}."
-            )
-        if not self._checked and len(images):
-            low, high = (float(v) for v in images[:4].aminmax())
-            if low < 0 or high > 1:
-                raise UsageError(
-                    f"{who}: the images' values go from {low:g} to {high:g}; floating-point images from 0 to 1 are "
-                    "allowed. Divide them by 255, or pass uint8."
-                )
-            self._checked = True
 
     def _run(
         self,
@@ -417,9 +348,8 @@ class Pipeline:
             span = slice(at, at + stage.width)
             at += stage.width
             if isinstance(stage, PassStage):
-                images = stage.run(
-                    images, columns[:, span], rows, out if number == stop - 1 else None, self.implementation
-                )
+                last = out if number == stop - 1 else None
+                images = stage.run(images, columns[:, span], rows, last, self.implementation)
             else:
                 if rows is not None:
                     images = images.index_select(0, rows)
@@ -433,50 +363,53 @@ class Pipeline:
             return out
         return images if rows is None else images.index_select(0, rows)
 
-    def _move(self, moved: Any, places: Tensor, params: Drawn | Prepared, width: int) -> Tensor:
+    def _moved(
+        self,
+        what: str,
+        moved: Callable[[Tensor, Tensor, tuple[int, int]], Tensor],
+        places: Tensor,
+        params: Drawn | Prepared,
+        width: int,
+    ) -> Tensor:
         """Take boxes or points through the stages that move pixels."""
         self._known()
-        what = "boxes are" if width == 4 else "points are"
-        if places.ndim != 3 or places.shape[-1] != width or not places.is_floating_point():
+        if (
+            not isinstance(places, Tensor)
+            or places.ndim != 3
+            or places.shape[-1] != width
+            or not places.is_floating_point()
+        ):
+            found = (
+                f"{places.dtype} {list(places.shape)}"
+                if isinstance(places, Tensor)
+                else f"a {type(places).__name__}"
+            )
             raise UsageError(
-                f"Pipeline: {what} {places.dtype} {list(places.shape)}; floating point [N, K, {width}] is allowed. Pass such."
+                f"Pipeline: {what} are {found}; floating point [N, K, {width}] is allowed. Pass such."
             )
         if self.mixes:
             raise UsageError(
-                f"{self._mixes()[0].part.name}: {what} not mixed; images and labels are. Leave it out for such data."
+                f"{self._mixes()[0].part.name}: {what} are not mixed; images and labels are. Leave it out for such data."
             )
-        columns, at = self.prepare(params, len(places)).on(places.device), 0
-        for stage in self._stages:
-            if isinstance(stage, PassStage) and stage.moves:
-                places = moved(places, columns[:, at : at + stage.width], stage.result.size)
-            at += stage.width
-        return places
+        columns = self.prepare(params, len(places)).on(places.device)
+        return follow.places(self._stages, columns, places, moved)
 
 
-def _filling(value: int, dtype: torch.dtype) -> Tensor:
-    """One number of a mask's type. Raises UsageError if it holds no such number."""
-    fill = torch.tensor([value]).to(dtype)
-    if fill.to(torch.float64).item() != value:
+def _listed(transforms: Any) -> tuple[Transform, ...]:
+    """A list of transforms, or the text of one."""
+    if isinstance(transforms, str):
+        from packer.augment.parse import parse  # it knows all operations by name
+
+        return tuple(parse(transforms))
+    if not isinstance(transforms, Sequence):
         raise UsageError(
-            f"Pipeline: mask_fill is {value} and the masks are {dtype}; a number that they hold is allowed. Pass another."
+            f"Pipeline: transforms is {transforms!r}; a list of transforms is allowed. Put it in brackets."
         )
-    return fill
+    return tuple(transforms)
 
 
-def _flat(transforms: Sequence[Transform]) -> list[tuple[Transform, tuple[str, float] | None]]:
-    """Transforms, and for those of a RandomApply its place and probability."""
-    steps: list[tuple[Transform, tuple[str, float] | None]] = []
-    for place, transform in enumerate(transforms):
-        if isinstance(transform, RandomApply):
-            steps += [(inner, (f"apply {place}", transform.p)) for inner in transform.transforms]
-        else:
-            steps.append((transform, None))
-    return steps
-
-
-def _pixels(images: Tensor) -> Tensor:
-    """All numbers of [N, C, H, W], pixel after pixel."""
-    return images.permute(0, 2, 3, 1).reshape(-1).contiguous()
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _empty(count: int, pixels: Pixels, device: torch.device) -> Tensor:

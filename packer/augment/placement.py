@@ -40,7 +40,7 @@ class Placement:
         self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)
         self.softness: Floats = _rows(count, 1, 1)
         self.support: Floats = _rows(count, 1, 1)
-        self._whole = True  # positions are whole pixels still
+        self._whole = np.ones(count, np.bool_)  # positions are whole pixels still
         self._straight = True  # rows are rows still
         self._continued = False
 
@@ -52,7 +52,8 @@ class Placement:
         other = Placement(0, self.size)
         other.matrix, other.taps, other.frame = self.matrix.copy(), self.taps.copy(), self.frame.copy()
         other.softness, other.support = self.softness.copy(), self.support.copy()
-        other._whole, other._straight, other._continued = self._whole, self._straight, self._continued
+        other._whole = self._whole.copy()
+        other._straight, other._continued = self._straight, self._continued
         return other
 
     def restore(self, samples: NDArray[np.bool_], before: Placement) -> None:
@@ -65,6 +66,7 @@ class Placement:
             (self.support, before.support),
         ):
             mine[:, samples] = old[:, samples]
+        self._whole[samples] = before._whole[samples]
 
     def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
         """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
@@ -112,13 +114,14 @@ class Placement:
         if antialias:
             self.support = np.maximum(self._pixel(), 1)
             self.softness = np.maximum(self.softness, self.support)
-        self._whole = False
+        self._whole[:] = False
         self.size = size
 
     def turn(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
         """Move by any affine matrix, from positions of the new picture to positions in this one. Numbers, or [N]."""
         self._compose(a, b, c, d, e, f)
-        self._whole = self._straight = False
+        self._whole[:] = False
+        self._straight = False
 
     def see_outside(self) -> None:
         """Let the picture end at its edges, each as wide as one of its pixels: what is placed next may look beyond them.
@@ -174,12 +177,12 @@ class Placement:
         return np.stack([np.minimum(x1, x2), np.minimum(y1, y2), np.maximum(x1, x2), np.maximum(y1, y2)])
 
     def _read_only(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
-        if self._whole and not self._continued:
+        if self._whole.any() and not self._continued:
             box = self._in_source(left, top, right, bottom)
             # Of a rectangle that lies outside, in padding, the nearest pixel stays: there must be one.
             first, end = self.taps[:2].copy(), self.taps[2:].copy()
-            self.taps[:2] = np.clip(box[:2], first, end - 1)
-            self.taps[2:] = np.clip(box[2:], first + 1, end)
+            self.taps[:2] = np.where(self._whole, np.clip(box[:2], first, end - 1), first)
+            self.taps[2:] = np.where(self._whole, np.clip(box[2:], first + 1, end), end)
 
 
 def _rows(count: int, *numbers: float) -> Floats:

@@ -11,7 +11,7 @@ from packer.augment import checks
 from packer.augment.draws import Draws
 from packer.augment.passes.spec import Sampling
 from packer.augment.placement import Placement
-from packer.augment.transform import Geometry, Params, Part, Shape, Transform
+from packer.augment.transform import Geometry, Params, Shape, Single
 from packer.errors import UsageError
 
 SAMPLINGS: dict[str, Sampling] = {"nearest": "nearest", "nearest-exact": "nearest", "bilinear": "linear"}
@@ -20,7 +20,7 @@ SAMPLINGS: dict[str, Sampling] = {"nearest": "nearest", "nearest-exact": "neares
 _ATTEMPTS = 10
 
 
-class Resize(Transform, Geometry):
+class Resize(Single, Geometry):
     """Resize each image, as torchvision.transforms.v2.Resize.
 
     size: (height, width), or the shorter side in pixels: the longer keeps the proportion, rounded down.
@@ -28,17 +28,13 @@ class Resize(Transform, Geometry):
     """
 
     def __init__(
-        self, size: int | Sequence[int], interpolation: str = "bilinear", antialias: bool = True
+        self, size: int | Sequence[int], interpolation: str = "bilinear", *, antialias: bool = True
     ) -> None:
         self.interpolation = checks.one_of("Resize", "interpolation", interpolation, tuple(SAMPLINGS))
         self.size = checks.sides("Resize", "size", size)
         self._shorter = not (isinstance(size, Sequence) and len(size) == 2)
-        self.antialias = bool(antialias)
+        self.antialias = checks.flag("Resize", "antialias", antialias)
         self.sampling = SAMPLINGS[self.interpolation]
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape with the new size."""
@@ -60,7 +56,7 @@ class Resize(Transform, Geometry):
         return (side, side * width // height) if height <= width else (side * height // width, side)
 
 
-class RandomResizedCrop(Transform, Geometry):
+class RandomResizedCrop(Single, Geometry):
     """Cut a rectangle of random area and proportion and resize it, as torchvision.transforms.v2.RandomResizedCrop.
 
     size: side in pixels, or (height, width). scale: least and largest area, as shares of the image's. ratio: least and
@@ -82,16 +78,12 @@ class RandomResizedCrop(Transform, Geometry):
         self.interpolation = checks.one_of(
             "RandomResizedCrop", "interpolation", interpolation, tuple(SAMPLINGS)
         )
-        self.antialias = bool(antialias)
+        self.antialias = checks.flag("RandomResizedCrop", "antialias", antialias)
         self.sampling = SAMPLINGS[self.interpolation]
         if self.scale[1] == 0:
             raise UsageError(
                 "RandomResizedCrop: scale is (0, 0); shares above 0 are allowed. Pass for example (0.08, 1)."
             )
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape with the new size."""

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from packer.augment import checks
-from packer.augment.chosen import bytes_only, changed
-from packer.augment.color import colour_channels
+from packer.augment.chosen import changed
+from packer.augment.color import colour_channels, without_alpha
 from packer.augment.draws import Draws
 from packer.augment.transform import Columns, Params, Part, Shape, Transform, Whole
 
@@ -39,6 +39,7 @@ class _Sharpness(Whole):
     """Column: the smoothed image's share, which is below 0 for a sharper one; 0 for images that stay as they are."""
 
     width = 1
+    bytes_only = True
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -58,8 +59,11 @@ class _Sharpness(Whole):
 
     def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
         """Change those whose share is not 0."""
-        bytes_only(self.name, images)
-        return changed(images, columns, known, [(known[:, 0] != 0, lambda p, c, _: smoothed_by(p, c[:, 0]))])
+        return changed(images, columns, known, [(known[:, 0] != 0, _sharpened)])
+
+
+def _sharpened(pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    return without_alpha(pixels, lambda some: smoothed_by(some, columns[:, 0]))
 
 
 def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:

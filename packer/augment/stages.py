@@ -1,9 +1,10 @@
 """What a pipeline's operations become: as few stages as keep their meaning, most of them one pass.
 
-A pass takes any number of geometric parts, then colours, then scales and boxes to erase. Whatever would come out
-differently in one pass than one after the other begins a new stage, with two exceptions that are meant: positions are
-composed, so pixels are interpolated once and not once an operation; and a second turn sees again what a first one moved
-beyond the edges.
+A pass takes any number of geometric parts, then colours, then scales and boxes to erase. What would come out
+differently in one pass than one after the other begins a new stage, but for differences that are meant: positions are
+composed, so pixels are interpolated once and not once an operation; colours are not rounded between operations; a second
+turn sees again what a first one moved beyond the edges, and a resize after a turn may read beyond its crop; padding that is
+shrunk meets the picture in a straight ramp. docs/augmentation.md lists them.
 """
 
 from __future__ import annotations
@@ -197,6 +198,7 @@ class PassStage:
         if self._scales or self._erasers:
             return False
         part.check((self.source.channels, *self.result.size))
+        part.accept(self.result.limit)
         self._colours.append((entry, part))
         return True
 
@@ -265,22 +267,26 @@ class WholeStage:
 
     def __init__(self, source: Pixels, entry: Entry, part: Whole) -> None:
         part.check((source.channels, *source.size))
+        if part.bytes_only and source.dtype != torch.uint8:
+            raise UsageError(
+                f"{part.name}: the images are {source.dtype}; torch.uint8 is allowed. Put it before ToDtype and Normalize."
+            )
         self.source = self.result = source
-        self._entry, self._part = entry, part
+        self._entry, self.part = entry, part
 
     @property
     def width(self) -> int:
         """Columns a sample."""
-        return self._part.width
+        return self.part.width
 
     def columns(self, draws: Draws, count: int) -> Columns:
         """What the operation needs of each sample: float32 [count, width]."""
         params = draws[self._entry.transform]
-        return _applied(self._part.columns(params, count), params)
+        return _applied(self.part.columns(params, count), params)
 
     def run(self, images: Tensor, columns: Tensor, known: NDArray[np.float32]) -> Tensor:
         """The changed images."""
-        return self._part.apply(images, columns, known)
+        return self.part.apply(images, columns, known)
 
 
 class MixStage:

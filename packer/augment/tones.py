@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,11 +10,11 @@ from packer.augment.checks import whole
 from packer.augment.color import colour_channels, matrix
 from packer.augment.draws import Draws
 from packer.augment.passes import spec
-from packer.augment.transform import Colour, Columns, Params, Part, Shape, Transform
+from packer.augment.transform import Colour, Columns, Params, Shape, Single
 from packer.errors import UsageError
 
 
-class RandomSolarize(Transform, Colour):
+class RandomSolarize(Single, Colour):
     """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
 
     threshold: in the images' scale where it stands. p: 0 <= p <= 1.
@@ -26,10 +24,6 @@ class RandomSolarize(Transform, Colour):
         self.threshold = checks.number("RandomSolarize", "threshold", threshold, 0, 255)
         self.p = checks.probability("RandomSolarize", p)
 
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
-
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
         return colour_channels("RandomSolarize", shape)
@@ -38,12 +32,20 @@ class RandomSolarize(Transform, Colour):
         """Draw change: bool [N]."""
         return {"change": draws.happens("change", self.p)}
 
+    def accept(self, limit: float) -> None:
+        """Raise UsageError for a threshold that no value can reach."""
+        if self.threshold > limit:
+            raise UsageError(
+                f"RandomSolarize: threshold is {self.threshold:g} and the images' values are 0 to {limit:g}; those are "
+                "allowed. Pass it in the images' own scale."
+            )
+
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         """A step for those whose change is true."""
         return chosen(solarize(np.full(count, self.threshold)), params["change"])
 
 
-class RandomPosterize(Transform, Colour):
+class RandomPosterize(Single, Colour):
     """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
 
     bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
@@ -53,10 +55,6 @@ class RandomPosterize(Transform, Colour):
         self.bits = whole("RandomPosterize", "bits", bits, 0, 8)
         self.p = checks.probability("RandomPosterize", p)
 
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
-
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
         return colour_channels("RandomPosterize", shape)
@@ -65,17 +63,16 @@ class RandomPosterize(Transform, Colour):
         """Draw change: bool [N]."""
         return {"change": draws.happens("change", self.p)}
 
+    def accept(self, limit: float) -> None:
+        """Raise UsageError for images that are not uint8."""
+        bytes_needed("RandomPosterize", limit)
+
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """A step for those whose change is true; raises UsageError for images that are not uint8."""
-        if limit != 255:
-            raise UsageError(
-                f"RandomPosterize: the images' values are 0 to {limit:g}; uint8, 0 to 255, is allowed. "
-                "Put it before ToDtype and Normalize."
-            )
+        """A step for those whose change is true."""
         return chosen(posterize(np.full(count, self.bits)), params["change"])
 
 
-class RandomInvert(Transform, Colour):
+class RandomInvert(Single, Colour):
     """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
 
     p: 0 <= p <= 1.
@@ -83,10 +80,6 @@ class RandomInvert(Transform, Colour):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checks.probability("RandomInvert", p)
-
-    def parts(self) -> Sequence[Part]:
-        """Itself."""
-        return (self,)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
@@ -100,6 +93,15 @@ class RandomInvert(Transform, Colour):
         """A matrix for those whose change is true."""
         inverted = matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
         return chosen(inverted, params["change"])
+
+
+def bytes_needed(name: str, limit: float) -> None:
+    """Raise UsageError unless 255 is the images' largest value."""
+    if limit != 255:
+        raise UsageError(
+            f"{name}: the images' values are 0 to {limit:g}; uint8, 0 to 255, is allowed. "
+            "Put it before ToDtype and Normalize."
+        )
 
 
 def solarize(threshold: NDArray[np.float64]) -> Columns:

@@ -25,7 +25,6 @@ from torch import Tensor
 from packer.augment.draws import Draws
 from packer.augment.passes.spec import Outside, Sampling
 from packer.augment.placement import Placement
-from packer.errors import UsageError
 
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""
@@ -75,6 +74,9 @@ class Colour(Part, ABC):
     steps: int = 1
     contrast: bool = False
 
+    def accept(self, limit: float) -> None:
+        """Raise UsageError if it does not work on images of values 0 to limit, 255 (uint8) or 1 (floating point)."""
+
     @abstractmethod
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         """Colour steps as spec.py has them: float32 [count, steps, 13]. limit: the largest value of a pixel."""
@@ -107,9 +109,10 @@ class Erase(Part, ABC):
 
 
 class Whole(Part, ABC):
-    """width: columns a sample."""
+    """width: columns a sample. bytes_only: whether it takes uint8 images alone."""
 
     width: int = 0
+    bytes_only: bool = False
 
     @abstractmethod
     def columns(self, params: Params, count: int) -> Columns:
@@ -126,7 +129,7 @@ class Whole(Part, ABC):
 
 
 class Mix(Part, ABC):
-    """Combines each image with the batch's previous one (the first with the last)."""
+    """Combines each image of a batch with another one of it. Columns of zeros leave an image as it is."""
 
     num_classes: int | None = None
     width: int = 0
@@ -144,16 +147,25 @@ class Mix(Part, ABC):
         """The mixed masks, uint8 [N, K, H, W]. Raises UsageError if masks cannot be mixed so."""
 
     @abstractmethod
+    def partners(self, columns: Tensor) -> Tensor:
+        """Which image each is combined with: int64 [N]."""
+
+    @abstractmethod
     def share(self, columns: Tensor) -> Tensor:
         """How much of each result is the image's own: float32 [N]."""
 
 
-class Transform:
+class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but one of them
     """One operation, as users name it. To write your own, derive from this and give `sample` and `apply`.
 
     `sample` draws numbers for rows; `apply` changes images by them, without chance. An operation that packer brings
-    gives `parts` instead of `apply`, so that one pass can take it together with its neighbours.
+    gives `parts` instead of `apply`, so that one pass can take it together with its neighbours. What `apply` does is done to
+    images alone: masks, boxes and points do not follow.
     """
+
+    def __repr__(self) -> str:
+        public = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({', '.join(public)})"
 
     def output_shape(self, shape: Shape) -> Shape:
         """The (C, H, W) of what it makes of such images; raises UsageError if it cannot take them."""
@@ -162,12 +174,15 @@ class Transform:
         return shape
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw for the rows of `draws`, for images of this shape: arrays whose first dimension is N. May be empty."""
+        """Draw for the rows of `draws`, for images of this shape: NumPy arrays whose first dimension is N.
+
+        Always the same names, shapes and dtypes; may be empty. Draw by `draws` alone: uniform, integers, happens …
+        """
         return {}
 
     def parts(self) -> Sequence[Part]:
-        """What it consists of, in order; each gets all that `sample` drew."""
-        return (Custom(self),)
+        """What it consists of, in order; each gets all that `sample` drew. Empty: it has `apply`."""
+        return ()
 
     def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
         """Change images as drawn.
@@ -175,49 +190,13 @@ class Transform:
         images: [N, C, H, W], any device, channels_last, uint8 or floating point; not modified.
         params: what `sample` drew, as tensors on the same device. Returns: the same shape and dtype.
         """
-        raise NotImplementedError(f"{type(self).__name__}: has neither parts nor apply")
+        raise NotImplementedError
 
 
-class Custom(Whole):
-    """A user's own operation: its draws travel as columns of float32 and are given back in their shapes and dtypes."""
+class Single(Transform):
+    """An operation that is one part: itself."""
 
-    def __init__(self, transform: Transform) -> None:
-        self._transform = transform
-        self._layout: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-
-    @property
-    def name(self) -> str:
-        """The operation's class."""
-        return type(self._transform).__name__
-
-    def columns(self, params: Params, count: int) -> Columns:
-        """All draws side by side; raises UsageError for numbers that float32 does not hold."""
-        flat = []
-        for name, drawn in params.items():
-            columns = np.asarray(drawn).reshape(count, -1).astype(np.float32)
-            if np.issubdtype(drawn.dtype, np.integer) and drawn.size and np.abs(drawn).max() > 1 << 24:
-                raise UsageError(
-                    f"{self.name}: {name} holds {np.abs(drawn).max():,}; whole numbers up to 2**24 are allowed. "
-                    "Draw smaller ones."
-                )
-            self._layout[name] = drawn.shape[1:], drawn.dtype
-            flat.append(columns)
-        joined = np.concatenate(flat, axis=1) if flat else np.zeros((count, 0), np.float32)
-        self.width = joined.shape[1]
-        return joined
-
-    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """What the user's `apply` makes; raises UsageError if its shape or dtype is another."""
-        params, at = {}, 0
-        for name, (shape, dtype) in self._layout.items():
-            width = int(np.prod(shape))
-            like = torch.from_numpy(np.empty(0, dtype)).dtype
-            params[name] = columns[:, at : at + width].reshape(-1, *shape).to(like)
-            at += width
-        made = self._transform.apply(images, params)
-        if made.shape != images.shape or made.dtype != images.dtype:
-            raise UsageError(
-                f"{self.name}: apply returned {made.dtype} {list(made.shape)} for {images.dtype} {list(images.shape)}; "
-                "the same shape and dtype are allowed. Return those."
-            )
-        return made
+    def parts(self) -> Sequence[Part]:
+        """Itself."""
+        assert isinstance(self, Part)
+        return (self,)

@@ -71,7 +71,7 @@ class TenCrop(FiveCrop):
 
     def __init__(self, size: int | Sequence[int], vertical_flip: bool = False) -> None:
         super().__init__(size)
-        self.vertical_flip = bool(vertical_flip)
+        self.vertical_flip = checks.flag("TenCrop", "vertical_flip", vertical_flip)
 
     def __len__(self) -> int:
         return 10
@@ -137,12 +137,13 @@ def averaged(
     Returns: the (weighted) mean, with the shape and dtype of the model's results; half precision is summed up in float32.
     Use it within torch.inference_mode().
     """
-    chain = [views] if isinstance(views, Views) else list(views)
+    chain: list[Any] = list(views) if isinstance(views, Sequence) and not isinstance(views, str | Views) else [views]
     for one in chain:
         if not isinstance(one, Views):
+            made = isinstance(one, type) and issubclass(one, Views)
             raise UsageError(
                 f"averaged: {one!r} is among the views; FiveCrop, TenCrop, HorizontalFlips, Shifts and other Views "
-                "are allowed. Pass such."
+                f"are allowed. Pass {f'{one.__name__}(), an instance' if made else 'such'}."
             )
     count = prod(len(one) for one in chain)
     shares = _shares(weights, count)

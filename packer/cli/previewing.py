@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,9 +70,12 @@ def _pipeline(made: Preview) -> str:
     """What was done to the images."""
     if not made.transforms:
         return "images as stored"
-    passes = f"{made.passes} {'pass' if made.passes == 1 else 'passes'}"
-    how = (
-        passes if made.stages == made.passes else f"{units.count(made.stages, 'stage')}, {passes} among them"
-    )
+    times = Counter(made.stages)
+    passes = times.pop("pass", 0)
+    steps = [f"{passes} {'pass' if passes == 1 else 'passes'}"] if passes else []
+    steps += [name if count == 1 else f"{count} steps of {name}" for name, count in times.items()]
+    how = ", ".join([*steps[:-2], " and ".join(steps[-2:])])
+    how = f" in {how}" if passes else " by itself" if len(made.stages) == 1 else " one by one"
+    mixed = ", mixed within the sheet" if made.mixed else ""
     undone = "; normalisation undone to be seen" if made.normalized else ""
-    return f"{', '.join(made.transforms)} in {how}{undone}"
+    return f"{', '.join(made.transforms)}{how}{mixed}{undone}"

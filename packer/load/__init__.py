@@ -4,6 +4,7 @@
     rows.py        PackedDataset (root): rows, for torch's DataLoader
 
     options.py     what the arguments mean
+    pipelines.py   what `augment` means: pipelines, by the names that their images have in a batch
     ranks.py       who am I among the processes that train together?
     progress.py    how far an epoch is: what state_dict saves
     feed.py        portions of an epoch: read into slots, handed out as batches
@@ -11,7 +12,7 @@
     prefetch.py    a few threads that work ahead of the loop
     lock.py        a lock that a fork or a pickle does not leave locked
     device.py      where batches end up: host memory, or a GPU by pinned asynchronous copies
-    augmenting.py  a pipeline of augmentations at work on batches
+    augmenting.py  pipelines of augmentations at work on batches
     batch.py       the named tuple that is handed out
     stats.py       where the time of an epoch goes
     quality.py     how good a pack's shuffle is in some order

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load import options
+from packer.load import options, pipelines
 from packer.load.feed import Feed, Portion
 from packer.load.lock import Lock
 from packer.load.prefetch import Threads, ahead
@@ -33,7 +33,7 @@ from packer.orders.epoch import Epoch
 from packer.orders.order import Order
 from packer.orders.runs import one_run
 from packer.orders.topology import Share
-from packer.read.fields import select_fields
+from packer.read.fields import ROW, select_fields, stored
 from packer.read.reader import Reader
 from packer.read.selection import select
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike
 
-    from packer.augment import Pipeline, Transform
     from packer.load.device import Device
+    from packer.load.pipelines import Augment
 
 PREFETCH = 2
 _LOG = logging.getLogger("packer.load")
@@ -66,17 +66,22 @@ class PackedBatchDataset:
     order: "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
         ranks by the pack alone); or an object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label").
         Wins over shuffle.
-    seed: of the order and of the augmentations' draws; each epoch differs.
+    seed: of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
     device: where torch batches go, "cpu" or "cuda" (pinned memory, asynchronous copies).
     placement: where rows are kept meanwhile: "disk"; "ram" (shared by the processes of a node); "pinned" (the same, for copies to
         a GPU); "gpu" (resident there, gathered there); "auto" chooses by size and logs why. Filled while training runs.
-    fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row.
+    fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row. "row" is each
+        row's number in the pack, int64 [N], unless the pack has a field of that name.
     split: the rows of one split only, as ``packer info`` lists them. classes: the rows of these classes only, names or numbers.
     subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
-    augment: transforms of packer.augment, or its Pipeline, applied to ``image`` on the device, drawn per row from
-        (seed, epoch, row). Masks (fields of ``--pair``), boxes and keypoints move with the image; boxes of which nothing is
-        left are left out, with their labels. MixUp and CutMix make labels float32 [N, classes].
-    transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how.
+    augment: transforms of packer.augment, its Pipeline, or a text that names them (there Normalize() means the pack's mean and
+        std), applied to ``image`` on the device, drawn per row from (seed, epoch, row). Masks (fields of ``--pair``), boxes and
+        keypoints move with the image; boxes of which nothing is left are left out, with their labels. MixUp and CutMix make
+        labels float32 [N, classes]. Or a mapping of names to such, {"view1": [...], "view2": [...]}: fields of these
+        names then stand for ``image``, each made of the same images with draws of its own (view i, from 0, adds i to the seed);
+        masks, boxes and keypoints go with the first, and none may mix.
+    transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how. "row"
+        comes last in its batches.
     ends: what becomes of the rows at the end of an epoch that do not fill a batch on every rank: "uneven" splits them evenly,
         and ranks may differ by one batch; "drop" leaves them out, as drop_last=True does; "pad" fills up with the epoch's first rows.
     rank, world_size: default to torch.distributed's, a Ray Train worker's or torchrun's, asked whenever an epoch begins, else 0 of 1.
@@ -104,7 +109,7 @@ class PackedBatchDataset:
         split: str | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
-        augment: Sequence[Transform] | Pipeline | None = None,
+        augment: Augment | None = None,
         transform: Callable[..., Any] | PythonTransform | None = None,
         ends: str | None = None,
         drop_last: bool = False,
@@ -127,7 +132,8 @@ class PackedBatchDataset:
         self.fields = select_fields(self.pack, fields)
         self.subset = select(self.pack, split=split, classes=classes, subset=subset)
         self.rows = self.subset.rows
-        self._reader = Reader(self.pack, self.fields, verify=options.check_verify(verify))
+        self._stored = stored(self.fields)
+        self._reader = Reader(self.pack, self._stored, verify=options.check_verify(verify))
         about = options.context(self._reader, self.subset, self.batch_size * self.world_size)
         self.order, why = parse(order, shuffle, about)
         self._chosen = order == AUTO or (order is None and shuffle)
@@ -135,9 +141,9 @@ class PackedBatchDataset:
         if why:
             _LOG.info("%s: %s", self.pack.path, why)
         self._transform = None if transform is None else as_transform(transform)
-        self._pipeline = options.parse_augment(augment, self.output)
-        if self._pipeline is not None and self._transform is None:
-            options.fit_images(self._pipeline, self.fields, self.pack.path, self._num_classes)
+        self._views = pipelines.parse_views(augment, self.output, self.pack.header)
+        if self._views and self._transform is None:
+            pipelines.fit_views(self._views, self.fields, self.pack.path, self._num_classes)
         decodes = any(f.codec for f in self._reader.fields)
         most = cores() if decodes else min(4, cores())
         self.threads = most if threads is None else options.whole("threads", threads, 1)
@@ -149,7 +155,7 @@ class PackedBatchDataset:
         if self.output == "torch":
             self._device()  # what this machine lacks is said now
         self.placement, why = options.parse_placement(
-            placement, self.device, self._reader, self.fields, self.subset, self._transform is not None
+            placement, self.device, self._reader, self._stored, self.subset, self._transform is not None
         )
         _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
         if not len(self) and self.ends == "drop":
@@ -396,22 +402,24 @@ class PackedBatchDataset:
         if self._transform is not None and self.rows:
             from packer.load.processes.workers import Workers
 
-            workers = held["workers"] = Workers(self._transform, self._reader, self.fields)
+            workers = held["workers"] = Workers(self._transform, self._reader, self._stored)
             fields = workers.probe(self.subset.place(one_run(0, 1)), seed=self.seed, epoch=0)
-        if self._pipeline is not None:
+            if ROW in self.fields and all(f.name != ROW.name for f in fields):
+                fields = (*fields, ROW)
+        if self._views:
             from packer.load.augmenting import Augmenter
 
-            pipeline = options.fit_images(self._pipeline, fields, self.pack.path, self._num_classes)
-            held["augmenter"] = Augmenter(pipeline, fields, self._num_classes, batch_rows, self.prefetch + 2)
+            views = pipelines.fit_views(self._views, fields, self.pack.path, self._num_classes)
+            held["augmenter"] = Augmenter(views, fields, self._num_classes, batch_rows, self.prefetch + 2)
         if self.placement in ("ram", "pinned"):
             from packer.load.places.resident import Resident
 
             pinned = self.device if self.placement == "pinned" else None
-            held["resident"] = Resident(self._reader, self.fields, self.subset, pinned=pinned)
+            held["resident"] = Resident(self._reader, self._stored, self.subset, pinned=pinned)
         elif self.placement == "gpu":
             from packer.load.places.ongpu import OnDevice
 
-            held["ongpu"] = OnDevice(self._reader, self.fields, self.subset, self.device)
+            held["ongpu"] = OnDevice(self._reader, self._stored, self.subset, self.device)
         return Feed(
             self._reader,
             fields,

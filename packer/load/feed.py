@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
@@ -24,12 +25,11 @@ from packer.load.prefetch import Threads
 from packer.load.slots import Bytes, Layout, Slots, allocate
 from packer.orders.epoch import Epoch
 from packer.orders.runs import Runs
-from packer.read.fields import decode_ragged
+from packer.read.fields import ROW, decode_ragged, stored
 from packer.read.reader import Reader
 
 if TYPE_CHECKING:
-    from packer.augment.pipeline import Prepared
-    from packer.load.augmenting import Augmenter
+    from packer.load.augmenting import Augmenter, Draws
     from packer.load.device import Device
     from packer.load.places.ongpu import OnDevice
     from packer.load.places.resident import Resident
@@ -67,7 +67,8 @@ class Read(NamedTuple):
 class Feed:
     """Reads portions of some fields of a pack and makes batches of them. For one process; thread-safe.
 
-    fields: that are handed out, what `workers` makes of the reader's if there are some. batch_rows: most in a batch.
+    fields: that are handed out, what `workers` makes of the reader's if there are some; ROW may be among them.
+    batch_rows: most in a batch.
     prefetch: batches. device: where batches go, None for NumPy arrays. augmenter: of images.
     resident, ongpu: that hold the rows, or will.
     """
@@ -87,13 +88,14 @@ class Feed:
         workers: Workers | None = None,
     ) -> None:
         self.pid, self._closed = os.getpid(), False
-        self._reader, self._fields, self._threads = reader, tuple(fields), threads
+        self._handed, fields = tuple(fields), stored(fields)
+        self._reader, self._fields, self._threads = reader, fields, threads
         self._asking = Threads(1)  # apart: a busy disk makes one wait until it has taken the requests
         self._device, self._augmenter = device, augmenter
         self._resident, self._ongpu, self._workers = resident, ongpu, workers
         # The pass that augments takes images from where they lie: no batch of them is put together before.
         self._left = ("image",) if augmenter is not None else ()
-        self._type = batch_type(tuple(f.name for f in fields))
+        self._type = batch_type(tuple(f.name for f in self._handed))
         self._ragged = [f for f in fields if f.ragged]
         self.row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
         self.batches = max(1, min(PORTION_BYTES // max(batch_rows * self.row_bytes, 1), PORTION_BATCHES))
@@ -127,18 +129,20 @@ class Feed:
         """Have a portion read: by threads, by processes, or from the device's own memory."""
         self.check_open()
         draws = self._threads.submit(self._draw, portion) if self._augmenter else None
+        numbers = self._numbers(portion) if len(self._handed) > len(self._fields) else {}
         if self._ongpu is not None:
             tensors = self._ongpu.gather(portion.epoch.within(portion.positions), leave=self._left)
             if tensors is not None:
+                tensors |= {name: self._ongpu.upload(rows) for name, rows in numbers.items()}
                 sent = self._device.made(tensors) if self._device else tensors
                 return Loading(self, portion, {}, self._start_ragged(portion), draws, sent)
         if self._device is not None and not self._device.on_host and self._resident is not None:
             views = self._views(portion)
             if views is not None:
-                return Loading(self, portion, views, self._start_ragged(portion), draws)
+                return Loading(self, portion, views | numbers, self._start_ragged(portion), draws)
         count, slot = sum(portion.sizes), self._slots.lend()
         self._look_ahead(portion)
-        arrays = self._layout.typed(slot, count)
+        arrays = self._layout.typed(slot, count) | numbers
         if self._workers is not None:
             rows = portion.epoch.rows(portion.positions)
             made = self._workers.submit(
@@ -163,7 +167,7 @@ class Feed:
         values: dict[str, Any] = dict(self._device.receive(sent) if self._device else sent)
         shares_slot = self._device is None or self._device.on_host
         columns: list[Any] = []
-        for f in self._fields:
+        for f in self._handed:
             if f.ragged:
                 rows = ragged[f.name]
                 columns.append(_cut([as_tensor(row, f) for row in rows] if self._device else rows, sizes))
@@ -186,7 +190,7 @@ class Feed:
         batches.reverse()
         return batches
 
-    def augmented(self, batch: Any, draws: Prepared, first: int) -> Any:
+    def augmented(self, batch: Any, draws: Draws, first: int) -> Any:
         """A batch with its images augmented. draws: of its portion; first: row of the portion at which it begins."""
         assert self._augmenter is not None
         return self._augmenter.apply(batch, draws, first)
@@ -256,7 +260,16 @@ class Feed:
             for f in self._reader.fields:
                 self._asking.submit(self._reader.willneed, f.name, soon)
 
-    def _draw(self, portion: Portion) -> Prepared:
+    def _numbers(self, portion: Portion) -> dict[str, NDArray[np.int64]]:
+        """The numbers of a portion's rows in the pack, in memory that copies to the device read well."""
+        rows = portion.epoch.rows(portion.positions).rows()
+        if self._device is not None and not self._device.on_host:
+            memory = self._device.allocate(rows.nbytes).view(np.int64)
+            memory[:] = rows
+            rows = memory
+        return {ROW.name: rows}
+
+    def _draw(self, portion: Portion) -> Draws:
         """On a thread: the augmentations' parameters for a portion's rows."""
         assert self._augmenter is not None
         rows = portion.epoch.rows(portion.positions).rows()
@@ -272,7 +285,7 @@ class Loading:
         portion: Portion,
         arrays: dict[str, NDArray[Any]],
         reads: Sequence[Future[Read] | Future[Filled]],
-        draws: Future[Prepared] | None,
+        draws: Future[Draws] | None,
         sent: Any = None,
     ) -> None:
         self._feed, self.portion = feed, portion
@@ -294,7 +307,7 @@ class Loading:
         ):
             self._sent = self._feed.send(self._arrays)
 
-    def result(self) -> tuple[list[Any], Prepared | None]:
+    def result(self) -> tuple[list[Any], Draws | None]:
         """Wait for the batches, the last one first, and what was drawn for them; an error of a thread is raised here."""
         ragged: dict[str, list[Any]] = {}
         try:

@@ -22,8 +22,6 @@ from packer.read.selection import read_column
 if TYPE_CHECKING:
     import torch
 
-    from packer.augment import Pipeline
-
 OUTPUTS = ("torch", "numpy")
 
 
@@ -156,49 +154,3 @@ def parse_placement(
         path=reader.pack.path,
         present=present(reader, fields, subset),
     )
-
-
-def parse_augment(augment: Any, output: str) -> Any:
-    """A pipeline of the transforms, or None."""
-    if augment is None or (isinstance(augment, Sequence) and not augment):
-        return None
-    if output != "torch":
-        raise UsageError("augment: works on torch tensors. Pass output='torch'.")
-    from packer.augment import Pipeline
-
-    if isinstance(augment, Pipeline):
-        return augment
-    if not isinstance(augment, Sequence):
-        raise UsageError(f"augment={augment!r}: is no list. Pass a list of transforms of packer.augment.")
-    return Pipeline(augment)
-
-
-def fit_images(pipeline: Pipeline, fields: Sequence[Field], path: str, num_classes: int | None) -> Pipeline:
-    """The pipeline for the images of these fields; refuses what it cannot take. num_classes: of labels, None if not known."""
-    image = next((f for f in fields if f.name == "image"), None)
-    if image is None:
-        raise UsageError(
-            "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
-        )
-    shape = image.loaded.shape
-    if shape is None:
-        raise UsageError(
-            f"augment: works on images of one size; those of {path} kept their own. Run packer repack with a --size first."
-        )
-    if len(shape) != 3 or image.about.get("layout") != "HWC":
-        raise UsageError(
-            f"augment: works on images [H, W, C]; the transform returns {list(shape)}. Return such, or drop augment."
-        )
-    height, width, channels = shape
-    fitted = pipeline.at((channels, height, width))
-    label = next((f for f in fields if f.name == "label"), None)
-    if fitted.mixes and label is not None and label.shape == () and not (fitted.num_classes or num_classes):
-        raise UsageError(
-            f"augment: mixes labels, and {path} does not name its classes. Pass num_classes to MixUp or CutMix."
-        )
-    for f in fields:
-        if fitted.mixes and f.name in ("boxes", "keypoints"):
-            raise UsageError(
-                f"augment: mixes images, and {f.name} of {path} cannot be mixed. Name the other fields, or leave it out."
-            )
-    return fitted

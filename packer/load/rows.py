@@ -14,7 +14,7 @@ from packer.format.pack import Pack, open_pack
 from packer.load.batch import as_tensor, make_batch
 from packer.load.slots import Layout, allocate
 from packer.orders.runs import consecutive
-from packer.read.fields import decode_ragged, select_fields
+from packer.read.fields import ROW, decode_ragged, select_fields, stored
 from packer.read.reader import Reader
 from packer.read.selection import select
 
@@ -31,7 +31,9 @@ class PackedDataset:
         sampler = BatchSampler(RandomSampler(ds), batch_size=256, drop_last=False)
         DataLoader(ds, sampler=sampler, batch_size=None)
 
-    path: what ``packer convert`` wrote. fields: names, default: all but "key", which gives str. split: the rows of one split.
+    path: what ``packer convert`` wrote.
+    fields: names, default: all but "key", which gives str; "row" is each row's number in the pack,
+    int64, unless the pack has a field of that name. split: the rows of one split.
     Raises FormatError (not a whole pack), UsageError (unknown field or split), MissingDependencyError (torch).
     """
 
@@ -50,7 +52,8 @@ class PackedDataset:
         self.fields = select_fields(self.pack, fields)
         self._names = tuple(f.name for f in self.fields)
         self._subset = select(self.pack, split=split)
-        self._reader = Reader(self.pack, self.fields)
+        self._stored = stored(self.fields)
+        self._reader = Reader(self.pack, self._stored)
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -83,14 +86,16 @@ class PackedDataset:
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
         rows = np.where(rows < 0, rows + n, rows)
         runs = self._subset.place(consecutive(rows))
-        layout = Layout(self.fields, max(len(rows), 1))
+        layout = Layout(self._stored, max(len(rows), 1))
         memory = allocate(layout.nbytes)
         for name, out in layout.raw(memory, len(rows)).items():
             self._reader.read(name, runs, out)
         values: dict[str, Any] = {
             name: torch.from_numpy(a) for name, a in layout.typed(memory, len(rows)).items()
         }
-        for f in self.fields:
+        if ROW in self.fields:
+            values[ROW.name] = torch.from_numpy(runs.rows())
+        for f in self._stored:
             if f.ragged:
                 decoded = decode_ragged(
                     self.pack, f, self._reader.read_ragged(f.name, runs), runs.rows().tolist()

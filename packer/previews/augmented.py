@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import Normalize, Pipeline, Transform, parse
-from packer.errors import UsageError
+from packer.augment import Normalize
+from packer.augment.boxes import moved_lists
+from packer.format.pack import Pack
+from packer.load.augmenting import mixed_labels
+from packer.load.pipelines import blends, fit_views, pipeline_of
 from packer.previews.rows import Batch
 
+if TYPE_CHECKING:
+    from packer.load.pipelines import One
 
-class Augmenter:
-    """A pipeline for images of one shape.
 
-    augment: transforms, a pipeline of them, or a text that names them. shape: (H, W, C). statistics: the pack's mean and std, for
-    ``Normalize()``. classes: how many there are, for mixing; None: not known. Raises UsageError if the transforms cannot take such images.
+class Previewer:
+    """What the network gets of batches of a pack, made visible again. Draws are those of PackedBatchDataset with the same seed.
+
+    augment: as PackedBatchDataset takes it, but no mapping. Raises UsageError if it cannot take the pack's images.
     """
 
-    def __init__(
-        self,
-        augment: str | Sequence[Transform] | Pipeline,
-        shape: tuple[int, ...],
-        seed: int,
-        statistics: dict[str, list[float]],
-        classes: int | None,
-    ) -> None:
-        if isinstance(augment, str):
-            augment = parse(augment, statistics.get("mean"), statistics.get("std"))
-        height, width, channels = shape
-        pipeline = augment if isinstance(augment, Pipeline) else Pipeline(augment)
-        self.pipeline = pipeline.at((channels, height, width), seed)
-        self._classes = classes
+    def __init__(self, augment: One, pack: Pack, seed: int) -> None:
+        fields = [f.loaded for f in pack.fields if f.name == "image" or f.name == "label"]
+        self._classes = len(pack.header.classes or ()) or None
+        made = pipeline_of(augment, pack.header)
+        (fitted,) = fit_views({"image": made}, fields, pack.path, self._classes).values()
+        self.pipeline = fitted.at(fitted.shape or (0, 0, 0), seed + made.seed)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -49,14 +45,14 @@ class Augmenter:
         return tuple(type(transform).__name__ for transform in self.pipeline.transforms)
 
     @property
-    def stages(self) -> int:
-        """What the transforms became."""
+    def stages(self) -> tuple[str, ...]:
+        """What the transforms became: "pass", or the name of one that stands between passes."""
         return self.pipeline.stages
 
     @property
-    def passes(self) -> int:
-        """Stages that are one pass over the pixels."""
-        return self.pipeline.passes
+    def mixes(self) -> bool:
+        """Whether images of a sheet are mixed with each other."""
+        return self.pipeline.mixes
 
     @property
     def normalizes(self) -> bool:
@@ -64,15 +60,24 @@ class Augmenter:
         return any(isinstance(transform, Normalize) for transform in self.pipeline.transforms)
 
     def __call__(self, batch: Batch, epoch: int) -> Batch:
-        """What the network gets of a batch in an epoch."""
+        """What the network gets of a batch in an epoch; what cannot be mixed is left out where images are."""
         pipeline = self.pipeline
+        if pipeline.mixes:
+            batch = replace(batch, boxes=None, box_label=None, points=None)
+            batch = replace(batch, masks={}) if blends(pipeline) else batch
         images = torch.from_numpy(np.stack(batch.images)).permute(0, 3, 1, 2)
         drawn = pipeline.prepare(pipeline.sample(batch.rows, epoch), len(images))
         label, boxes, box_label, points = batch.label, batch.boxes, batch.box_label, batch.points
         if label is not None and pipeline.mixes:
-            label = self._mixed(label, drawn)
+            label = mixed_labels(pipeline, torch.from_numpy(label), drawn, self._classes).numpy()
         if boxes is not None:
-            boxes, box_label = self._boxes(boxes, box_label, drawn)
+            kept, labels = moved_lists(
+                [torch.from_numpy(mine) for mine in boxes],
+                None if box_label is None else [torch.from_numpy(mine) for mine in box_label],
+                lambda together: pipeline.apply_boxes(together, drawn),
+            )
+            boxes = [mine.numpy() for mine in kept]
+            box_label = None if labels is None else [mine.numpy() for mine in labels]
         if points is not None:
             points = pipeline.apply_keypoints(torch.from_numpy(points), drawn).numpy()
         return replace(
@@ -99,34 +104,3 @@ class Augmenter:
                     break
             images = (images * 255).round().clamp(0, 255).to(torch.uint8)
         return list(images.permute(0, 2, 3, 1).numpy())
-
-    def _mixed(self, label: NDArray[Any], drawn: Any) -> NDArray[Any]:
-        """Labels [N] or [N, K] as shares [N, K]; numbers that are no classes are mixed as such."""
-        pipeline = self.pipeline
-        if label.ndim == 1 and label.dtype.kind == "f":
-            return pipeline.apply_labels(torch.from_numpy(label[:, None]).float(), drawn).numpy()[:, 0]
-        if label.ndim == 2:
-            return pipeline.apply_labels(torch.from_numpy(label.astype(np.float32)), drawn).numpy()
-        classes = pipeline.num_classes or self._classes
-        if classes is not None and len(label) and not 0 <= label.min() <= label.max() < classes:
-            raise UsageError(
-                f"augment: labels go from {label.min()} to {label.max()} and num_classes is {classes}; 0 to "
-                f"{classes - 1} is allowed. Pass num_classes={int(label.max()) + 1}."
-            )
-        return pipeline.apply_labels(torch.from_numpy(label.astype(np.int64)), drawn, classes).numpy()
-
-    def _boxes(
-        self, boxes: list[NDArray[np.float32]], box_label: list[NDArray[np.int64]] | None, drawn: Any
-    ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.int64]] | None]:
-        """Moved boxes, without those of which nothing is seen any more."""
-        padded = np.zeros((len(boxes), max(1, *map(len, boxes)), 4), np.float32)
-        for row, mine in zip(padded, boxes, strict=True):
-            row[: len(mine)] = mine
-        moved = self.pipeline.apply_boxes(torch.from_numpy(padded), drawn).numpy()
-        seen = ((moved[..., 2:] - moved[..., :2]) > 0).all(axis=-1)
-        kept = [
-            row[: len(mine)][keep[: len(mine)]] for row, mine, keep in zip(moved, boxes, seen, strict=True)
-        ]
-        if box_label is None:
-            return kept, None
-        return kept, [mine[keep[: len(mine)]] for mine, keep in zip(box_label, seen, strict=True)]

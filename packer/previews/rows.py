@@ -15,7 +15,7 @@ from packer.load.options import context
 from packer.orders.auto import parse
 from packer.orders.epoch import Epoch
 from packer.orders.runs import Runs, one_run
-from packer.read.fields import decode_ragged, select_fields
+from packer.read.fields import decode_ragged, is_mask, select_fields
 from packer.read.reader import Reader
 from packer.read.selection import select
 
@@ -69,7 +69,7 @@ def read_batch(pack: Pack, rows: NDArray[np.int64]) -> Batch:
     """These rows of a pack. rows: int64 [N], in any order."""
     image = image_of(pack)
     fields = {f.name: f.loaded for f in pack.fields}
-    masks = [f for f in fields.values() if _is_mask(f, image)]
+    masks = [f for f in fields.values() if _is_drawn(f, image)]
     label = fields.get(_LABEL)
     fixed = [*masks]
     if label is not None and not label.ragged and len(label.shape or ()) < 2:
@@ -114,12 +114,10 @@ def _read(reader: Reader, f: Field, runs: Runs) -> NDArray[Any]:
     return out.view(f.dtype).reshape(-1, *(f.shape or ()))
 
 
-def _is_mask(f: Field, image: Field) -> bool:
-    """Whether a field holds a whole number for each of the image's pixels."""
-    shape = f.shape or ()
-    pixels = len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)
-    whole = np.dtype(f.dtype).kind in "iub"
-    return f.name != "image" and pixels and whole and shape[:2] == (image.shape or ())[:2]
+def _is_drawn(f: Field, image: Field) -> bool:
+    """Whether a field is a mask of one whole number a pixel."""
+    whole = np.dtype(f.dtype).kind in "iub" and (f.shape or ())[2:] in ((), (1,))
+    return whole and is_mask(f, (image.shape or ())[:2])
 
 
 def _is_points(f: Field | None) -> bool:

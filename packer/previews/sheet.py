@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,8 +15,8 @@ from packer.previews.grid import Grid, arrange
 from packer.previews.rows import Batch, first_rows, image_of, read_batch
 
 if TYPE_CHECKING:
-    from packer.augment import Pipeline, Transform
-    from packer.previews.augmented import Augmenter
+    from packer.load.pipelines import One
+    from packer.previews.augmented import Previewer
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 _OF_ANY_SIZE = (224, 224)  # tiles of images that kept their own size
@@ -26,8 +25,9 @@ _OF_ANY_SIZE = (224, 224)  # tiles of images that kept their own size
 class Preview(NamedTuple):
     """What was written.
 
-    size: (width, height) of the sheet. transforms: their names, () without augmentation. stages: that they became, passes: how many of
-    those are one pass over the pixels. normalized: whether that was undone to be seen. overlaid: fields drawn over the images.
+    size: (width, height) of the sheet. transforms: their names, () without augmentation. stages: what they became, in order: "pass", or
+    the name of one that stands between passes. mixed: whether images of the sheet were mixed with each other. normalized: whether
+    that was undone to be seen. overlaid: fields drawn over the images.
     """
 
     path: str
@@ -37,8 +37,8 @@ class Preview(NamedTuple):
     size: tuple[int, int]
     nbytes: int
     transforms: tuple[str, ...]
-    stages: int
-    passes: int
+    stages: tuple[str, ...]
+    mixed: bool
     normalized: bool
     overlaid: tuple[str, ...]
 
@@ -47,7 +47,7 @@ def preview(
     path: str | os.PathLike[str] | Pack,
     out: str | os.PathLike[str],
     *,
-    augment: str | Sequence[Transform] | Pipeline | None = None,
+    augment: One | None = None,
     rows: int = 64,
     columns: int | None = None,
     repeat: int = 1,
@@ -59,7 +59,8 @@ def preview(
     """Write a contact sheet of the rows that a PackedBatchDataset with these arguments hands out first.
 
     Labels stand under the images; masks lie over them, half transparent, in a colour for each value but 0; boxes and points
-    are drawn. All are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row).
+    are drawn. All are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row). MixUp and CutMix mix
+    the rows of the sheet, as they mix those of a batch.
 
     out: .png, .jpg or .jpeg; replaced if it is there. augment: transforms of packer.augment, a Pipeline, or a text that names them,
         ``"RandomCrop(32, padding=4), Normalize()"``; Normalize() without arguments means the pack's statistics, and is undone to be
@@ -90,9 +91,9 @@ def preview(
         )
     pack = path if isinstance(path, Pack) else open_pack(path)
     image = image_of(pack)
-    augmenter = None if augment is None else _augmenter(augment, pack, seed)
+    previewer = None if augment is None else _previewer(augment, pack, seed)
     tile = _OF_ANY_SIZE if image.shape is None else (image.shape[0], image.shape[1])
-    tile = tile if augmenter is None else augmenter.size
+    tile = tile if previewer is None else previewer.size
     line = line_height(text_size(tile)) + 4
     heading = line if repeat > 1 else 0
     chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
@@ -100,7 +101,7 @@ def preview(
         len(chosen), repeat, tile, columns, line, heading
     )  # too many are refused before they are read
     batch = read_batch(pack, chosen)
-    draws = [batch] if augmenter is None else [augmenter(batch, epoch + k) for k in range(repeat)]
+    draws = [batch] if previewer is None else [previewer(batch, epoch + k) for k in range(repeat)]
     texts = [captions(draw, pack.header.classes, _columns(pack)) for draw in draws]
     words = max(words_height(each, grid.tile) for each in texts)
     grid = replace(grid, words=words)
@@ -111,8 +112,8 @@ def preview(
             file.write(data)
     except OSError as error:
         raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
-    boxed = ("boxes",) if batch.boxes is not None else ()
-    dotted = ("keypoints",) if batch.points is not None else ()
+    boxed = ("boxes",) if draws[0].boxes is not None else ()
+    dotted = ("keypoints",) if draws[0].points is not None else ()
     return Preview(
         path=out,
         rows=len(chosen),
@@ -120,29 +121,20 @@ def preview(
         repeat=repeat,
         size=grid.size,
         nbytes=len(data),
-        transforms=() if augmenter is None else augmenter.names,
-        stages=0 if augmenter is None else augmenter.stages,
-        passes=0 if augmenter is None else augmenter.passes,
-        normalized=augmenter is not None and augmenter.normalizes,
-        overlaid=(*batch.masks, *boxed, *dotted),
+        transforms=() if previewer is None else previewer.names,
+        stages=() if previewer is None else previewer.stages,
+        mixed=previewer is not None and previewer.mixes,
+        normalized=previewer is not None and previewer.normalizes,
+        overlaid=(*draws[0].masks, *boxed, *dotted),
     )
 
 
-def _augmenter(augment: str | Sequence[Transform] | Pipeline, pack: Pack, seed: int) -> Augmenter:
+def _previewer(augment: One, pack: Pack, seed: int) -> Previewer:
     try:
-        from packer.previews.augmented import Augmenter
+        from packer.previews.augmented import Previewer
     except ImportError:
         raise MissingDependencyError("torch", "packer preview with augment", "torch") from None
-    shape = image_of(pack).shape
-    if shape is None:
-        raise UsageError(
-            f"augment: works on images of one size; those of {pack.path} kept their own. Run packer repack with a --size first."
-        )
-    header = pack.header
-    statistics = {name: list(values) for name, values in header.statistics.get("image", {}).items()}
-    return Augmenter(
-        augment, shape, seed, statistics, None if header.classes is None else len(header.classes)
-    )
+    return Previewer(augment, pack, seed)
 
 
 def _drawn(

@@ -1,4 +1,4 @@
-"""Which fields are loaded, and what the rows of ragged ones are to a user."""
+"""Which fields are loaded, which of them are masks, and what the rows of ragged ones are to a user."""
 
 from __future__ import annotations
 
@@ -15,25 +15,47 @@ from packer.format.pack import Pack
 MAX_PIXELS = 1 << 30
 """Of a JPEG row that kept its own size: more is damage, not a picture."""
 
+ROW = Field("row", "<i8", (), {"is": "the row's number in the pack"})
+"""Each row's number in the pack: handed out where it is asked for, stored nowhere."""
+
 
 def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
     """The named fields of a pack as they are loaded, in that order; None: all but texts.
 
-    Raises UsageError for an unknown or repeated name.
+    "row" means ROW, unless the pack has a field of that name.
+    Raises UsageError for an unknown or repeated name, and for ROW alone.
     """
     known = {f.name: f.loaded for f in pack.fields}
     if names is None:
         return tuple(f for f in known.values() if "encoding" not in f.about)
     if isinstance(names, str):
         raise UsageError(f"fields={names!r}: is one text. Pass a list of names, such as [{names!r}].")
+    has = ", ".join(known)
+    known.setdefault(ROW.name, ROW)
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"{pack.path}: has no field {name!r}; it has {', '.join(known)}. Pass some of these."
-            )
+            raise UsageError(f"{pack.path}: has no field {name!r}; it has {has}. Pass some of these.")
     if not names or len(set(names)) != len(names):
         raise UsageError(f"fields={list(names)!r}: is empty or names one twice. Name each field once.")
-    return tuple(known[name] for name in names)
+    chosen = tuple(known[name] for name in names)
+    if not stored(chosen):
+        raise UsageError(
+            f"fields={list(names)!r}: names no field of the pack, which has {has}. Add one of these."
+        )
+    return chosen
+
+
+def stored(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Those that a pack holds: all but ROW."""
+    return tuple(f for f in fields if f != ROW)
+
+
+def is_mask(field: Field, size: Sequence[int]) -> bool:
+    """Whether a field holds a value, or several, for each pixel of images of this size (h, w): one of ``--pair``."""
+    shape = field.shape or ()
+    layered = len(shape) == 3 and field.about.get("layout") == "HWC"
+    nearest = field.about.get("sampling") == "nearest"
+    return nearest and (len(shape) == 2 or layered) and tuple(shape[:2]) == tuple(size)
 
 
 def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:

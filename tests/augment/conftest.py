@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import Pipeline, Transform
-from packer.augment.pipeline import _flat
 from packer.augment.stages import Entry, Pixels, staged
+from packer.augment.steps import steps
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
@@ -80,8 +80,9 @@ def separately(
     """Each operation as a stage of its own, one after the other, with a pipeline's draws."""
     limit = 255.0 if images.dtype == torch.uint8 else 1.0
     pixels = Pixels(images.shape[1], (images.shape[2], images.shape[3]), images.dtype, limit)
-    for (transform, _), drawn in zip(_flat(transforms), params, strict=True):
-        for part in transform.parts():
+    for step, drawn in zip(steps(transforms), params, strict=True):
+        layout = {name: (tuple(p.shape[1:]), p.numpy().dtype) for name, p in drawn.items()}
+        for part in step.parts(layout):
             (stage,) = staged([Entry(part, 0)], pixels)
             columns = stage.columns([arrays(drawn)], len(images))
             if hasattr(stage, "what"):

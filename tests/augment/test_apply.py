@@ -28,6 +28,7 @@ from packer.augment import (
     RandomHorizontalFlip,
     RandomInvert,
     RandomPosterize,
+    RandomResizedCrop,
     RandomRotation,
     ToDtype,
     Transform,
@@ -116,7 +117,7 @@ def test_masks_of_spared_images_stay() -> None:
 def test_what_cannot_be_left_out_is_refused(transform: Transform) -> None:
     assert refusal(lambda: RandomApply([RandomInvert(), transform])) == (
         f"RandomApply: {transform!r} is among the transforms; those that can be left out for an image are allowed, "
-        "not ToDtype, Normalize, MixUp, CutMix or another RandomApply. Put it outside."
+        "not ToDtype, Normalize, RandomApply or RandomChoice. Put it outside."
     )
 
 
@@ -131,3 +132,14 @@ def test_a_p_above_1_is_refused() -> None:
     assert refusal(lambda: RandomApply([], 1.5)) == (
         "RandomApply: p is 1.5; 0 to 1 is allowed. Pass a probability."
     )
+
+
+def test_a_spared_image_is_cropped_as_if_no_turn_stood_before_it() -> None:
+    images = noise_images(12, *SHAPE)
+    crop = RandomResizedCrop(20)
+    both = Pipeline([RandomApply([RandomRotation(10, interpolation="bilinear")], 0.5), crop], SHAPE)
+    params = both.sample(np.arange(12))
+    spared = ~params[0]["apply"]
+    assert 0 < spared.sum() < 12
+    alone = Pipeline([crop], SHAPE).apply(images, [params[1]])
+    assert torch.equal(both.apply(images, params)[spared], alone[spared])

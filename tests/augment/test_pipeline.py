@@ -242,11 +242,14 @@ def test_floating_point_images_are_taken_from_zero_to_one(dtype: torch.dtype, im
     assert geometry(images, np.arange(9)).dtype == dtype
 
 
-def test_floating_point_values_are_looked_at_once() -> None:
-    """Looking waits for the device, so only a first batch is looked at."""
+def test_floating_point_values_of_every_image_are_looked_at() -> None:
+    """On the CPU. On a GPU looking waits for the device, so only a first batch is looked at."""
     stack = Pipeline([RandomHorizontalFlip()], SHAPE, dtype=torch.float32)
-    stack(noise_images(2, *SHAPE, torch.float32), np.arange(2))
-    stack(torch.full((2, *SHAPE), 7.0), np.arange(2))
+    images = noise_images(9, *SHAPE, torch.float32)
+    stack(images, np.arange(9))
+    for wrong in (7.0, -0.5, torch.nan):
+        images[8, 0, 3, 4] = wrong
+        assert "floating-point images from 0 to 1 are allowed" in refusal(lambda: stack(images, np.arange(9)))
 
 
 def test_any_strides_are_taken(implementation: str) -> None:
@@ -478,12 +481,12 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         (
             lambda: make_stack(dtype=torch.float32)(torch.full((4, *SHAPE), 128.0), np.arange(4)),
             "AlternatingHorizontalFlip: the images' values go from 128 to 128; floating-point images from 0 to 1 are "
-            "allowed. Divide them by 255, or pass uint8.",
+            "allowed. Divide them by 255, or pass uint8; normalise last.",
         ),
         (
             lambda: make_stack(dtype=torch.float32)(torch.full((4, *SHAPE), -0.5), np.arange(4)),
             "AlternatingHorizontalFlip: the images' values go from -0.5 to -0.5; floating-point images from 0 to 1 are "
-            "allowed. Divide them by 255, or pass uint8.",
+            "allowed. Divide them by 255, or pass uint8; normalise last.",
         ),
         (
             lambda: make_stack().apply(noise_images(4, *SHAPE), make_stack().sample(np.arange(3))),
@@ -595,3 +598,70 @@ def test_applying_does_not_wait_for_the_device() -> None:
         stack.apply(images, params)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_results_may_go_where_the_images_are(implementation: str) -> None:
+    """Not that it saves anything: a pass may write a pixel before it reads it for another."""
+    images = noise_images(6, *SHAPE)
+    stack = Pipeline(
+        [RandomVerticalFlip(1.0), RandomHorizontalFlip(1.0)], SHAPE, implementation=implementation
+    )
+    params = stack.sample(np.arange(6))
+    expected = stack.apply(images, params).clone()
+    assert torch.equal(stack.apply(images, params, out=images), expected)
+    assert torch.equal(images, expected)
+
+
+def test_a_text_is_a_list() -> None:
+    stack = Pipeline("RandomCrop(16, padding=2), RandomHorizontalFlip(p=0.25)", SHAPE)
+    assert [type(t).__name__ for t in stack.transforms] == ["RandomCrop", "RandomHorizontalFlip"]
+    assert stack.transforms[1].p == 0.25  # type: ignore[attr-defined]
+    assert repr(stack).startswith("Pipeline([RandomCrop(height=16, width=16, left=2, ")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"turn": torch.ones(4, dtype=torch.bool)},
+            "RandomHorizontalFlip: the params are turn; flip are allowed. Pass what sample() returned, in order.",
+        ),
+        (
+            {"flip": torch.tensor([1, 0, 1, 0])},
+            "RandomHorizontalFlip: flip is torch.int64 [4]; torch.bool [4] is allowed. Keep its type.",
+        ),
+        (
+            {"flip": torch.ones(3, dtype=torch.bool)},
+            "RandomHorizontalFlip: flip was drawn for 3 rows and there are 4 images; one draw an image is allowed. "
+            "Sample the batch's rows.",
+        ),
+        (
+            {"flip": np.ones(4, np.bool_)},
+            "RandomHorizontalFlip: flip is a ndarray; a tensor on the CPU is allowed. Pass such.",
+        ),
+    ],
+)
+def test_changed_params_must_stay_what_they_were(change: dict[str, Any], sentence: str) -> None:
+    stack = Pipeline([RandomHorizontalFlip()], SHAPE)
+    assert refusal(lambda: stack.apply(noise_images(4, *SHAPE), [change])) == sentence
+
+
+def test_masks_of_many_bytes_move_as_others() -> None:
+    stack = Pipeline([RandomCrop(20, padding=4), RandomRotation(30)], SHAPE, mask_fill=-7)
+    params = stack.sample(np.arange(5))
+    masks = torch.from_numpy(np.random.default_rng(0).integers(-(2**62), 2**62, (5, 3, *SHAPE[1:])))
+    moved = stack.apply_masks(masks, params)
+    for layer in range(3):
+        assert torch.equal(moved[:, layer], stack.apply_masks(masks[:, layer], params))
+    small = stack.apply_masks((masks % 100).to(torch.int16), params)
+    inside = moved != -7
+    assert torch.equal(small[inside].long(), (moved % 100)[inside])
+    assert (small[~inside] == -7).all()
+
+
+def test_what_was_prepared_by_another_pipeline_is_refused() -> None:
+    flip, jitter = Pipeline([RandomHorizontalFlip()], SHAPE), Pipeline([ColorJitter(0.5)], SHAPE)
+    prepared = flip.prepare(flip.sample(np.arange(2)))
+    assert refusal(lambda: jitter.apply(noise_images(2, *SHAPE), prepared)) == (
+        "Pipeline: params were prepared by another pipeline. Prepare them by this one."
+    )

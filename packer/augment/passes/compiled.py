@@ -12,7 +12,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
 from itertools import pairwise
 
@@ -85,6 +85,11 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     rows = _checked(rows, count, len(images))
     if not count:
         return
+    if rows is not None and not _by_pixels(images):
+        images, rows = (
+            images.index_select(0, rows),
+            None,
+        )  # not all of a field laid out anew for a few of its rows
     source = images if _by_pixels(images) else images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
     result = out if _by_pixels(out) else out.new_empty(count, *what.size, what.channels).permute(0, 3, 1, 2)
     columns = columns.contiguous()
@@ -125,8 +130,10 @@ def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[in
                 return
             make(begin, end)
 
-    others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+    others: list[Future[None]] = []
     try:
+        for _ in range(threads - 1):
+            others.append(_pool(threads - 1).submit(work))
         work()
     finally:
         parts.clear()

@@ -47,6 +47,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and images.dtype in _DTYPES.values()
         and out.dtype is _DTYPES[what.dtype]
         and 1 <= what.channels <= 4
+        and (not what.steps or what.channels in (1, 3))
         and images.shape[1] == what.channels
         and _pixels_last(images)
         and _pixels_last(out)

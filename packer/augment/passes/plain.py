@@ -165,6 +165,7 @@ def _stepped(what: Pass, pixels: Tensor, step: Tensor) -> Tensor:
     """Step 3 for one colour step of every sample: its own kind each."""
     kinds = step[:, 0]
     matrix = step[:, 1:].view(-1, 3, 4)
+    pixels, alpha = pixels[..., :3], pixels[..., 3:]
     result = pixels
     for kind, made in (
         (spec.MATRIX, _multiplied(what, pixels, matrix)),
@@ -173,7 +174,7 @@ def _stepped(what: Pass, pixels: Tensor, step: Tensor) -> Tensor:
         (spec.POSTERIZE, _sample(step[:, 1]) * ((pixels + 0.5).floor() / _sample(step[:, 1])).floor()),
     ):
         result = torch.where(_sample(kinds) == kind, made, result)
-    return result
+    return torch.cat([result, alpha], dim=-1) if alpha.shape[-1] else result
 
 
 def _sample(numbers: Tensor) -> Tensor:

@@ -29,7 +29,8 @@ For each pixel of a result, in this order, computed in float32:
 2. **Frame**, if `framed`: colour = cover * colour + (1 - cover) * fill. For "linear" cover is the product of
    clamp((x - left) kx + 0.5), clamp((right - x) kx + 0.5) and the same for y, with y's own, clamped to [0, 1] and x not
    moved; for the others it is 1 where left <= xn < right and top <= yn < bottom, else 0.
-3. **Colour steps**, in order; red, green, blue of images of 3 channels, three times the same of images of 1:
+3. **Colour steps**, in order; red, green, blue of images of 3 channels, three times the same of images of 1; images of 4
+   channels: the first three; the fourth is kept:
    NONE     nothing
    MATRIX   12 numbers m, row by row: channel i becomes m[4i] r + m[4i+1] g + m[4i+2] b + m[4i+3], clamped to
             [0, limit] (images of 1 channel: i = 0)
@@ -75,7 +76,7 @@ _GRID = 96
 class Pass:
     """One pass, but for what differs by sample.
 
-    channels: of source and result, 1 to 4 (colour steps: 1 or 3). size: (h, w) of the result.
+    channels: of source and result, 1 to 4 (colour steps: 1, 3 or 4). size: (h, w) of the result.
     sampling, outside: see above. framed: whether the frame is looked at, and then fill, in the source's scale, by channel.
     steps: colour steps. limit: the largest value of a pixel, 255 or 1.
     scale, shift: by channel, or None: values are written as they are.

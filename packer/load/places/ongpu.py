@@ -100,6 +100,10 @@ class OnDevice:
             gathered |= {n: Chosen(content.typed(n, tensors[n]), numbers) for n in tensors if n in leave}
         return gathered
 
+    def upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
+        """Numbers, int64 [N], on the device, to be used on the current stream; does not wait."""
+        return self._content.upload(numbers)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until there is nothing more to fill; whether all is ready. timeout: seconds."""
         self._background.join(timeout)

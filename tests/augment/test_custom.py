@@ -1,0 +1,148 @@
+"""A user's own operation: alone, among others, for some images only; a sentence a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from packer.augment import Draws, Pipeline, RandomApply, RandomChoice, RandomHorizontalFlip, Transform
+from tests.augment.conftest import noise_images, refusal
+
+SHAPE = (3, 24, 20)
+
+
+class Dim(Transform):
+    """Darken by a drawn factor, a channel at a time, and count rows in its draws."""
+
+    def sample(self, draws: Draws, shape: Any) -> dict[str, Any]:
+        """Draw factor: float64 [N, C]; row: int64 [N]."""
+        factors = [draws.uniform(f"factor {c}", 0.2, 0.9) for c in range(shape[0])]
+        return {"factor": np.stack(factors, axis=1), "row": draws.rows}
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Darken."""
+        assert params["row"].dtype == torch.int64
+        return (images * params["factor"][:, :, None, None]).to(images.dtype)
+
+
+class Negative(Transform):
+    """Draws nothing."""
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Invert."""
+        assert not params
+        return 255 - images
+
+
+def test_it_gets_what_it_drew() -> None:
+    images = noise_images(9, *SHAPE)
+    stack = Pipeline([RandomHorizontalFlip(1.0), Dim()], SHAPE)
+    params = stack.sample(np.arange(20, 29))
+    assert params[1]["row"].tolist() == list(range(20, 29))
+    expected = (images.flip(3) * params[1]["factor"].float()[:, :, None, None]).to(torch.uint8)
+    assert torch.equal(stack.apply(images, params), expected)
+    assert stack.stages == ("pass", "Dim")
+
+
+@pytest.mark.parametrize("own", [Dim(), Negative()], ids=["draws", "draws nothing"])
+@pytest.mark.parametrize("p", [0.0, 0.4, 1.0])
+def test_random_apply_spares_images(own: Transform, p: float) -> None:
+    images = noise_images(30, *SHAPE)
+    stack = Pipeline([RandomApply([own], p)], SHAPE)
+    params = stack.sample(np.arange(30))
+    chosen = params[0]["apply"]
+    alone = Pipeline([own], SHAPE)
+    changed = alone.apply(images, [{k: v for k, v in params[0].items() if k != "apply"}])
+    assert 0 < chosen.sum() < 30 or p in (0, 1)
+    assert torch.equal(stack.apply(images, params), torch.where(chosen[:, None, None, None], changed, images))
+
+
+def test_random_choice_gives_each_image_one() -> None:
+    images = noise_images(200, *SHAPE)
+    stack = Pipeline([RandomChoice([Negative(), RandomHorizontalFlip(1.0)], p=[1, 3])], SHAPE)
+    params = stack.sample(np.arange(200))
+    first, second = params[0]["apply"], params[1]["apply"]
+    assert torch.equal(first, ~second)
+    assert 30 < first.sum() < 70
+    made = stack.apply(images, params)
+    assert torch.equal(made[first], 255 - images[first])
+    assert torch.equal(made[second], images[second].flip(3))
+
+
+def test_no_images_make_none() -> None:
+    stack = Pipeline([RandomApply([Dim()]), Dim()], SHAPE)
+    assert stack(noise_images(1, *SHAPE)[:0], np.arange(0)).shape == (0, *SHAPE)
+
+
+def test_masks_do_not_follow() -> None:
+    masks = torch.arange(20).expand(4, 24, 20)
+    stack = Pipeline([Negative()], SHAPE)
+    assert torch.equal(stack.apply_masks(masks, stack.sample(np.arange(4))), masks)
+
+
+class Nothing(Transform):
+    """Neither parts nor apply."""
+
+
+class Returns(Transform):
+    """Returns what it is told to."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Return it."""
+        made: Tensor = self._value
+        return made
+
+
+class Names(Transform):
+    """Draws under a name that may be taken, and another shape each time."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def sample(self, draws: Draws, shape: Any) -> dict[str, Any]:
+        """Draw numbers."""
+        return {self._name: np.zeros((len(draws), 1 + len(draws) % 2))}
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Nothing."""
+        return images
+
+
+def test_mistakes_are_sentences() -> None:
+    images = noise_images(2, *SHAPE)
+    assert refusal(lambda: Pipeline([Nothing()], SHAPE)) == (
+        "Nothing: it has no apply(images, params); a transform of your own needs one. Add it."
+    )
+    assert refusal(lambda: Pipeline([Negative], SHAPE)) == (  # type: ignore[list-item]
+        "Pipeline: Negative is a class; transforms are allowed. Write Negative(...)."
+    )
+    assert refusal(lambda: Pipeline([Returns(None)], SHAPE)(images, np.arange(2))) == (
+        "Returns: apply returned NoneType for torch.uint8 [2, 3, 24, 20]; the same shape and dtype are allowed. Return those."
+    )
+    assert refusal(lambda: Pipeline([Returns(images.float())], SHAPE)(images, np.arange(2))) == (
+        "Returns: apply returned torch.float32 [2, 3, 24, 20] for torch.uint8 [2, 3, 24, 20]; the same shape and dtype are "
+        "allowed. Return those."
+    )
+    assert refusal(lambda: Pipeline([Names("apply")], SHAPE)) == (
+        "Names: sample draws 'apply', which is RandomApply's name. Choose another one."
+    )
+    assert refusal(lambda: Pipeline([Names("k")], SHAPE)(noise_images(2, *SHAPE), np.arange(2))) == (
+        "Names: k is torch.float64 [2, 1]; torch.float64 [2, 2] is allowed. Keep its type."
+    )
+    assert refusal(lambda: RandomChoice([])) == (
+        "RandomChoice: there are no transforms; at least one is needed. Pass some."
+    )
+    assert refusal(lambda: RandomChoice([Negative()], p=[0])) == (
+        "RandomChoice: p is [0.0] for 1 transforms; one number each, not all 0, is allowed. Pass as many."
+    )
+    assert refusal(lambda: RandomApply(Negative())) == (  # type: ignore[arg-type]
+        "RandomApply: transforms is Negative(); a list of transforms is allowed. Put it in brackets."
+    )
