@@ -48,21 +48,18 @@ class Pairs:
             batch_size,
             shuffle=True,
             device=device,
-            fields=["image", "alpha"],
+            fields=["image", "alpha", "row"],
             augment=None if self.linear else [*moves, Normalize((0.5,) * 3, (0.5,) * 3)],
         )
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        seen = 0
-        for images, alphas in self.data:
+        for images, alphas, rows in self.data:
             if not self.linear:
                 yield images, alphas[:, None].float() / 255
                 continue
             four = torch.cat([images.permute(0, 2, 3, 1), alphas[..., None]], dim=3).permute(0, 3, 1, 2)
-            # Draws are counted by place in the epoch: a batch does not say which rows of the pack it holds.
-            places = torch.arange(seen, seen + len(four))
-            seen += len(four)
-            made = self.pipeline(four, places, self.data.epoch)
+            # Draws belong to rows of the pack: another batch size or number of ranks changes none.
+            made = self.pipeline(four, rows, self.data.epoch)
             yield made[:, :3], made[:, 3:]
 
 

@@ -69,7 +69,7 @@ def interval(
 ) -> tuple[float, float]:
     """(low, high), low <= high, both within bounds."""
     if not isinstance(value, Sequence) or len(value) != 2 or not all(is_number(v) for v in value):
-        remedy = "Pass both"
+        remedy = "Pass two numbers"
     elif min(value) < least:
         remedy = f"Pass none below {least:g}"
     elif max(value) > most:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment.transform import Columns
-from packer.errors import UsageError
 
 # Images changed at a time: a CPU's cache then holds them and what is worked out between; a GPU's memory holds them easily.
 _CPU_BYTES, _GPU_BYTES = 512 << 10, 64 << 20
@@ -54,11 +53,3 @@ def _sent(numbers: NDArray[np.int64], device: torch.device) -> Tensor:
     if device.type == "cuda":
         sent = sent.pin_memory()
     return sent.to(device, non_blocking=True)
-
-
-def bytes_only(name: str, images: Tensor) -> None:
-    """Raise UsageError unless images are uint8."""
-    if images.dtype != torch.uint8:
-        raise UsageError(
-            f"{name}: the images are {images.dtype}; torch.uint8 is allowed. Put it before ToDtype and Normalize."
-        )

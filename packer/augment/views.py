@@ -137,13 +137,15 @@ def averaged(
     Returns: the (weighted) mean, with the shape and dtype of the model's results; half precision is summed up in float32.
     Use it within torch.inference_mode().
     """
-    chain: list[Any] = list(views) if isinstance(views, Sequence) and not isinstance(views, str | Views) else [views]
+    chain: list[Any] = (
+        list(views) if isinstance(views, Sequence) and not isinstance(views, str | Views) else [views]
+    )
     for one in chain:
         if not isinstance(one, Views):
-            made = isinstance(one, type) and issubclass(one, Views)
+            of_views = isinstance(one, type) and issubclass(one, Views)
             raise UsageError(
                 f"averaged: {one!r} is among the views; FiveCrop, TenCrop, HorizontalFlips, Shifts and other Views "
-                f"are allowed. Pass {f'{one.__name__}(), an instance' if made else 'such'}."
+                f"are allowed. Pass {f'{one.__name__}(), an instance' if of_views else 'such'}."
             )
     count = prod(len(one) for one in chain)
     shares = _shares(weights, count)

@@ -75,7 +75,7 @@ def _pipeline(made: Preview) -> str:
     steps = [f"{passes} {'pass' if passes == 1 else 'passes'}"] if passes else []
     steps += [name if count == 1 else f"{count} steps of {name}" for name, count in times.items()]
     how = ", ".join([*steps[:-2], " and ".join(steps[-2:])])
-    how = f" in {how}" if passes else " by itself" if len(made.stages) == 1 else " one by one"
+    how = f" in {how}" if passes else " by itself" if len(made.stages) < 2 else " one by one"
     mixed = ", mixed within the sheet" if made.mixed else ""
     undone = "; normalisation undone to be seen" if made.normalized else ""
     return f"{', '.join(made.transforms)}{how}{mixed}{undone}"

@@ -49,7 +49,7 @@ class Augmenter:
         self._boxes = "boxes" in named and named["boxes"].about.get("row_shape") == [4]
         self._box_label = self._boxes and "box_label" in named
         points = named.get("keypoints")
-        self._points = points is not None and points.shape is not None and points.shape[-1:] == (2,)
+        self._points = points is not None and (points.shape or ())[1:] == (2,) and points.dtype[1] == "f"
         self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
 
     def draw(self, rows: NDArray[np.int64], seed: int, epoch: int) -> Draws:

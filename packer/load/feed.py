@@ -270,10 +270,10 @@ class Feed:
         return {ROW.name: rows}
 
     def _draw(self, portion: Portion) -> Draws:
-        """On a thread: the augmentations' parameters for a portion's rows."""
+        """On a thread: the augmentations' parameters for the rows of a portion."""
         assert self._augmenter is not None
-        rows = portion.epoch.rows(portion.positions).rows()
-        return self._augmenter.draw(rows, portion.epoch.seed, portion.epoch.number)
+        counters = portion.epoch.counters(portion.positions).rows()
+        return self._augmenter.draw(counters, portion.epoch.seed, portion.epoch.number)
 
 
 class Loading:

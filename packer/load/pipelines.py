@@ -42,7 +42,7 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
     return {name: pipeline_of(one, header) for name, one in augment.items()}
 
 
-def pipeline_of(augment: One, header: Header) -> Pipeline:
+def pipeline_of(augment: Any, header: Header) -> Pipeline:
     """A pipeline of what a user may pass for one: transforms, a pipeline, or a text that names transforms.
 
     header: the pack's, whose statistics are what Normalize() in a text means. Raises UsageError and MissingDependencyError.
@@ -54,13 +54,14 @@ def pipeline_of(augment: One, header: Header) -> Pipeline:
     if isinstance(augment, Pipeline):
         return augment
     if isinstance(augment, str):
-        if not augment.strip():
+        known = header.statistics.get("image", {})
+        transforms = parse(augment, known.get("mean"), known.get("std"))
+        if not transforms:
             raise UsageError(
-                "augment: the text is empty; transforms with their arguments are allowed. "
+                "augment: the text names no transform; transforms with their arguments are allowed. "
                 "Write for example RandomCrop(32), or leave it out."
             )
-        known = header.statistics.get("image", {})
-        return Pipeline(parse(augment, known.get("mean"), known.get("std")))
+        return Pipeline(transforms)
     if isinstance(augment, Mapping):
         raise UsageError(
             "augment: several views are given; one list of transforms is allowed. Pass one of them."

@@ -31,6 +31,13 @@ class Epoch:
         """The rows of the pack at these positions."""
         return self.subset.place(self.within(positions))
 
+    def counters(self, positions: Runs) -> Runs:
+        """What draws for these positions are counted by: rows of the pack, but positions where rows are repeated.
+
+        So a row that comes again in an epoch is not augmented alike.
+        """
+        return positions if self.order.repeats else self.rows(positions)
+
     def ahead(self, start: int, stop: int, *, begin: bool = False) -> Runs:
         """The rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all."""
         soon = self.order.ahead(start, stop, self.subset.rows, self.seed, self.number, begin=begin)

@@ -65,6 +65,7 @@ class Order(Protocol):
     """
 
     name: ClassVar[str]
+    repeats: ClassVar[bool] = False  # whether a row may come several times in an epoch
 
     def bind(self, about: Context) -> Order:
         """This order with all filled in that was left to be chosen; the other methods work on what this returns."""

@@ -48,6 +48,7 @@ class Weighted(Order):
     _ends: NDArray[np.float64] | None = field(default=None, repr=False)
     _digest: str = field(default="", repr=False)
     name: ClassVar[str] = "weighted"
+    repeats: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rows is not None:
@@ -120,6 +121,7 @@ class Balanced(Order):
     rows: int | None = None
     _classes: _Classes | None = field(default=None, repr=False)
     name: ClassVar[str] = "balanced"
+    repeats: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rows is not None:

@@ -282,7 +282,7 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
         ),
         (
             lambda: RandomRotation(5, "cubic"),
-            "RandomRotation: interpolation is 'cubic'; nearest, nearest-exact, bilinear are allowed. Pass one of them.",
+            "RandomRotation: interpolation is 'cubic'; 'nearest', 'nearest-exact', 'bilinear' are allowed. Pass one of them.",
         ),
         (
             lambda: RandomRotation(5, center=(1, 2, 3)),
@@ -312,7 +312,7 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
         ),
         (
             lambda: RandomAffine(5, scale=(0, 1)),
-            "RandomAffine: scale is (0, 1); two numbers (low, high) from 1e-06 up are allowed. Pass the smaller first.",
+            "RandomAffine: scale is (0, 1); two numbers (low, high) from 1e-06 up are allowed. Pass none below 1e-06.",
         ),
         (
             lambda: RandomAffine(5, shear=90),
@@ -330,3 +330,8 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
 )
 def test_mistakes_are_sentences(attempt: Any, sentence: str) -> None:
     assert refusal(attempt) == sentence
+
+
+def test_torchvisions_third_argument_of_rotation_is_not_taken_for_another() -> None:
+    with pytest.raises(TypeError):
+        RandomRotation(9, "nearest", True)  # type: ignore[misc]  # expand there

@@ -225,57 +225,63 @@ def test_a_jitter_of_nothing_changes_nothing(implementation: str) -> None:
     assert torch.equal(one(ColorJitter(), images, implementation)(images, np.arange(3)), images)
 
 
+@pytest.mark.parametrize("operation", [jitter(), RandomGrayscale(1)])
+def test_a_fourth_channel_is_kept(operation: ColorJitter | RandomGrayscale, implementation: str) -> None:
+    images = noise_images(40, 4)
+    rows = np.arange(40)
+    stack = [operation, ToDtype()]
+    made = levels(Pipeline(stack, (4, 24, 20), implementation=implementation)(images, rows))
+    np.testing.assert_allclose(255 * made[..., 3], levels(images)[..., 3], rtol=0, atol=1e-4)
+    colours = levels(Pipeline(stack, (3, 24, 20), implementation=implementation)(images[:, :3], rows))
+    np.testing.assert_allclose(255 * made[..., :3], 255 * colours, rtol=0, atol=FLOAT_LEVELS)
+    assert np.abs(255 * made[..., :3] - levels(images)[..., :3]).mean() > 10
+
+
 UP = "two numbers (low, high) from 0 up are allowed. Pass the smaller first."
+EITHER = "a number from 0 up, or two (low, high) from 0 up, is allowed. Pass how far it may go."
+TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed. Pass how far it may go."
 
 
 @pytest.mark.parametrize(
     ("attempt", "sentence"),
     [
-        (
-            lambda: ColorJitter(brightness=-0.1),
-            "ColorJitter: brightness is -0.1; numbers from 0 up are allowed. Pass how far it may go.",
-        ),
-        (
-            lambda: ColorJitter(hue=-0.1),
-            "ColorJitter: hue is -0.1; numbers from 0 up are allowed. Pass how far it may go.",
-        ),
+        (lambda: ColorJitter(brightness=-0.1), f"ColorJitter: brightness is -0.1; {EITHER}"),
+        (lambda: ColorJitter(hue=-0.1), f"ColorJitter: hue is -0.1; {TURNS}"),
+        (lambda: ColorJitter(hue=0.6), f"ColorJitter: hue is 0.6; {TURNS}"),
         (
             lambda: ColorJitter(contrast=(2, 1)),
             f"ColorJitter: contrast is (2, 1); {UP}",
         ),
         (
             lambda: ColorJitter(saturation=(-1, 1)),
-            f"ColorJitter: saturation is (-1, 1); {UP}",
+            "ColorJitter: saturation is (-1, 1); two numbers (low, high) from 0 up are allowed. Pass none below 0.",
         ),
         (
             lambda: ColorJitter(saturation="much"),  # type: ignore[arg-type]
-            f"ColorJitter: saturation is 'much'; {UP}",
+            f"ColorJitter: saturation is 'much'; {EITHER}",
         ),
         (
             lambda: ColorJitter(brightness=float("nan")),
-            f"ColorJitter: brightness is nan; {UP}",
-        ),
-        (
-            lambda: ColorJitter(hue=0.6),
-            "ColorJitter: hue is (-0.6, 0.6); two numbers (low, high) from -0.5 to 0.5 are allowed. "
-            "Pass the smaller first.",
+            f"ColorJitter: brightness is nan; {EITHER}",
         ),
         (
             lambda: ColorJitter(hue=(0.4, 0.6)),
             "ColorJitter: hue is (0.4, 0.6); two numbers (low, high) from -0.5 to 0.5 are allowed. "
-            "Pass the smaller first.",
+            "Pass none above 0.5.",
         ),
         (
             lambda: RandomGrayscale(2),
             "RandomGrayscale: p is 2; 0 to 1 is allowed. Pass a probability.",
         ),
         (
-            lambda: Pipeline([ColorJitter(0.4)], (4, 8, 8)),
-            "ColorJitter: the images have 4 channels; 1 and 3 are allowed. Convert with --channels rgb or gray.",
+            lambda: Pipeline([ColorJitter(0.4)], (5, 8, 8)),
+            "ColorJitter: the images have 5 channels; 1, 3 and 4 are allowed. "
+            "Convert with --channels gray, rgb or rgba.",
         ),
         (
             lambda: Pipeline([RandomGrayscale()], (2, 8, 8)),
-            "RandomGrayscale: the images have 2 channels; 1 and 3 are allowed. Convert with --channels rgb or gray.",
+            "RandomGrayscale: the images have 2 channels; 1, 3 and 4 are allowed. "
+            "Convert with --channels gray, rgb or rgba.",
         ),
         (
             lambda: Pipeline([Normalize([0.5] * 3, [0.2] * 3), ColorJitter(0.4)], (3, 8, 8)),

@@ -190,7 +190,7 @@ def test_no_images_give_no_crops(implementation: str) -> None:
         ),
         (
             lambda: RandomCrop(4, 2, padding_mode="symmetric"),
-            "RandomCrop: padding_mode is 'symmetric'; constant, edge, reflect are allowed. Pass one of them.",
+            "RandomCrop: padding_mode is 'symmetric'; 'constant', 'edge', 'reflect' are allowed. Pass one of them.",
         ),
         (
             lambda: RandomCrop(4, 2, fill="black"),

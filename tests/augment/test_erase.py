@@ -214,16 +214,16 @@ def test_later_boxes_win(implementation: str) -> None:
         (
             lambda: RandomErasing(scale=(0.3, 1.1)),
             "RandomErasing: scale is (0.3, 1.1); two numbers (low, high) from 0 to 1 are allowed. "
-            "Pass the smaller first.",
+            "Pass none above 1.",
         ),
         (
             lambda: RandomErasing(ratio=(0, 1)),
             "RandomErasing: ratio is (0, 1); two numbers (low, high) from 0.001 to 1000 are allowed. "
-            "Pass the smaller first.",
+            "Pass none below 0.001.",
         ),
         (
             lambda: RandomErasing(value="noise"),
-            "RandomErasing: value is 'noise'; random is allowed.",
+            "RandomErasing: value is 'noise'; 'random', a number, or one a channel, is allowed. Pass such.",
         ),
         (
             lambda: RandomErasing(value=[]),

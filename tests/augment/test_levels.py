@@ -98,13 +98,22 @@ def test_p_decides_image_by_image(operation: type[RandomEqualize]) -> None:
 
 @pytest.mark.parametrize("operation", [RandomAutocontrast, RandomEqualize])
 def test_floating_point_images_are_refused(operation: type[RandomEqualize]) -> None:
-    pipeline = Pipeline([ToDtype(), operation(0)], (3, 9, 9))
-    assert refusal(lambda: pipeline(images_of(3, 2, 9, 9), np.arange(2))) == (
+    assert refusal(lambda: Pipeline([ToDtype(), operation(0)], (3, 9, 9))) == (
         f"{operation.__name__}: the images are torch.float32; torch.uint8 is allowed. Put it before ToDtype and Normalize."
     )
 
 
+@pytest.mark.parametrize("operation", [RandomAutocontrast(1), RandomEqualize(1)])
+def test_a_fourth_channel_is_kept(operation: RandomAutocontrast | RandomEqualize) -> None:
+    images = images_of(4)
+    made = Pipeline([operation], (4, 50, 41))(images, np.arange(6))
+    assert torch.equal(made[:, 3], images[:, 3])
+    assert torch.equal(made[:, :3], Pipeline([operation], (3, 50, 41))(images[:, :3], np.arange(6)))
+    assert made.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_other_channels_are_refused() -> None:
-    assert refusal(lambda: Pipeline([RandomEqualize()], (4, 9, 9))) == (
-        "RandomEqualize: the images have 4 channels; 1 and 3 are allowed. Convert with --channels rgb or gray."
+    assert refusal(lambda: Pipeline([RandomEqualize()], (2, 9, 9))) == (
+        "RandomEqualize: the images have 2 channels; 1, 3 and 4 are allowed. "
+        "Convert with --channels gray, rgb or rgba."
     )

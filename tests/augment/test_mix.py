@@ -1,6 +1,8 @@
-"""MixUp and CutMix: proportions, rectangles, images, masks and labels."""
+"""MixUp and CutMix: proportions, partners, rectangles, images, masks and labels."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -8,15 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import CutMix, MixUp, Normalize, Pipeline, RandomApply, RandomHorizontalFlip, mix
-from packer.augment.mix import copied, selected
-from tests.augment.conftest import noise_images, refusal
+from packer.augment import CutMix, MixUp, Normalize, Pipeline, RandomHorizontalFlip, mix
+from packer.augment.mix import blended, blended_singly, copied, selected
+from tests.augment.conftest import assert_fair, noise_images, refusal
 
 SHAPE = (3, 20, 26)
 
 
 def images_of(count: int) -> Tensor:
     return noise_images(count, 3, 20, 26)
+
+
+def partners_of(drawn: Mapping[str, Tensor]) -> list[int]:
+    """Whom each is mixed with, found by hand: whoever comes before it, by the drawn fractions; the last before the first."""
+    fractions = drawn["partner"].float().tolist()
+    order = sorted(range(len(fractions)), key=lambda i: (fractions[i], i))
+    return [order[order.index(i) - 1] for i in range(len(order))]
 
 
 def lam_of(alpha: float, count: int = 20_000) -> NDArray[np.float64]:
@@ -46,14 +55,14 @@ def test_proportions_have_the_beta_distribution(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 9, 70])
-def test_bytes_are_blended_with_the_previous_image_and_rounded_once(count: int) -> None:
+def test_bytes_are_blended_with_the_partner_and_rounded_once(count: int) -> None:
     images = images_of(count)
     before = images.clone()
     pipeline = Pipeline([MixUp()], SHAPE)
     params = pipeline.sample(np.arange(count))
     made = pipeline.apply(images, params)
     lam = params[0]["lam"].double().view(-1, 1, 1, 1)
-    expected = lam * images.double() + (1 - lam) * images.roll(1, 0).double()
+    expected = lam * images.double() + (1 - lam) * images[partners_of(params[0])].double()
     assert (made.double() - expected).abs().max() <= 0.5 + 1e-4
     assert made.dtype == torch.uint8
     assert torch.equal(images, before)
@@ -67,7 +76,7 @@ def test_normalised_images_are_blended(dtype: torch.dtype) -> None:
     params = pipeline.sample(np.arange(11))
     made = pipeline.apply(images, params)
     lam = params[1]["lam"].view(-1, 1, 1, 1)
-    expected = lam * plain + (1 - lam) * plain.roll(1, 0)
+    expected = lam * plain + (1 - lam) * plain[partners_of(params[1])]
     # The difference of two images, its product and the sum are rounded, each at most 4 large.
     allowed = {torch.float32: 2e-6, torch.float16: 2**-8, torch.bfloat16: 2**-5}[dtype]
     assert (made.double() - expected).abs().max() <= allowed
@@ -105,17 +114,17 @@ def test_rectangles_have_the_areas_that_the_proportions_say() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 70])
-def test_rectangles_of_the_previous_image_are_put_in(count: int) -> None:
+def test_rectangles_of_the_partner_are_put_in(count: int) -> None:
     images = images_of(count)
     before = images.clone()
     pipeline = Pipeline([CutMix()], SHAPE)
     params = pipeline.sample(np.arange(count))
     made = pipeline.apply(images, params)
     expected = images.clone()
-    previous = images.roll(1, 0)
+    partner = images[partners_of(params[0])]
     for i in range(count):
         left, top, right, bottom = (int(params[0][name][i]) for name in ("left", "top", "right", "bottom"))
-        expected[i, :, top:bottom, left:right] = previous[i, :, top:bottom, left:right]
+        expected[i, :, top:bottom, left:right] = partner[i, :, top:bottom, left:right]
     assert torch.equal(made, expected)
     assert torch.equal(images, before)
 
@@ -134,6 +143,21 @@ def test_a_device_that_does_not_know_the_places_makes_the_same(
     assert not torch.equal(together, images_of(10))
 
 
+@pytest.mark.parametrize("group", [1, 4, 64])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_a_device_that_does_not_know_the_shares_makes_the_same(
+    monkeypatch: pytest.MonkeyPatch, group: int, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(mix, "_GPU_IMAGES", group)
+    pipeline = Pipeline([MixUp()], SHAPE)
+    columns = pipeline.prepare(pipeline.sample(np.arange(10))).host
+    one_by_one, together = images_of(10).to(dtype), images_of(10).to(dtype)
+    blended_singly(one_by_one, columns)
+    blended(together, columns)
+    torch.testing.assert_close(one_by_one, together, rtol=0, atol=1e-4)
+    assert not torch.equal(together, images_of(10).to(dtype))
+
+
 def test_masks_are_mixed_as_images_and_stay_themselves() -> None:
     masks = torch.arange(6).view(6, 1, 1).expand(6, 20, 26).contiguous() * 1000
     before = masks.clone()
@@ -146,7 +170,7 @@ def test_masks_are_mixed_as_images_and_stay_themselves() -> None:
     Pipeline([CutMix()], SHAPE).apply_masks(masks, params[1:])
     assert torch.equal(masks, before)
     changed = mixed != masks
-    assert torch.equal(mixed[changed], masks.roll(1, 0)[changed])
+    assert torch.equal(mixed[changed], masks[partners_of(params[1])][changed])
     layered = pipeline.apply_masks(torch.stack([masks, masks + 1], 1), params)
     assert torch.equal(layered, torch.stack([mixed, mixed + 1], 1))
 
@@ -176,11 +200,62 @@ def test_labels_have_the_shares_of_the_images(operation: MixUp | CutMix) -> None
         own = drawn["lam"]
     else:
         own = 1 - (drawn["right"] - drawn["left"]) * (drawn["bottom"] - drawn["top"]) / (20 * 26)
+    partners = partners_of(params[0])
     for i in range(6):
         expected = np.zeros(5)
         expected[labels[i]] += own[i]
-        expected[labels[i - 1]] += 1 - own[i]
+        expected[labels[partners[i]]] += 1 - own[i]
         np.testing.assert_allclose(soft[i], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("operation", [MixUp(), CutMix()])
+@pytest.mark.parametrize("count", [1, 2, 3, 50])
+def test_partners_are_one_ring(operation: MixUp | CutMix, count: int) -> None:
+    pipeline = Pipeline([operation], SHAPE, seed=3)
+    params = pipeline.sample(np.arange(count))
+    partners = operation.partners(pipeline.prepare(params).host).tolist()
+    assert partners == partners_of(params[0])
+    seen = [0]
+    while len(seen) < count:
+        seen.append(partners[seen[-1]])
+    assert sorted(seen) == list(range(count))
+    assert partners[seen[-1]] == 0
+
+
+@pytest.mark.parametrize("operation", [MixUp(), CutMix()])
+def test_a_batchs_partners_are_others_in_each_epoch_and_all_alike(operation: MixUp | CutMix) -> None:
+    pipeline = Pipeline([operation], SHAPE, seed=3)
+    rows = np.arange(8)
+    met = np.zeros((8, 8), int)
+    for epoch in range(1400):
+        columns = pipeline.prepare(pipeline.sample(rows, epoch)).host
+        met[rows, operation.partners(columns).numpy()] += 1
+    assert not met.diagonal().any()
+    assert_fair(met[~np.eye(8, dtype=bool)])
+
+
+@pytest.mark.parametrize("operation", [MixUp(), CutMix()])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_samples_whose_columns_are_zeros_stay(operation: MixUp | CutMix, dtype: torch.dtype) -> None:
+    images = (noise_images(30, 3, 20, 26, torch.float32) * 255).to(dtype)
+    pipeline = Pipeline([operation], SHAPE, seed=1)
+    columns = pipeline.prepare(pipeline.sample(np.arange(30))).host.clone()
+    spared = torch.arange(30) % 3 == 0
+    columns[spared] = 0
+    made = operation.mix(images.clone(), columns)
+    assert torch.equal(made[spared], images[spared])
+    assert (operation.share(columns)[spared] == 1).all()
+    # The others are mixed with the partners they are said to have, spared ones among these.
+    partners = operation.partners(columns)
+    assert spared[partners[~spared]].any()
+    for i in torch.arange(30)[~spared].tolist():
+        pair = torch.stack([images[i], images[partners[i]]])
+        both = columns[[i, i]].clone()
+        both[:, -1] = torch.tensor([1.0, 0.0])
+        torch.testing.assert_close(operation.mix(pair, both)[0], made[i], rtol=0, atol=0)
+    masks = images[:, :1].to(torch.uint8)
+    if isinstance(operation, CutMix):
+        assert torch.equal(operation.mix_masks(masks, columns)[spared], masks[spared])
 
 
 @pytest.mark.parametrize("operation", [MixUp(), CutMix()])
@@ -218,14 +293,6 @@ def test_impossible_arguments_are_refused(operation: type[MixUp]) -> None:
     )
     assert refusal(lambda: operation(num_classes=0)) == (
         f"{name}: num_classes is 0; whole numbers from 1 up are allowed. Pass one of them."
-    )
-
-
-def test_random_apply_refuses_them() -> None:
-    mixing = MixUp()
-    assert refusal(lambda: RandomApply([mixing])) == (
-        f"RandomApply: {mixing!r} is among the transforms; those that can be left out for an image are allowed, "
-        "not ToDtype, Normalize, MixUp, CutMix or another RandomApply. Put it outside."
     )
 
 

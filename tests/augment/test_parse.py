@@ -9,6 +9,7 @@ import torch
 
 from packer import augment
 from packer.augment import Transform, parse
+from packer.augment.parse import known
 from packer.errors import UsageError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.0)
@@ -61,6 +62,10 @@ def test_dtypes(before: str, word: str) -> None:
         "[\n    RandomCrop(8),  # first\n    RandomHorizontalFlip(),\n]\n",
         "RandomCrop(\r\n8),\r\nRandomHorizontalFlip()",
         "[RandomCrop(8), RandomHorizontalFlip()],",
+        "Compose([RandomCrop(8), RandomHorizontalFlip()])",
+        "Compose(transforms=(RandomCrop(8), RandomHorizontalFlip()))",
+        "RandomCrop(8), Compose([Compose([]), RandomHorizontalFlip()])",
+        "[Compose([RandomCrop(8), RandomHorizontalFlip()])]",
     ],
 )
 def test_commas_brackets_and_line_breaks(text: str) -> None:
@@ -74,6 +79,50 @@ def test_nothing(text: str) -> None:
 
 def test_one_in_brackets() -> None:
     assert names(parse("(RandomVerticalFlip())")) == ["RandomVerticalFlip"]
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "Compose([ColorJitter(0.4), RandomGrayscale()])",
+        "[Compose([ColorJitter(0.4)]), RandomGrayscale()]",
+        "transforms=Compose([ColorJitter(0.4), RandomGrayscale()])",
+    ],
+)
+def test_compose_within_random_apply(inner: str) -> None:
+    (made,) = parse(f"RandomApply({inner})")
+    assert isinstance(made, augment.RandomApply)
+    assert names(list(made.transforms)) == ["ColorJitter", "RandomGrayscale"]
+
+
+def test_one_number_for_all_channels() -> None:
+    (made,) = parse("Normalize(0.5, 0.25)", MEAN, STD)
+    assert isinstance(made, augment.Normalize)
+    assert (made.mean, made.std) == ((0.5,), (0.25,))
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("Crop", "RandomCrop"),
+        ("HorizontalFlip", "RandomHorizontalFlip"),
+        ("Normalise", "Normalize"),
+        ("RandomRotate", "RandomRotation"),
+        ("mixup", "MixUp"),
+        ("ColourJitter", "ColorJitter"),
+    ],
+)
+def test_a_name_much_like_another_suggests_it(word: str, near: str) -> None:
+    with pytest.raises(UsageError, match=rf"The nearest is {near}\.$"):
+        parse(f"{word}()")
+
+
+@pytest.mark.parametrize(
+    "word", ["RandomPerspective", "ElasticTransform", "ToTensor", "AugMix", "Pad", "RandomOrder"]
+)
+def test_a_name_like_no_other_suggests_none(word: str) -> None:
+    with pytest.raises(UsageError, match=r"There are AlternatingHorizontalFlip, .*, TrivialAugmentWide\.$"):
+        parse(f"{word}()")
 
 
 def test_lists_of_transforms_within_random_apply() -> None:
@@ -150,7 +199,7 @@ CROP = "RandomCrop(size, padding=None, *, padding_mode='constant', fill=0)"
         ),
         (
             "RandomCrop(RandomGrayscale())",
-            "position 12: 'RandomGrayscale()' is no number, text, list or dtype. Only RandomApply takes transforms.",
+            "position 12: 'RandomGrayscale()' is no number, text, list or dtype. Only RandomApply and RandomChoice take transforms.",
         ),
         ("RandomCrop(8), 7", "position 16: '7' is no transform. Write for example RandomCrop(32)."),
         ("v2.RandomCrop(8)", "position 1: 'v2.RandomCrop' is no name of a transform. Write the name alone."),
@@ -159,8 +208,39 @@ CROP = "RandomCrop(size, padding=None, *, padding_mode='constant', fill=0)"
             "position 1: Normalize has no mean and std, and those of a pack are not known. Write both of them.",
         ),
         (
-            "Normalize(5, 5)",
-            "position 1: Normalize does not take such arguments ('int' object is not iterable). Pass others.",
+            "RandomPerspective(0.5)",
+            "position 1: 'RandomPerspective' is no transform of packer.augment. There are "
+            f"{', '.join(known())}.",
+        ),
+        (
+            "FiveCrop(8)",
+            "position 1: 'FiveCrop' is no transform: it makes views at test time. "
+            "Pass it to packer.augment.averaged, in Python.",
+        ),
+        (
+            "RandomCrop(8), HorizontalFlips",
+            "position 16: 'HorizontalFlips' is no transform: it makes views at test time. "
+            "Pass it to packer.augment.averaged, in Python.",
+        ),
+        (
+            "Resize(8, InterpolationMode.BILINEAR)",
+            "position 11: 'InterpolationMode.BILINEAR' is no number, text, list or dtype. Write 'bilinear'.",
+        ),
+        (
+            "Resize(8, v2.InterpolationMode.NEAREST_EXACT)",
+            "position 11: 'v2.InterpolationMode.NEAREST_EXACT' is no number, text, list or dtype. Write 'nearest-exact'.",
+        ),
+        (
+            "Compose(RandomCrop(8))",
+            "position 1: 'Compose(RandomCrop(8))' has no list of transforms. Write Compose([...]).",
+        ),
+        (
+            "Compose([RandomCrop(8)], 2)",
+            "position 1: 'Compose([RandomCrop(8)], 2)' has no list of transforms. Write Compose([...]).",
+        ),
+        (
+            "RandomCrop(Compose([]))",
+            "position 12: 'Compose([])' is no number, text, list or dtype. Only RandomApply and RandomChoice take transforms.",
         ),
     ],
 )

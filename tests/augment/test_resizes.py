@@ -217,7 +217,7 @@ def test_the_tenth_draw_is_the_last() -> None:
     ]
 
 
-BOUNDS = "two numbers (low, high) from {} are allowed. Pass the smaller first."
+BOUNDS = "two numbers (low, high) from {} are allowed. Pass {}."
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ BOUNDS = "two numbers (low, high) from {} are allowed. Pass the smaller first."
         ),
         (
             lambda: Resize(8, "bicubic"),
-            "Resize: interpolation is 'bicubic'; nearest, nearest-exact, bilinear are allowed. Pass one of them.",
+            "Resize: interpolation is 'bicubic'; 'nearest', 'nearest-exact', 'bilinear' are allowed. Pass one of them.",
         ),
         (
             lambda: RandomResizedCrop((8, 8, 8)),
@@ -238,27 +238,35 @@ BOUNDS = "two numbers (low, high) from {} are allowed. Pass the smaller first."
         ),
         (
             lambda: RandomResizedCrop(8, interpolation=2),  # type: ignore[arg-type]
-            "RandomResizedCrop: interpolation is 2; nearest, nearest-exact, bilinear are allowed. Pass one of them.",
+            "RandomResizedCrop: interpolation is 2; 'nearest', 'nearest-exact', 'bilinear' are allowed. Pass one of them.",
         ),
         (
             lambda: RandomResizedCrop(8, (0.5, 0.1)),
-            f"RandomResizedCrop: scale is (0.5, 0.1); {BOUNDS.format('0 to 1')}",
+            f"RandomResizedCrop: scale is (0.5, 0.1); {BOUNDS.format('0 to 1', 'the smaller first')}",
         ),
         (
             lambda: RandomResizedCrop(8, (0.5, 1.1)),
-            f"RandomResizedCrop: scale is (0.5, 1.1); {BOUNDS.format('0 to 1')}",
+            f"RandomResizedCrop: scale is (0.5, 1.1); {BOUNDS.format('0 to 1', 'none above 1')}",
         ),
         (
             lambda: RandomResizedCrop(8, 0.5),  # type: ignore[arg-type]
-            f"RandomResizedCrop: scale is 0.5; {BOUNDS.format('0 to 1')}",
+            f"RandomResizedCrop: scale is 0.5; {BOUNDS.format('0 to 1', 'two numbers')}",
         ),
         (
             lambda: RandomResizedCrop(8, ratio=(0, 1)),
-            f"RandomResizedCrop: ratio is (0, 1); {BOUNDS.format('0.001 to 1000')}",
+            f"RandomResizedCrop: ratio is (0, 1); {BOUNDS.format('0.001 to 1000', 'none below 0.001')}",
         ),
         (
             lambda: RandomResizedCrop(8, ratio=(1, float("nan"))),
-            f"RandomResizedCrop: ratio is (1, nan); {BOUNDS.format('0.001 to 1000')}",
+            f"RandomResizedCrop: ratio is (1, nan); {BOUNDS.format('0.001 to 1000', 'two numbers')}",
+        ),
+        *(
+            (
+                lambda made=made, value=value: made(8, antialias=value),
+                f"{made.__name__}: antialias is {value!r}; True and False are allowed. Pass one of them.",
+            )
+            for made in (Resize, RandomResizedCrop)
+            for value in (None, "warn", "False", 0)
         ),
         (
             lambda: RandomResizedCrop(8, (0, 0)),
@@ -275,3 +283,8 @@ def test_torchvisions_interpolation_mode_is_understood() -> None:
         value = "nearest"
 
     assert Resize(8, Mode()).sampling == "nearest"  # type: ignore[arg-type]
+
+
+def test_torchvisions_third_argument_of_resize_is_not_taken_for_another() -> None:
+    with pytest.raises(TypeError):
+        Resize(8, "bilinear", 16)  # type: ignore[misc]  # max_size there

@@ -112,6 +112,42 @@ def test_they_draw_nothing() -> None:
     assert Pipeline([ToDtype(), Normalize(MEAN, STD)], (3, 8, 8)).sample(np.arange(4)) == [{}, {}]
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_one_number_stands_for_all_channels(channels: int, implementation: str) -> None:
+    images = noise_images(3, channels)
+    found = one(Normalize(0.5, 0.25), images, implementation)(images, np.arange(3))
+    expected = one(Normalize([0.5] * channels, [0.25] * channels), images, implementation)(
+        images, np.arange(3)
+    )
+    assert torch.equal(found, expected)
+    mixed = Normalize([0.5] * channels, 0.25)
+    assert torch.equal(one(mixed, images, implementation)(images, np.arange(3)), expected)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        torch.tensor,
+        np.array,
+        lambda numbers: np.array(numbers, np.float32),
+        lambda numbers: torch.tensor(numbers).view(3, 1, 1),
+        lambda numbers: [np.float64(number) for number in numbers],
+    ],
+)
+def test_tensors_and_arrays_are_numbers(wrap: Any) -> None:
+    made = Normalize(wrap(MEAN), wrap(STD))
+    np.testing.assert_allclose(made.mean, MEAN, rtol=1e-7)
+    np.testing.assert_allclose(made.std, STD, rtol=1e-7)
+    assert all(type(number) is float for number in made.mean + made.std)
+    Pipeline([Normalize(torch.tensor(0.5), np.float32(0.25))], (3, 8, 8))
+
+
+@pytest.mark.parametrize("word", ["float32", "float16", "bfloat16"])
+def test_dtypes_may_be_words(word: str) -> None:
+    for made in (ToDtype(word), ToDtype(f"torch.{word}"), Normalize(MEAN, STD, word)):
+        assert made.dtype == getattr(torch, word)
+
+
 DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of them."
 
 
@@ -158,8 +194,37 @@ DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of 
         ),
         (
             lambda: Pipeline([Normalize([125.3], [63.0])], (1, 8, 8)),
-            "Normalize: mean is [125.3] and std is [63.0], given in the wrong scale; numbers up to 1 are allowed. "
-            "Divide both by 255.",
+            "Normalize: mean is [125.3] and std is [63.0]; numbers up to 1 are allowed. "
+            "Divide those of the scale of 0 to 255 by 255.",
+        ),
+        (
+            lambda: Pipeline([Normalize([-2.118], [4.367])], (1, 8, 8), dtype=torch.float32),
+            "Normalize: mean is [-2.118] and std is [4.367]; numbers up to 1 are allowed. "
+            "Divide those of the scale of 0 to 255 by 255; to undo a Normalize, compute x * std + mean yourself.",
+        ),
+        (
+            lambda: Normalize(None, STD),  # type: ignore[arg-type]
+            "Normalize: mean is None; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1.",
+        ),
+        (
+            lambda: Normalize(0.5, "0.5"),  # type: ignore[arg-type]
+            "Normalize: std is '0.5'; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1.",
+        ),
+        (
+            lambda: Normalize(["0.5"], 0.5),  # type: ignore[list-item]
+            "Normalize: mean is ['0.5']; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1.",
+        ),
+        (
+            lambda: Normalize(0.5, 0),
+            "Normalize: std is [0.0]; finite numbers above 0 are allowed. Pass 1 for a channel that never changes.",
+        ),
+        (
+            lambda: ToDtype("float64"),
+            f"ToDtype: dtype is 'float64'; {DTYPES}",
+        ),
+        (
+            lambda: Normalize(MEAN, STD, False),  # type: ignore[arg-type]
+            f"Normalize: dtype is False; {DTYPES}",
         ),
         (
             lambda: Pipeline([Normalize([0.5], [0.2]), Normalize([0.5], [0.2])], (1, 8, 8)),

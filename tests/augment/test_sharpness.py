@@ -50,6 +50,15 @@ def test_it_is_the_blend_with_the_smoothed_image_and_edges_stay(factor: float) -
     assert np.array_equal(made, expected)
 
 
+@pytest.mark.parametrize("factor", [0.0, 3.0])
+def test_a_fourth_channel_is_kept(factor: float) -> None:
+    images = images_of(4)
+    made = Pipeline([RandomAdjustSharpness(factor, 1)], (4, 40, 31))(images, np.arange(5))
+    assert torch.equal(made[:, 3], images[:, 3])
+    alone = Pipeline([RandomAdjustSharpness(factor, 1)], (3, 40, 31))(images[:, :3], np.arange(5))
+    assert torch.equal(made[:, :3], alone)
+
+
 def test_images_without_an_inside_stay() -> None:
     images = images_of(3, 2, 31)
     assert torch.equal(Pipeline([RandomAdjustSharpness(3, 1)], (3, 2, 31))(images, np.arange(5)), images)
@@ -73,7 +82,6 @@ def test_a_factor_below_0_is_refused() -> None:
 
 
 def test_floating_point_images_are_refused() -> None:
-    pipeline = Pipeline([ToDtype(), RandomAdjustSharpness(2, 1)], (3, 8, 8))
-    assert refusal(lambda: pipeline(images_of(3, 8, 8), np.arange(5))) == (
+    assert refusal(lambda: Pipeline([ToDtype(), RandomAdjustSharpness(2, 1)], (3, 8, 8))) == (
         "RandomAdjustSharpness: the images are torch.float32; torch.uint8 is allowed. Put it before ToDtype and Normalize."
     )

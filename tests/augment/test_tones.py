@@ -83,7 +83,24 @@ def test_an_impossible_threshold_is_refused() -> None:
 
 
 def test_floating_point_images_have_no_bits() -> None:
-    pipeline = Pipeline([ToDtype(), RandomPosterize(4)], (3, 16, 16))
-    assert refusal(lambda: pipeline(every_value(3), np.arange(1))) == (
+    assert refusal(lambda: Pipeline([ToDtype(), RandomPosterize(4)], (3, 16, 16))) == (
         "RandomPosterize: the images' values are 0 to 1; uint8, 0 to 255, is allowed. Put it before ToDtype and Normalize."
     )
+
+
+def test_a_threshold_beyond_the_images_values_is_refused() -> None:
+    assert refusal(lambda: Pipeline([ToDtype(), RandomSolarize(128)], (3, 16, 16))) == (
+        "RandomSolarize: threshold is 128 and the images' values are 0 to 1; those are allowed. "
+        "Pass it in the images' own scale."
+    )
+    Pipeline([RandomSolarize(128)], (3, 16, 16))
+    Pipeline([RandomSolarize(1)], (3, 16, 16), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("transform", [RandomSolarize(100, 1), RandomPosterize(3, 1), RandomInvert(1)])
+def test_a_fourth_channel_is_kept(transform: Transform) -> None:
+    image = every_value(4)
+    made = Pipeline([transform], (4, 16, 16))(image, np.arange(1))
+    assert torch.equal(made[:, 3], image[:, 3])
+    assert torch.equal(made[:, :3], Pipeline([transform], (3, 16, 16))(image[:, :3], np.arange(1)))
+    assert not torch.equal(made[:, :3], image[:, :3])

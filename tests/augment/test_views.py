@@ -217,6 +217,30 @@ def test_views_are_made_one_at_a_time() -> None:
             "averaged: 'flip' is among the views; FiveCrop, TenCrop, HorizontalFlips, Shifts and other Views are allowed. "
             "Pass such.",
         ),
+        (
+            lambda x: averaged(lambda v: v, x, "flip"),
+            "averaged: 'flip' is among the views; FiveCrop, TenCrop, HorizontalFlips, Shifts and other Views are allowed. "
+            "Pass such.",
+        ),
+        (
+            lambda x: averaged(lambda v: v, x, HorizontalFlips),
+            "averaged: <class 'packer.augment.views.HorizontalFlips'> is among the views; FiveCrop, TenCrop, "
+            "HorizontalFlips, Shifts and other Views are allowed. Pass HorizontalFlips(), an instance.",
+        ),
+        (
+            lambda x: averaged(lambda v: v, x, [Shifts(1), HorizontalFlips]),
+            "averaged: <class 'packer.augment.views.HorizontalFlips'> is among the views; FiveCrop, TenCrop, "
+            "HorizontalFlips, Shifts and other Views are allowed. Pass HorizontalFlips(), an instance.",
+        ),
+        (
+            lambda x: averaged(lambda v: v, x, len),
+            "averaged: <built-in function len> is among the views; FiveCrop, TenCrop, HorizontalFlips, Shifts and other "
+            "Views are allowed. Pass such.",
+        ),
+        (
+            lambda x: TenCrop(4, vertical_flip="no"),
+            "TenCrop: vertical_flip is 'no'; True and False are allowed. Pass one of them.",
+        ),
     ],
 )
 def test_errors_are_sentences(run: Callable[[Tensor], object], message: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -99,3 +100,17 @@ def test_a_pack_without_alpha_is_refused(pack: Path, tmp_path: Path) -> None:
     assert run.stderr == (
         f"{bare}: it has no field alpha; this example needs one. Convert with --pair alpha=DIR.\n"
     )
+
+
+def test_draws_belong_to_rows_whatever_the_batches(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    pairs = importlib.import_module("matting").Pairs
+    found = []
+    for size in (5, 24):
+        data = pairs(str(pack), size, 32, "cpu", "linear")
+        data.data.set_epoch(2)
+        crops = torch.cat([torch.cat([images, alphas], dim=1) for images, alphas in data])
+        found.append({crop.numpy().tobytes() for crop in crops})
+    assert len(found[0]) == 24
+    assert found[0] == found[1]

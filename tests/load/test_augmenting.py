@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,19 +12,24 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from packer import PackedBatchDataset, open_pack  # noqa: E402
+from packer import PackedBatchDataset, PythonTransform, convert_images, open_pack  # noqa: E402
 from packer.augment import (  # noqa: E402
+    ColorJitter,
+    CutMix,
+    MixUp,
     Normalize,
     Pipeline,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
+    RandomRotation,
 )
+from packer.codecs import jpeg  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack import Pack  # noqa: E402
 from packer.format.writer import PackWriter  # noqa: E402
-from packer.load import options  # noqa: E402
+from packer.load import options, pipelines  # noqa: E402
 from packer.load.augmenting import Augmenter  # noqa: E402
 from packer.load.feed import Feed, Portion  # noqa: E402
 from packer.load.places.ongpu import OnDevice  # noqa: E402
@@ -30,6 +38,7 @@ from packer.orders.epoch import Epoch  # noqa: E402
 from packer.orders.order import Rows, Sequential  # noqa: E402
 from packer.orders.runs import one_run  # noqa: E402
 from packer.orders.subset import Subset  # noqa: E402
+from packer.read.fields import ROW, select_fields  # noqa: E402
 from packer.read.reader import Reader  # noqa: E402
 
 ROWS, SIDE = 37, 12
@@ -98,65 +107,439 @@ def test_masks_boxes_and_points_move_with_the_image(paired: Pack):
     assert lost > 3
 
 
+def expected(batch: Any, augment: Any, seed: int = 0, epoch: int = 0) -> tuple[Pipeline, Any]:
+    """A pipeline for a batch's images, as stored, and what it draws for them; the batch has its rows."""
+    given = augment if isinstance(augment, Pipeline) else Pipeline(augment)
+    pipeline = given.at(tuple(batch.image.shape[1:]))
+    return pipeline, pipeline.sample(batch.row, epoch, seed=seed)
+
+
+def pairs(pack: Pack, augment: Any, fields: list[str], size: int = 8, **options: Any) -> Iterator[Any]:
+    """Batches with augmentation, and without."""
+    options = {"order": "rows", "fields": [*fields, "row"]} | options
+    augmented = PackedBatchDataset(pack, size, augment=augment, **options)
+    return zip(augmented, PackedBatchDataset(pack, size, **options), strict=True)
+
+
+def make_masked(out: Path, masks: np.ndarray, store: str = "raw", **columns: np.ndarray) -> Pack:
+    """Images of noise with masks [N, H, W] or [N, H, W, K] and other columns; stored as JPEG files for store="jpeg"."""
+    images = np.random.default_rng(5).integers(0, 256, (len(masks), SIDE, SIDE, 3), dtype=np.uint8)
+    layout = "HWC" if masks.ndim == 4 else "HW"
+    coded = {"name": "jpeg", "shape": [SIDE, SIDE, 3]} if store == "jpeg" else None
+    image = Field(
+        "image", "|u1", None if coded else (SIDE, SIDE, 3), {"layout": "HWC", "color": "rgb"}, coded
+    )
+    fields = [
+        image,
+        Field("mask", _type(masks), masks.shape[1:], {"layout": layout, "sampling": "nearest"}),
+        *(Field(name, _type(column), column.shape[1:]) for name, column in columns.items()),
+    ]
+    fixed = {"mask": masks} | columns | ({} if coded else {"image": images})
+    ragged = {"image": [jpeg.encode(one, 90) for one in images]} if coded else {}
+    with PackWriter(
+        str(out), fields=tuple(fields), rows=len(masks), block_rows=len(masks), format="h5"
+    ) as writer:
+        writer.write_block(0, (), {name: np.ascontiguousarray(column) for name, column in fixed.items()})
+        writer.finish(rows=len(masks), ragged=ragged)
+    return open_pack(out)
+
+
+def _type(array: np.ndarray) -> str:
+    return array.dtype.str if array.dtype.itemsize > 1 else "|" + array.dtype.str[1:]
+
+
 def test_masks_keep_their_values_where_images_are_resized(paired: Pack):
-    augment = Pipeline([RandomResizedCrop(9)], mask_fill=255)
-    for batch in PackedBatchDataset(paired, 8, augment=augment, fields=["image", "mask", "label"]):
-        assert batch.mask.shape == (len(batch.image), 9, 9)
+    augment = Pipeline([RandomResizedCrop(9), RandomRotation(40)], mask_fill=255)
+    filled = 0
+    for batch, raw in pairs(paired, augment, ["image", "mask"]):
+        pipeline, drawn = expected(raw, augment)
+        assert batch.mask.shape == (len(raw.mask), 9, 9)
         assert batch.mask.dtype == torch.uint8
+        assert torch.equal(batch.mask, pipeline.apply_masks(raw.mask, drawn))
+        assert torch.equal(batch.image, pipeline.apply(raw.image, drawn))
+        for mask, source in zip(batch.mask, raw.mask, strict=True):
+            assert set(mask.unique().tolist()) <= {*source.unique().tolist(), 255}
+            assert len(mask.unique()) > 10
+            filled += int((mask == 255).sum())
+    assert filled > 100
 
 
-def test_labels_are_mixed_as_the_images(paired: Pack):
-    from packer.augment import MixUp
+@pytest.mark.parametrize("store", ["raw", "jpeg"])
+@pytest.mark.parametrize(("dtype", "layers"), [("|u1", 0), ("<i2", 0), ("<u2", 3), ("<f4", 2)])
+def test_masks_of_all_kinds(tmp_path: Path, store: str, dtype: str, layers: int):
+    shape = (20, SIDE, SIDE, layers) if layers else (20, SIDE, SIDE)
+    masks = (
+        np.random.default_rng(1).integers(0, 200, shape).astype(dtype) - np.array(dtype == "<i2", dtype) * 90
+    )
+    pack = make_masked(tmp_path / "p.h5", masks, store)
+    augment = [RandomCrop(8, padding=3), RandomHorizontalFlip()]
+    seen = []
+    for batch, raw in pairs(pack, augment, ["image", "mask"]):
+        pipeline, drawn = expected(raw, augment)
+        stored = torch.from_numpy(masks[raw.row.numpy()])
+        stored = stored.permute(0, 3, 1, 2) if layers else stored
+        assert torch.equal(raw.mask, stored)
+        assert batch.mask.dtype == stored.dtype
+        assert torch.equal(batch.mask, pipeline.apply_masks(stored, drawn))
+        assert torch.equal(batch.image, pipeline.apply(raw.image, drawn))
+        assert set(batch.mask.unique().tolist()) <= {*stored.unique().tolist(), 0}
+        seen += raw.row.tolist()
+    assert sorted(seen) == list(range(20))
 
-    stack = [MixUp(num_classes=4), Normalize((0.5,) * 3, (0.5,) * 3)]
-    fields = ["image", "label"]
-    plain = list(PackedBatchDataset(paired, 8, order="rows", fields=fields))
-    for batch, raw in zip(
-        PackedBatchDataset(paired, 8, order="rows", augment=stack, fields=fields), plain, strict=True
-    ):
+
+def test_what_is_no_mask_stays(tmp_path: Path):
+    other = np.random.default_rng(0).integers(0, 9, (8, SIDE + 1, SIDE), dtype=np.uint8)
+    pack = make_masked(tmp_path / "p.h5", other, plain=np.ascontiguousarray(other[:, :SIDE]))
+    for batch, raw in pairs(pack, [RandomHorizontalFlip(p=1)], ["image", "mask", "plain"]):
+        assert torch.equal(batch.image, raw.image.flip(-1))
+        assert torch.equal(batch.mask, raw.mask)
+        assert torch.equal(batch.plain, raw.plain)
+
+
+@pytest.mark.parametrize("mix", ["MixUp", "CutMix"])
+@pytest.mark.parametrize("size", [8, 37])
+def test_labels_are_mixed_as_the_images(paired: Pack, mix: str, size: int):
+    from packer import augment as operations
+
+    augment = [getattr(operations, mix)(num_classes=4), Normalize((0.5,) * 3, (0.5,) * 3)]
+    mixed = 0
+    for batch, raw in pairs(paired, augment, ["image", "label"], size):
+        pipeline, drawn = expected(raw, augment)
+        assert torch.equal(batch.image, pipeline.apply(raw.image, drawn))
+        assert torch.equal(batch.label, pipeline.apply_labels(raw.label, drawn))
         assert batch.label.shape == (len(raw.image), 4)
         assert torch.allclose(batch.label.sum(1), torch.ones(len(raw.image)))
-        before = raw.label.roll(1)
+        # And as seen: an image is its own and one other of the batch, in the shares that the label says.
         own = batch.label[torch.arange(len(raw.label)), raw.label]
-        same = raw.label == before
-        assert torch.allclose(own[same], torch.ones(int(same.sum())))
-        mixed = (
-            own[~same, None, None, None] * raw.image[~same]
-            + (1 - own[~same, None, None, None]) * (raw.image.roll(1, 0)[~same])
+        shown = (batch.image + 1) * 127.5
+        for i in range(len(raw.image)):
+            share, source = float(own[i]), raw.image.float()
+            if share > 0.999 or mix == "CutMix":
+                unchanged = (shown[i] - source[i]).abs().amax(0) < 0.6
+                assert float(unchanged.float().mean()) >= share - 0.01 or (batch.label[i] > 0.999).any()
+                continue
+            partners = source[raw.label != raw.label[i]]
+            off = (shown[i] - share * source[i] - (1 - share) * partners).abs().amax((1, 2, 3))
+            assert off.min() < 0.6
+            mixed += 1
+    assert mixed > 5 or mix == "CutMix"
+
+
+def test_several_labels_and_numbers_are_mixed_too(tmp_path: Path):
+    draws = np.random.default_rng(2)
+    flags, value = draws.integers(0, 2, (16, 5), dtype=np.int64), draws.random(16).astype("<f4")
+    masks = np.zeros((16, SIDE, SIDE), np.uint8)
+    for number, label in enumerate((flags, value)):
+        pack = make_masked(tmp_path / f"{number}.h5", masks, label=label)
+        for batch, raw in pairs(pack, [MixUp()], ["image", "label"]):
+            pipeline, drawn = expected(raw, [MixUp()])
+            soft = raw.label.float() if number == 0 else raw.label[:, None]
+            mixed = pipeline.apply_labels(soft, drawn)
+            assert torch.equal(batch.label, mixed if number == 0 else mixed[:, 0])
+            assert not torch.equal(batch.label, raw.label.float())
+
+
+def test_images_without_labels_are_mixed(paired: Pack):
+    for batch, raw in pairs(paired, [MixUp()], ["image"]):
+        pipeline, drawn = expected(raw, [MixUp()])
+        assert batch._fields == ("image", "row")
+        assert torch.equal(batch.image, pipeline.apply(raw.image, drawn))
+        assert not torch.equal(batch.image, raw.image)
+
+
+def test_cutmix_mixes_masks_as_the_images(paired: Pack):
+    augment = [RandomHorizontalFlip(), CutMix(num_classes=4)]
+    for batch, raw in pairs(paired, augment, ["image", "mask", "label"]):
+        assert torch.equal(batch.image[:, 0], batch.mask)
+        assert not torch.equal(batch.mask, raw.mask)
+
+
+def test_what_cannot_be_mixed_is_refused_at_once(paired: Pack, tmp_path: Path):
+    named = make_masked(tmp_path / "p.h5", np.zeros((8, SIDE, SIDE), np.uint8), label=np.zeros(8, "<i8"))
+    asks = f"augment: mixes labels, and {paired.path} does not name its classes. Pass num_classes to MixUp or CutMix."
+    refused: list[tuple[Pack, Any, Any, str]] = [
+        (paired, ["image", "label"], MixUp(), asks),
+        (
+            named,
+            None,
+            MixUp(num_classes=3),
+            "augment: MixUp blends images, and between two values of the mask 'mask' there is no third. Use CutMix, or "
+            "name the other fields.",
+        ),
+        (
+            paired,
+            ["image", "boxes"],
+            CutMix(num_classes=4),
+            f"augment: mixes images, and boxes of {paired.path} cannot be mixed. Name the other fields, or leave it out.",
+        ),
+    ]
+    for pack, fields, mix, message in refused:
+        with pytest.raises(UsageError) as raised:
+            PackedBatchDataset(pack, 8, fields=fields, augment=[mix])
+        assert str(raised.value) == message
+
+
+VIEWS = {
+    "view1": [RandomCrop(8, padding=2), RandomHorizontalFlip()],
+    "view2": Pipeline([RandomResizedCrop(6), Normalize((0.5,) * 3, (0.5,) * 3)], seed=40),
+    "plain": [],
+}
+
+
+@pytest.mark.parametrize("placement", ["disk", "ram"])
+@pytest.mark.parametrize("size", [8, 5])
+def test_views_are_made_of_the_same_images(paired: Pack, placement: str, size: int):
+    fields = ["label", "image", "mask", "keypoints"]
+    for batch, raw in pairs(paired, VIEWS, fields, size, seed=7, placement=placement):
+        assert batch._fields == ("label", "view1", "view2", "plain", "mask", "keypoints", "row")
+        assert torch.equal(batch.row, raw.row)
+        for number, (name, given) in enumerate(VIEWS.items()):
+            own = given.seed if isinstance(given, Pipeline) else 0
+            pipeline, drawn = expected(raw, given, seed=7 + own + number)
+            assert torch.equal(getattr(batch, name), pipeline.apply(raw.image, drawn)), name
+        pipeline, drawn = expected(raw, VIEWS["view1"], seed=7)
+        assert torch.equal(batch.mask, batch.view1[:, 0])
+        assert torch.equal(
+            batch.keypoints.nan_to_num(-1), pipeline.apply_keypoints(raw.keypoints, drawn).nan_to_num(-1)
         )
-        assert (batch.image[~same] * 127.5 + 127.5 - mixed).abs().max() <= 0.51
 
 
-def test_mixing_asks_for_the_number_of_classes(paired: Pack):
-    from packer.augment import MixUp
+def test_two_views_of_one_list_differ_and_are_kept(paired: Pack):
+    stack = [RandomCrop(8, padding=2)]
+    dataset = PackedBatchDataset(paired, 8, fields=["image"], augment={"a": stack, "b": stack}, prefetch=1)
+    kept = list(dataset)
+    again = [dataset[i] for i in range(len(dataset))]
+    for (a, b), (c, d) in zip(kept, again, strict=True):
+        assert torch.equal(a, c)  # memory of kept batches was not used for others
+        assert torch.equal(b, d)
+        assert not torch.equal(a, b)
+    assert len({tensor.data_ptr() for batch in kept for tensor in batch}) == 2 * len(kept)
+    copied = pickle.loads(pickle.dumps(kept[0]))
+    assert type(copied) is type(kept[0])
+    assert torch.equal(copied.b, kept[0].b)
 
+
+@pytest.mark.parametrize(
+    ("augment", "message"),
+    [
+        ({}, "augment: the mapping is empty; a list of transforms for each view is allowed. Pass one."),
+        ({"1": []}, "augment: '1' is no name for a view; names such as 'view1' are allowed. Pass such."),
+        (
+            {"mask": [], "b": []},
+            "augment: 'mask' is a field of PACK too; other names for views are allowed. Pass another.",
+        ),
+        (
+            {"a": [], "b": [CutMix(num_classes=4)]},
+            "augment: 'b' mixes images and labels, and there are 2 views; one list alone may mix. Leave MixUp and CutMix out.",
+        ),
+        (
+            {"a": {"b": []}},
+            "augment: several views are given; one list of transforms is allowed. Pass one of them.",
+        ),
+        (
+            RandomCrop,
+            "augment: RandomCrop is a class; transforms are allowed. Write RandomCrop() with its arguments.",
+        ),
+        (
+            [RandomCrop],
+            "augment: RandomCrop is a class; transforms are allowed. Write RandomCrop() with its arguments.",
+        ),
+        (
+            [torch.nn.Flatten()],
+            "augment: Flatten is a module of torch; transforms of packer.augment are allowed. Call it on the batch in the loop.",
+        ),
+        (
+            [type("RandomCrop", (torch.nn.Module,), {})()],
+            "augment: RandomCrop is a module of torch; transforms of packer.augment are allowed. Take that of packer.augment.",
+        ),
+        (
+            [np.flip],
+            "augment: flip is a function; transforms of packer.augment are allowed. Pass it as transform=.",
+        ),
+        (
+            ["RandomCrop(8)"],
+            "augment: 'RandomCrop(8)' in the list is a text; transforms are allowed. Pass one text for all of them, without a list.",
+        ),
+        (
+            " ",
+            "augment: the text names no transform; transforms with their arguments are allowed. Write for example RandomCrop(32), "
+            "or leave it out.",
+        ),
+        (
+            Pipeline([RandomCrop(8)], (3, 20, 20)),
+            "augment: the pipeline is for images [3, 20, 20] and those of PACK are [3, 12, 12]; the same shape is allowed. "
+            "Make it without one.",
+        ),
+        (
+            Pipeline([RandomCrop(8)], dtype=torch.float32),
+            "augment: the pipeline is for images of torch.float32 and those of PACK are torch.uint8; the same is allowed. "
+            "Pass Pipeline([...], dtype=torch.uint8).",
+        ),
+    ],
+)
+def test_what_is_no_augmentation_is_a_sentence(paired: Pack, augment: Any, message: str):
     with pytest.raises(UsageError) as raised:
-        PackedBatchDataset(paired, 8, augment=[MixUp()])
-    assert str(raised.value) == (
-        f"augment: mixes labels, and {paired.path} does not name its classes. Pass num_classes to MixUp or CutMix."
-    )
+        PackedBatchDataset(paired, 8, fields=["image", "mask", "label"], augment=augment)
+    assert str(raised.value) == message.replace("PACK", paired.path)
+
+
+def test_one_transform_alone_is_a_sentence(paired: Pack):
+    with pytest.raises(UsageError, match=r"is no list\. Pass \[RandomCrop\(\.\.\.\)\]\.$"):
+        PackedBatchDataset(paired, 8, augment=RandomCrop(8))  # type: ignore[arg-type]
+
+
+def test_a_text_is_taken_and_normalises_as_the_pack_says(tmp_path: Path, photo_folder: Path):
+    convert_images(photo_folder, tmp_path / "p.h5", size=16)
+    pack = open_pack(tmp_path / "p.h5")
+    text = "RandomCrop(12, padding=2), Normalize()"
+    stack = [RandomCrop(12, padding=2), Normalize(**pack.header.statistics["image"])]
+    for batch, listed in zip(
+        PackedBatchDataset(pack, 8, augment=text), PackedBatchDataset(pack, 8, augment=stack), strict=True
+    ):
+        assert torch.equal(batch.image, listed.image)
+
+
+def test_seeds_of_dataset_and_pipeline_add_up(paired: Pack):
+    stack = [RandomCrop(8, padding=2)]
+
+    def images(seed: int, own: int) -> Any:
+        dataset = PackedBatchDataset(
+            paired, 37, order="sequential", seed=seed, fields=["image"], augment=Pipeline(stack, seed=own)
+        )
+        return dataset[0].image
+
+    assert torch.equal(images(5, 0), images(0, 5))
+    assert torch.equal(images(2, 3), images(0, 5))
+    assert not torch.equal(images(2, 3), images(2, 0))
+
+
+STACK = [RandomCrop(8, padding=2), RandomHorizontalFlip(), ColorJitter(0.4)]
+FIELDS = ["image", "mask", "row"]
+
+
+@pytest.mark.parametrize("ends", ["uneven", "pad"])
+def test_rows_are_augmented_alike_on_any_number_of_ranks(paired: Pack, ends: str):
+    def run(size: int, **ranks: int) -> list[Any]:
+        return list(
+            PackedBatchDataset(
+                paired, size, order="rows", seed=1, fields=FIELDS, augment=STACK, ends=ends, **ranks
+            )
+        )
+
+    alone = run(37)[0]
+    where = {row: i for i, row in enumerate(alone.row.tolist())}
+    seen = []
+    for rank in range(3):
+        for batch in run(5, rank=rank, world_size=3):
+            place = [where[row] for row in batch.row.tolist()]
+            assert torch.equal(batch.image, alone.image[place])
+            assert torch.equal(batch.mask, alone.mask[place])
+            seen += batch.row.tolist()
+    assert len(seen) == (45 if ends == "pad" else 37)
+    assert set(seen) == set(range(37))
+
+
+@pytest.mark.parametrize("augment", [STACK, {"a": STACK, "b": STACK}, [MixUp(), RandomHorizontalFlip()]])
+def test_going_on_in_mid_epoch_augments_alike(paired: Pack, augment: Any):
+    fields = ["image", "row"]
+
+    def dataset() -> PackedBatchDataset:
+        return PackedBatchDataset(paired, 4, order="rows", seed=9, fields=fields, augment=augment)
+
+    first = dataset()
+    first.set_epoch(3)
+    batches, state = [], {}
+    for number, batch in enumerate(first):
+        batches.append(batch)
+        if number == 3:
+            state = first.state_dict()
+    second = dataset()
+    second.load_state_dict(state)
+    rest = list(second)
+    assert len(rest) == len(batches) - 4 > 4
+    for one, other in zip(batches[4:], rest, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_dataloader_augments_alike(paired: Pack, context: str):
+    from torch.utils.data import DataLoader
+
+    augment = {"a": STACK, "b": Pipeline([RandomResizedCrop(6)], seed=3)}
+    dataset = PackedBatchDataset(paired, 8, order="rows", seed=2, fields=FIELDS, augment=augment)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)  # type: ignore[arg-type]
+    count = 0
+    for number, batch in enumerate(loader):
+        for name in batch._fields:
+            assert torch.equal(getattr(batch, name), getattr(dataset[number], name))
+        count += 1
+    assert count == len(dataset) == 5
+
+
+def test_a_dataset_with_a_pipeline_is_pickled(paired: Pack):
+    augment = Pipeline([RandomCrop(8, padding=2), MixUp(num_classes=4)], seed=4)
+    dataset = PackedBatchDataset(paired, 8, order="rows", fields=["image", "label", "row"], augment=augment)
+    batch = dataset[1]
+    other = pickle.loads(pickle.dumps(dataset))[1]
+    assert batch._fields == other._fields
+    for a, b in zip(batch, other, strict=True):
+        assert torch.equal(a, b)
+
+
+def halved(sample: dict[str, Any]) -> dict[str, Any]:
+    """Images and masks of half the height; the mask is where it was, the label is new."""
+    image = np.ascontiguousarray(sample["image"][::2])
+    return {"image": image, "label": int(image[0, 0, 0]) % 4}
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_augmentation_follows_a_transform(paired: Pack, views: bool):
+    stack = [RandomCrop((4, 8)), RandomHorizontalFlip()]
+    with PackedBatchDataset(
+        paired,
+        8,
+        order="rows",
+        seed=3,
+        fields=["image", "row"],
+        transform=PythonTransform(halved, processes=2),
+        augment={"a": stack, "b": stack} if views else stack,
+    ) as dataset:
+        for batch, raw in zip(
+            dataset, PackedBatchDataset(paired, 8, order="rows", seed=3, fields=["image", "row"]), strict=True
+        ):
+            assert batch._fields == (("a", "b") if views else ("image",)) + ("label", "row")
+            assert torch.equal(batch.row, raw.row)
+            half = raw.image[:, :, ::2]
+            assert torch.equal(batch.label, half[:, 0, 0, 0].long() % 4)
+            pipeline = Pipeline(stack, (3, SIDE // 2, SIDE))
+            for number, made in enumerate(batch[: 1 + views]):
+                assert torch.equal(made, pipeline.apply(half, pipeline.sample(raw.row, 0, seed=3 + number)))
 
 
 @pytest.mark.parametrize("order", [Rows(), Sequential()])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, device: str):
     """As placement="gpu" does; on the CPU too, where no dataset would."""
-    fields = tuple(f.loaded for f in paired.fields if f.name in ("image", "mask", "label"))
+    fields = select_fields(paired, ["image", "mask", "label"])
     reader, subset = Reader(paired, fields), Subset(((0, ROWS),))
-    pipeline = options.fit_images(Pipeline([RandomCrop(8, padding=2)]), fields, paired.path, None)
+    stack = [RandomCrop(8, padding=2)]
+    views = pipelines.fit_views(
+        {"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None
+    )
     held = OnDevice(reader, fields, subset, device)
     assert held.wait(10)
     from packer.load.device import device_of
 
     feed = Feed(
         reader,
-        fields,
+        (*fields, ROW),
         Threads(2),
         batch_rows=8,
         prefetch=2,
         device=device_of(device),
         ongpu=held,
-        augmenter=Augmenter(pipeline, fields, None, 8, 4),
+        augmenter=Augmenter(views, (*fields, ROW), None, 8, 4),
     )
     bound = order.bind(options.context(reader, subset, 8))
     epoch = Epoch(bound, subset, 5, 1)
@@ -166,13 +549,20 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     assert type(batches[0].image).__name__ == "Chosen"
     first = 0
     usual = PackedBatchDataset(
-        paired, 8, order=order, seed=5, augment=[RandomCrop(8, padding=2)], fields=["image", "mask", "label"]
+        paired,
+        8,
+        order=order,
+        seed=5,
+        augment={"image": stack, "other": stack},
+        fields=["image", "mask", "label", "row"],
     )
     usual.load_state_dict({**usual.state_dict(), "epoch": 1, "rows": 3})
-    for expected, size in zip(usual, (8, 5), strict=False):
+    for usual_batch, size in zip(usual, (8, 5), strict=False):
         batch = feed.augmented(batches.pop(), draws, first)
         first += size
-        assert torch.equal(batch.image.cpu(), expected.image[:size])
-        assert torch.equal(batch.mask.cpu(), expected.mask[:size])
-        assert torch.equal(batch.label.cpu(), expected.label[:size])
+        assert batch._fields == usual_batch._fields == ("image", "other", "mask", "label", "row")
+        for name in batch._fields:
+            value = getattr(batch, name)
+            assert value.device.type == device
+            assert torch.equal(value.cpu(), getattr(usual_batch, name)[:size])
     feed.close()

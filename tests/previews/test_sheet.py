@@ -27,6 +27,7 @@ from packer.augment import (  # noqa: E402
     RandomResizedCrop,
 )
 
+MASK = {"sampling": "nearest"}
 KINDS: dict[str, dict[str, Any]] = {
     "p.h5": {},
     "p": {},
@@ -75,13 +76,24 @@ def test_draws_are_the_loaders_of_seed_epoch_and_row(
     rows = [next(i for i, image in enumerate(images) if np.array_equal(image, one)) for one in batch]
     assert rows != sorted(rows)
     assert np.array_equal(tiles(made, (32, 32))[:, 0], piped(batch, operations, rows, 5, 3))
-    assert (made.transforms, made.stages, made.passes) == (("RandomCrop", "RandomHorizontalFlip"), 1, 1)
+    assert (made.transforms, made.stages) == (("RandomCrop", "RandomHorizontalFlip"), ("pass",))
 
 
 def test_a_pipeline_is_taken_too(make: Make, images: Pixels, tmp_path: Path) -> None:
     augment = Pipeline([RandomHorizontalFlip(p=1)], seed=77)
     made = preview(make(images), tmp_path / "a.png", augment=augment)
     assert np.array_equal(tiles(made, (32, 32))[:, 0], images[:, :, ::-1])
+
+
+def test_its_seed_is_added_as_the_loader_adds_it(make: Make, images: Pixels, tmp_path: Path) -> None:
+    augment = Pipeline([RandomCrop(32, padding=6)], seed=77)
+    pack = make(images)
+    made = preview(pack, tmp_path / "a.png", augment=augment, seed=5)
+    batch = PackedBatchDataset(pack, ROWS, seed=5, augment=augment)[0]
+    assert np.array_equal(tiles(made, (32, 32))[:, 0], batch.image.permute(0, 2, 3, 1).numpy())
+    assert np.array_equal(
+        tiles(made, (32, 32))[:, 0], piped(images, [*augment.transforms], range(ROWS), 82, 0)
+    )
 
 
 def test_epochs_stand_side_by_side(make: Make, images: Pixels, tmp_path: Path) -> None:
@@ -108,10 +120,10 @@ def test_normalisation_with_the_packs_statistics_is_undone(
     assert np.abs(shown.astype(int) - expected).max() <= 1
     assert made.normalized
     # And it was the pack's own: any other scale would be undone just as well.
-    from packer.previews.sheet import _augmenter
+    from packer.previews.sheet import _previewer
 
     statistics = open_pack(pack).header.statistics["image"]
-    normalize = _augmenter("Normalize()", open_pack(pack), 0).pipeline.transforms[0]
+    normalize = _previewer("Normalize()", open_pack(pack), 0).pipeline.transforms[0]
     assert isinstance(normalize, Normalize)
     assert [*normalize.mean] == [*statistics["mean"]]
     assert [*normalize.std] == [*statistics["std"]]
@@ -120,7 +132,8 @@ def test_normalisation_with_the_packs_statistics_is_undone(
 def test_masks_follow_and_lie_over_the_images(make: Make, images: Pixels, tmp_path: Path) -> None:
     mask = np.zeros((ROWS, 32, 32), np.uint8)
     mask[:, 8:20, 4:30] = np.arange(ROWS)[:, None, None]
-    made = preview(make(images, mask=mask), tmp_path / "a.png", augment="RandomCrop(32, padding=6)")
+    pack = make(images, mask=mask, about={"mask": MASK})
+    made = preview(pack, tmp_path / "a.png", augment="RandomCrop(32, padding=6)")
     moved = piped(images, [RandomCrop(32, padding=6)], range(ROWS), 0, 0)
     where = piped(mask[..., None], [RandomCrop(32, padding=6)], range(ROWS), 0, 0)[..., 0]
     colours = np.array([colour_of(value) for value in range(ROWS)])
@@ -132,7 +145,8 @@ def test_masks_follow_and_lie_over_the_images(make: Make, images: Pixels, tmp_pa
 @pytest.mark.parametrize("dtype", ["|u1", "<u2", "<i8", "|b1"])
 def test_masks_of_any_whole_numbers(make: Make, images: Pixels, tmp_path: Path, dtype: str) -> None:
     mask = (np.arange(ROWS * 32 * 32).reshape(ROWS, 32, 32, 1) % 3 == 1).astype(dtype)
-    made = preview(make(images, mask=mask), tmp_path / "a.png", augment="RandomHorizontalFlip(1)")
+    pack = make(images, mask=mask, about={"mask": MASK | {"layout": "HWC"}})
+    made = preview(pack, tmp_path / "a.png", augment="RandomHorizontalFlip(1)")
     flipped, where = images[:, :, ::-1], mask[:, :, ::-1, 0].astype(bool)
     expected = np.where(where[..., None], (flipped.astype(int) + colour_of(1)) // 2, flipped)
     assert np.array_equal(tiles(made, (32, 32))[:, 0], expected)
@@ -142,7 +156,10 @@ def test_fields_that_are_no_masks_are_left_out(make: Make, images: Pixels, tmp_p
     depth = np.ones((ROWS, 32, 32), np.float32)
     other = np.ones((ROWS, 16, 16), np.uint8)
     partner = np.ones((ROWS, 32, 32, 3), np.uint8)
-    made = preview(make(images, depth=depth, other=other, partner=partner), tmp_path / "a.png")
+    about = {"depth": MASK, "other": MASK, "partner": MASK | {"layout": "HWC"}}
+    plain = np.ones((ROWS, 32, 32), np.uint8)
+    pack = make(images, about=about, depth=depth, other=other, partner=partner, plain=plain)
+    made = preview(pack, tmp_path / "a.png")
     assert made.overlaid == ()
     assert np.array_equal(tiles(made, (32, 32))[:, 0], images)
 
@@ -163,6 +180,17 @@ def test_boxes_and_keypoints_are_drawn(make: Make, tmp_path: Path) -> None:
     assert np.abs(np.argwhere(shown[4].any(-1)).mean(0) - (4, 120)).max() < 1
 
 
+def test_what_cannot_be_mixed_is_left_out(make: Make, images: Pixels, tmp_path: Path) -> None:
+    mask = np.ones((ROWS, 32, 32), np.uint8)
+    points = np.full((ROWS, 1, 2), 5, np.float32)
+    boxes = {"boxes": ([4], [np.array([[2, 3, 30, 28]], np.float32)] * ROWS)}
+    pack = make(images, mask=mask, keypoints=points, ragged=boxes, about={"mask": MASK})
+    assert preview(pack, tmp_path / "a.png").overlaid == ("mask", "boxes", "keypoints")
+    assert preview(pack, tmp_path / "a.png", augment="CutMix()").overlaid == ("mask",)
+    made = preview(pack, tmp_path / "a.png", augment="RandomHorizontalFlip(), GaussianBlur(3), MixUp()")
+    assert (made.overlaid, made.mixed, made.stages) == ((), True, ("pass", "GaussianBlur", "MixUp"))
+
+
 def test_labels_stand_under_their_images(make: Make, images: Pixels, tmp_path: Path) -> None:
     classes = ("cat", "dog")
     sheets = []
@@ -179,31 +207,34 @@ def test_mixed_labels_are_shares(make: Make, images: Pixels, tmp_path: Path) -> 
     mix = pytest.importorskip("packer.augment.mix")
     from packer.previews.captions import captions
     from packer.previews.rows import read_batch
-    from packer.previews.sheet import _augmenter
+    from packer.previews.sheet import _previewer
 
     pack = open_pack(make(images, label=np.arange(ROWS) % 2, members={"classes": ("cat", "dog")}))
-    augmenter = _augmenter([mix.MixUp()], pack, 0)
+    augmenter = _previewer([mix.MixUp()], pack, 0)
     batch = augmenter(read_batch(pack, np.arange(ROWS)), 0)
     lam = augmenter.pipeline.sample(np.arange(ROWS), 0)[0]["lam"].numpy()
     texts = captions(batch, ("cat", "dog"), None)
+    shown = 0
     for i, text in enumerate(texts):
         own, share = ("cat", "dog")[i % 2], lam[i]
-        if 0.01 < share < 0.99:
+        if text != own and 0.01 < share < 0.99:  # its partner is of the other class
             found = dict(part.split("\N{NO-BREAK SPACE}") for part in text.split(" "))
             assert set(found) == {"cat", "dog"}
             assert float(found[own]) == pytest.approx(share, abs=0.006)
+            shown += 1
+    assert shown
     made = preview(pack, tmp_path / "a.png", augment=[mix.CutMix()])
-    assert (made.stages, made.passes) == (1, 0)
+    assert (made.stages, made.mixed) == (("CutMix",), True)
 
 
 def test_boxes_that_leave_the_image_go_with_their_labels(make: Make, images: Pixels) -> None:
     from packer.previews.rows import read_batch
-    from packer.previews.sheet import _augmenter
+    from packer.previews.sheet import _previewer
 
     boxes = [np.array([[0, 0, 4, 4], [12, 12, 20, 20], [28, 28, 32, 32]], np.float32)] * ROWS
     labels = [np.array([5, 6, 7])] * ROWS
     pack = open_pack(make(images, ragged={"boxes": ([4], boxes), "box_label": ([], labels)}))
-    batch = _augmenter("CenterCrop(16)", pack, 0)(read_batch(pack, np.arange(ROWS)), 0)
+    batch = _previewer("CenterCrop(16)", pack, 0)(read_batch(pack, np.arange(ROWS)), 0)
     assert batch.boxes is not None
     assert batch.box_label is not None
     assert [box.tolist() for box in batch.boxes] == [[[4, 4, 12, 12]]] * ROWS
@@ -257,6 +288,20 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
             "augment: position 1: Normalize has no mean and std, and those of a pack are not known. Write both of them.",
         ),
         (
+            {"augment": ""},
+            "augment: the text names no transform; transforms with their arguments are allowed. Write for example "
+            "RandomCrop(32), or leave it out.",
+        ),
+        (
+            {"augment": {"a": [], "b": []}},
+            "augment: several views are given; one list of transforms is allowed. Pass one of them.",
+        ),
+        (
+            {"augment": Pipeline([], (3, 16, 16))},
+            "augment: the pipeline is for images [3, 16, 16] and those of pack.h5 are [3, 32, 32]; the same shape is "
+            "allowed. Make it without one.",
+        ),
+        (
             {"augment": "CenterCrop(64)"},
             "CenterCrop: size is 64x64 and the images are 32x32; up to 32x32 is allowed. Pass a smaller size, or Resize first.",
         ),
@@ -270,7 +315,8 @@ def test_errors_are_sentences_and_leave_nothing(
     arguments: dict[str, Any],
     message: str,
 ) -> None:
-    pack = make(images)
+    make(images)
+    pack = "pack.h5"
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(UsageError) as error:

@@ -9,7 +9,7 @@ from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch import as_tensor
-from packer.read.fields import decode_ragged, select_fields, select_rows
+from packer.read.fields import ROW, decode_ragged, is_mask, select_fields, select_rows, stored
 from tests.read.conftest import SHAPE, make_pack
 
 
@@ -23,6 +23,34 @@ def test_texts_are_left_out_unless_asked_for(small: Pack):
     assert [f.name for f in select_fields(small, ["key", "image"])] == ["key", "image"]
     with pytest.raises(UsageError, match=r"^fields=\['key', 'key'\]: is empty or names one twice\."):
         select_fields(small, ["key", "key"])
+
+
+def test_the_row_number_is_a_field_where_it_is_asked_for(small: Pack):
+    chosen = select_fields(small, ["row", "image"])
+    assert [f.name for f in chosen] == ["row", "image"]
+    assert chosen[0] == ROW
+    assert stored(chosen) == chosen[1:]
+    with pytest.raises(
+        UsageError, match=r"has no field 'rows'; it has image, label, key\. Pass some of these\.$"
+    ):
+        select_fields(small, ["rows"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "about", "mask"),
+    [
+        ((8, 6), {"sampling": "nearest"}, True),
+        ((8, 6), {"sampling": "nearest", "layout": "HW"}, True),
+        ((8, 6, 3), {"sampling": "nearest", "layout": "HWC"}, True),
+        ((8, 6, 3), {"sampling": "nearest"}, False),
+        ((8, 6), {}, False),
+        ((6, 8), {"sampling": "nearest"}, False),
+        ((8,), {"sampling": "nearest"}, False),
+        (None, {"sampling": "nearest"}, False),
+    ],
+)
+def test_masks_are_of_the_images_size(shape: tuple[int, ...] | None, about: dict[str, Any], mask: bool):
+    assert is_mask(Field("x", "|u1", shape, about), (8, 6)) == mask
 
 
 def test_no_split_is_all_rows(small: Pack):
