@@ -108,7 +108,6 @@ UNITS: dict[str, set[str]] = {
         "packer.units",
     },
     "packer.load.batches": {
-        "packer.augment",
         "packer.errors",
         "packer.format",
         "packer.load",

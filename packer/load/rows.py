@@ -31,9 +31,9 @@ class PackedDataset:
         sampler = BatchSampler(RandomSampler(ds), batch_size=256, drop_last=False)
         DataLoader(ds, sampler=sampler, batch_size=None)
 
-    path: what ``packer convert`` wrote.
-    fields: names, default: all but "key", which gives str; "row" is each row's number in the pack,
-    int64, unless the pack has a field of that name. split: the rows of one split.
+    path: what ``packer convert`` wrote. split: the rows of one split.
+    fields: names, default: all but "key", which gives str. "row" is each row's number in the pack, int64, unless the pack has
+        a field of that name.
     Raises FormatError (not a whole pack), UsageError (unknown field or split), MissingDependencyError (torch).
     """
 

@@ -25,6 +25,7 @@ from packer.augment import (
     Resize,
     Transform,
 )
+from packer.augment.boxes import moved_lists
 from tests.augment.conftest import given, refusal
 
 SHAPE = (1, 48, 56)
@@ -213,3 +214,21 @@ def test_boxes_and_points_are_not_mixed() -> None:
     assert refusal(lambda: pipeline.apply_keypoints(torch.zeros(2, 1, 2), params)) == (
         "CutMix: points are not mixed; images and labels are. Leave it out for such data."
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64])
+def test_lists_of_boxes_lose_what_is_not_seen_and_their_labels(dtype: torch.dtype) -> None:
+    boxes = [
+        torch.tensor([[0, 0, 4, 4], [20, 2, 30, 9]], dtype=dtype),
+        torch.zeros(0, 4, dtype=dtype),
+        torch.tensor([[1, 1, 3, 3]], dtype=dtype),
+    ]
+    labels = [torch.tensor([7, 8]), torch.zeros(0, dtype=torch.int64), torch.tensor([9])]
+    pipeline = Pipeline([RandomCrop(16)], SHAPE)
+    corner = [{"left": torch.full((3,), 18), "top": torch.zeros(3, dtype=torch.int64)}]
+    moved, kept = moved_lists(boxes, labels, lambda given: pipeline.apply_boxes(given, corner))
+    assert [each.tolist() for each in moved] == [[[2, 2, 12, 9]], [], []]
+    assert moved[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert kept is not None
+    assert [each.tolist() for each in kept] == [[8], [], []]
+    assert moved_lists([], None, lambda given: given) == ([], None)

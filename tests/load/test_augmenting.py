@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from packer import PackedBatchDataset, PythonTransform, convert_images, open_pack  # noqa: E402
+from packer import PackedBatchDataset, PythonTransform, Weighted, convert_images, open_pack  # noqa: E402
 from packer.augment import (  # noqa: E402
     ColorJitter,
     CutMix,
@@ -566,3 +566,26 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
             assert value.device.type == device
             assert torch.equal(value.cpu(), getattr(usual_batch, name)[:size])
     feed.close()
+
+
+def test_a_row_that_is_drawn_again_is_augmented_anew(paired: Pack):
+    """And the same whatever the batch size."""
+    weights = np.ones(ROWS)
+    weights[5] = 100.0
+
+    def crops(batch_size: int) -> list[bytes]:
+        order = Weighted(weights, rows=60)
+        dataset = PackedBatchDataset(
+            paired, batch_size, order=order, augment=[RandomCrop(8, padding=2)], fields=["image", "row"]
+        )
+        return [
+            image.numpy().tobytes()
+            for batch in dataset
+            for image, row in zip(*batch, strict=True)
+            if row == 5
+        ]
+
+    drawn = crops(8)
+    assert len(drawn) > 30
+    assert len(set(drawn)) > 15
+    assert crops(13) == drawn

@@ -49,7 +49,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
         ),
         ({"augment": 3}, "augment=3: is no list. Pass a list of transforms of packer.augment."),
         (
-            {"augment": [3], "fields": ["label"]},
+            {"augment": "RandomHorizontalFlip()", "fields": ["label"]},
             "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it.",
         ),
         ({"device": 99}, None),
