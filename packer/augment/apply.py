@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,18 @@ from packer.errors import UsageError
 class Gated(Transform, ABC):
     """Transforms that keep the images' size, each applied to some images only."""
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
+    def __init__(self, transforms: Any) -> None:
         name = type(self).__name__
-        if not isinstance(transforms, Sequence):
+        if not isinstance(transforms, Sequence) or isinstance(transforms, str):
             raise UsageError(
                 f"{name}: transforms is {transforms!r}; a list of transforms is allowed. Put it in brackets."
             )
-        self.transforms = tuple(transforms)
+        self.transforms: tuple[Transform, ...] = tuple(transforms)
         for transform in self.transforms:
+            if isinstance(transform, type) and issubclass(transform, Transform):
+                raise UsageError(
+                    f"{name}: {transform.__name__} is a class; transforms are allowed. Write {transform.__name__}(...)."
+                )
             if not isinstance(transform, Transform) or isinstance(transform, Gated | Scale):
                 raise UsageError(
                     f"{name}: {transform!r} is among the transforms; those that can be left out for an image are "
@@ -76,7 +81,13 @@ class RandomChoice(Gated):
         super().__init__(transforms)
         if not self.transforms:
             raise UsageError("RandomChoice: there are no transforms; at least one is needed. Pass some.")
-        self.p = None if p is None else tuple(checks.number("RandomChoice", "p", share, 0) for share in p)
+        if p is not None and not isinstance(p, Sequence):
+            raise UsageError(
+                f"RandomChoice: p is {p!r}; a list of numbers, one a transform, is allowed. Pass such."
+            )
+        self.p = (
+            None if p is None else tuple(checks.number("RandomChoice", "p", share, 0, 1e9) for share in p)
+        )
         if self.p is not None and (len(self.p) != len(self.transforms) or not sum(self.p)):
             raise UsageError(
                 f"RandomChoice: p is {list(self.p)} for {len(self.transforms)} transforms; one number each, not all 0, is "

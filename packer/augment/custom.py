@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment.chosen import changed
@@ -44,7 +45,7 @@ class Custom(Whole):
                     f"{self.name}: {name} holds {np.abs(drawn).max():,}; whole numbers up to 2**24 are allowed. "
                     "Draw smaller ones."
                 )
-            pieces.append(drawn.reshape(count, math.prod(shape)).astype(np.float32))
+            pieces.append(_rounded_in(drawn.reshape(count, math.prod(shape))))
         return np.concatenate(pieces, axis=1)
 
     def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
@@ -65,7 +66,11 @@ class Custom(Whole):
             like = torch.from_numpy(np.empty(0, dtype)).dtype
             params[name] = columns[:, at : at + width].reshape(len(columns), *shape).to(like)
             at += width
+        tracked = not images.is_inference()
+        version = images._version if tracked else 0
         made: Any = self._transform.apply(images, params)
+        if tracked and images._version != version:
+            raise UsageError(f"{self.name}: apply changed the images that it was given. Return new ones.")
         if not isinstance(made, Tensor) or made.shape != images.shape or made.dtype != images.dtype:
             found = f"{made.dtype} {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
             raise UsageError(
@@ -73,3 +78,12 @@ class Custom(Whole):
                 "are allowed. Return those."
             )
         return made
+
+
+def _rounded_in(drawn: NDArray[Any]) -> Columns:
+    """As float32, towards zero: a fraction below 1 must not become 1."""
+    with np.errstate(over="ignore"):
+        near = drawn.astype(np.float32)
+    further = np.abs(near.astype(np.float64)) > np.abs(drawn.astype(np.float64))
+    near[further] = np.nextafter(near[further], np.float32(0))
+    return near

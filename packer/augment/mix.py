@@ -43,6 +43,7 @@ class MixUp(_Ring):
     """
 
     width = 2
+    blends = True
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
         self.alpha = checks.number("MixUp", "alpha", alpha, 1e-3)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from packer.augment.apply import RandomChoice
 from packer.augment.transform import Transform
 from packer.errors import UsageError
 
@@ -108,7 +109,7 @@ class _Text:
         positional, named = [], {}
         nests = "transforms" in inspect.signature(made).parameters
         for argument in node.args:
-            positional.append(self._value(argument, nests))
+            positional.append(self._value(argument, nests, made is RandomChoice))
         for keyword in node.keywords:
             if keyword.arg is None:
                 raise self._wrong(keyword.value, f"** before {self._word(keyword.value)}", "Write name=value")
@@ -165,13 +166,20 @@ class _Text:
             takes = f"It is {made.__name__}{_shown(signature)}"
             raise self._wrong(node, f"{made.__name__}: {error}", takes) from None
 
-    def _value(self, node: ast.expr, nests: bool) -> Any:
-        """A literal, or with nests a transform."""
+    def _value(self, node: ast.expr, nests: bool, one_each: bool = False) -> Any:
+        """A literal, or with nests a transform. one_each: an element of a list is one transform."""
         if isinstance(node, ast.List | ast.Tuple):
             values = []
             for element in node.elts:
                 if nests and isinstance(element, ast.Call):
-                    values += self._one_or_more(element)
+                    made = self._one_or_more(element)
+                    if one_each and len(made) != 1:
+                        raise self._wrong(
+                            element,
+                            "Compose in RandomChoice is several transforms",
+                            "Choose among single ones",
+                        )
+                    values += made
                 else:
                     values.append(self._value(element, nests))
             return values

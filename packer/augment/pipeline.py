@@ -7,7 +7,7 @@ are touched, the draws become one row of numbers a sample; stages.py says how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,11 @@ class Pipeline:
         """Whether labels become soft ones."""
         return bool(self._mixes())
 
+    @property
+    def blends(self) -> bool:
+        """Whether values come between those of two images, as MixUp's do; masks have no such values."""
+        return any(stage.part.blends for stage in self._mixes())
+
     def sample(self, rows: NDArray[np.int64] | Tensor, epoch: int = 0, *, seed: int | None = None) -> Drawn:
         """Draw for these rows of an epoch, one dictionary a transform, in their order, those of RandomApply among them.
 
@@ -132,7 +137,7 @@ class Pipeline:
         """
         self._known()
         counted = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-        if counted.ndim != 1 or not np.issubdtype(counted.dtype, np.integer):
+        if counted.ndim != 1 or not (np.issubdtype(counted.dtype, np.integer) or not counted.size):
             raise UsageError(
                 f"Pipeline: rows are {counted.dtype} {list(counted.shape)}; whole numbers [N] are allowed. Pass row numbers."
             )
@@ -159,6 +164,10 @@ class Pipeline:
                 )
             found, prepared = len(params), params
         else:
+            if not isinstance(params, Sequence) or not all(isinstance(each, Mapping) for each in params):
+                raise UsageError(
+                    "Pipeline: params are no list of dictionaries, one a transform. Pass what sample() returned."
+                )
             if len(params) != len(self._steps):
                 raise UsageError(
                     f"Pipeline: params has {len(params)} entries; {len(self._steps)} are allowed, one a transform. "
@@ -279,6 +288,11 @@ class Pipeline:
         """
         if not self.mixes:
             return labels
+        if not isinstance(labels, Tensor):
+            raise UsageError(
+                f"Pipeline: labels are a {type(labels).__name__}; a tensor, whole numbers [N] or shares [N, K], is allowed. "
+                "Pass such."
+            )
         columns = self.prepare(params, len(labels)).on(labels.device)
         return follow.labels(
             self._stages, columns, follow.soft_labels(labels, self.num_classes or num_classes)

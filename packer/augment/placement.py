@@ -41,7 +41,7 @@ class Placement:
         self.softness: Floats = _rows(count, 1, 1)
         self.support: Floats = _rows(count, 1, 1)
         self._whole = np.ones(count, np.bool_)  # positions are whole pixels still
-        self._straight = True  # rows are rows still
+        self._straight = np.ones(count, np.bool_)  # rows are rows still
         self._continued = False
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Placement:
         other.matrix, other.taps, other.frame = self.matrix.copy(), self.taps.copy(), self.frame.copy()
         other.softness, other.support = self.softness.copy(), self.support.copy()
         other._whole = self._whole.copy()
-        other._straight, other._continued = self._straight, self._continued
+        other._straight, other._continued = self._straight.copy(), self._continued
         return other
 
     def restore(self, samples: NDArray[np.bool_], before: Placement) -> None:
@@ -67,6 +67,7 @@ class Placement:
         ):
             mine[:, samples] = old[:, samples]
         self._whole[samples] = before._whole[samples]
+        self._straight[samples] = before._straight[samples]
 
     def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
         """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
@@ -121,20 +122,20 @@ class Placement:
         """Move by any affine matrix, from positions of the new picture to positions in this one. Numbers, or [N]."""
         self._compose(a, b, c, d, e, f)
         self._whole[:] = False
-        self._straight = False
+        self._straight[:] = False
 
     def see_outside(self) -> None:
         """Let the picture end at its edges, each as wide as one of its pixels: what is placed next may look beyond them.
 
         After a turn only the edges that the picture had before it count.
         """
-        if not self._straight:
+        if not self._straight.any():
             return
         height, width = self.size
         edges = self._in_source(0, 0, width, height)
-        self.frame[:2] = np.maximum(self.frame[:2], edges[:2])
-        self.frame[2:] = np.minimum(self.frame[2:], edges[2:])
-        self.softness = np.maximum(self._pixel(), 1e-6)
+        self.frame[:2] = np.where(self._straight, np.maximum(self.frame[:2], edges[:2]), self.frame[:2])
+        self.frame[2:] = np.where(self._straight, np.minimum(self.frame[2:], edges[2:]), self.frame[2:])
+        self.softness = np.where(self._straight, np.maximum(self._pixel(), 1e-6), self.softness)
 
     def continue_outside(self) -> None:
         """Let the pixels that may be read now continue the picture beyond its edges; what is cut later changes neither."""
@@ -160,10 +161,10 @@ class Placement:
 
     def _forget_edges(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
         """Let those of the picture's edges go beyond which a rectangle shows nothing: a resize does not soften them."""
-        if self._straight:
+        if self._straight.any():
             box = self._in_source(left, top, right, bottom)
-            self.frame[:2][box[:2] >= self.frame[:2]] = -_FAR
-            self.frame[2:][box[2:] <= self.frame[2:]] = _FAR
+            self.frame[:2][self._straight & (box[:2] >= self.frame[:2])] = -_FAR
+            self.frame[2:][self._straight & (box[2:] <= self.frame[2:])] = _FAR
 
     def _pixel(self) -> Floats:
         """How large a pixel of this picture is in the source, across and down: float64 [2, N]."""

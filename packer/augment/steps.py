@@ -42,9 +42,28 @@ class Step(NamedTuple):
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
     def layout(self, shape: Shape) -> Layout:
-        """Of what it draws for images of this shape."""
-        drawn = self.sample(np.zeros(1, np.int64), 0, 0, shape)
-        return {name: (tuple(p.shape[1:]), p.numpy().dtype) for name, p in drawn.items()}
+        """Of what it draws for images of this shape. Raises UsageError for draws that are no arrays with an entry a row."""
+        rows, name = np.zeros(2, np.int64), type(self.transform).__name__
+        drawn = self.transform.sample(Draws(rows, 0, 0, self.place, name), shape)
+        if not isinstance(drawn, Mapping):
+            raise UsageError(
+                f"{name}: sample returned {type(drawn).__name__}; a dictionary of arrays is allowed. Return one."
+            )
+        for key, p in drawn.items():
+            if (
+                not isinstance(p, np.ndarray)
+                or p.ndim == 0
+                or len(p) != len(rows)
+                or p.dtype.kind not in "biuf"
+            ):
+                found = f"{p.dtype} {list(p.shape)}" if isinstance(p, np.ndarray) else f"a {type(p).__name__}"
+                raise UsageError(
+                    f"{name}: sample drew {key}, {found}, for {len(rows)} rows; a NumPy array of numbers, an entry a row, is "
+                    "allowed. Return such."
+                )
+        return {
+            key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
+        }
 
     def parts(self, layout: Layout) -> Sequence[Part]:
         """What the transform consists of."""
@@ -62,6 +81,11 @@ class Step(NamedTuple):
             if not isinstance(p, Tensor):
                 raise UsageError(
                     f"{name}: {key} is a {type(p).__name__}; a tensor on the CPU is allowed. Pass such."
+                )
+            if p.device.type != "cpu" or p.ndim == 0 or p.dtype == torch.bfloat16 or p.requires_grad:
+                raise UsageError(
+                    f"{name}: {key} is {p.dtype} {list(p.shape)} on {p.device}{', with gradients' * p.requires_grad}; a plain "
+                    "tensor on the CPU, an entry an image, is allowed. Pass such."
                 )
             if len(p) != count:
                 raise UsageError(

@@ -133,6 +133,7 @@ class Mix(Part, ABC):
 
     num_classes: int | None = None
     width: int = 0
+    blends: bool = False  # makes values between those of two images
 
     @abstractmethod
     def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:

@@ -20,6 +20,6 @@
     places/        where rows are kept meanwhile: on the GPU, in memory, on the disk alone
     processes/     a user's Python function as a step of loading
 
-Imports ``packer.read``, ``packer.orders``, ``packer.format``, ``packer.randomness``, and in batches.py and options.py only
+Imports ``packer.read``, ``packer.orders``, ``packer.format``, ``packer.randomness``, and in pipelines.py and augmenting.py only
 ``packer.augment``; never cv2, and torch only where tensors are made.
 """

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from packer import randomness
 from packer.augment.boxes import moved_lists
 from packer.format.header import Field
 from packer.load.batch import batch_type
@@ -53,10 +54,13 @@ class Augmenter:
         self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
 
     def draw(self, rows: NDArray[np.int64], seed: int, epoch: int) -> Draws:
-        """What each pipeline needs for these rows of the pack; its own seed, and the view's number, are added to this one."""
+        """What each pipeline needs for these rows of the pack.
+
+        Its own seed is added to this one; views but the first draw by a key of that sum and their number.
+        """
         return tuple(
             view.pipeline.prepare(
-                view.pipeline.sample(rows, epoch, seed=seed + view.pipeline.seed + number), len(rows)
+                view.pipeline.sample(rows, epoch, seed=seed_of(seed + view.pipeline.seed, number)), len(rows)
             )
             for number, view in enumerate(self._views.values())
         )
@@ -121,3 +125,8 @@ def mixed_labels(
     if labels.ndim == 1 and labels.is_floating_point():
         return pipeline.apply_labels(labels[:, None], draws)[:, 0]
     return pipeline.apply_labels(labels, draws, num_classes)
+
+
+def seed_of(seed: int, view: int) -> int:
+    """The seed of a view's draws. Added up, two views of neighbouring seeds would draw alike."""
+    return randomness.key(seed, "view", view) if view else seed

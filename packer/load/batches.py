@@ -75,10 +75,11 @@ class PackedBatchDataset:
     split: the rows of one split only, as ``packer info`` lists them. classes: the rows of these classes only, names or numbers.
     subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
     augment: transforms of packer.augment, its Pipeline, or a text that names them (there Normalize() means the pack's mean and
-        std), applied to ``image`` on the device, drawn per row from (seed, epoch, row). Masks (fields of ``--pair``), boxes and
+        std), applied to ``image`` on the device, drawn from (seed, epoch, row), or the place in the epoch
+        where an order repeats rows. Masks (fields of ``--pair``), boxes and
         keypoints move with the image; boxes of which nothing is left are left out, with their labels. MixUp and CutMix make
         labels float32 [N, classes]. Or a mapping of names to such, {"view1": [...], "view2": [...]}: fields of these
-        names then stand for ``image``, each made of the same images with draws of its own (view i, from 0, adds i to the seed);
+        names then stand for ``image``, each made of the same images with draws of its own;
         masks, boxes and keypoints go with the first, and none may mix.
     transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how. "row"
         comes last in its batches.

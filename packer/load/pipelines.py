@@ -95,7 +95,7 @@ def fit_views(
     for name, pipeline in made.items():
         if name != "image" and any(f.name == name for f in fields):
             raise UsageError(
-                f"augment: {name!r} is a field of {path} too; other names for views are allowed. Pass another."
+                f"augment: {name!r} is the name of another field of the batch; other names for views are allowed. Pass another."
             )
         if pipeline.mixes and len(made) > 1:
             raise UsageError(
@@ -135,13 +135,6 @@ def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
     return pipeline.at(found)
 
 
-def blends(pipeline: Pipeline) -> bool:
-    """Whether it makes values between those of two images, which masks do not have."""
-    from packer.augment import MixUp
-
-    return any(isinstance(transform, MixUp) for transform in pipeline.transforms)
-
-
 def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_classes: int | None) -> None:
     """Refuse fields that cannot be mixed."""
     _, height, width = pipeline.shape or (0, 0, 0)
@@ -160,7 +153,7 @@ def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_cl
             raise UsageError(
                 f"augment: mixes images, and {f.name} of {path} cannot be mixed. Name the other fields, or leave it out."
             )
-        if blends(pipeline) and is_mask(f, (height, width)):
+        if pipeline.blends and is_mask(f, (height, width)):
             raise UsageError(
                 f"augment: MixUp blends images, and between two values of the mask {f.name!r} there is no third. "
                 "Use CutMix, or name the other fields."

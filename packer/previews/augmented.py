@@ -14,7 +14,7 @@ from packer.augment import Normalize
 from packer.augment.boxes import moved_lists
 from packer.format.pack import Pack
 from packer.load.augmenting import mixed_labels
-from packer.load.pipelines import blends, fit_views, pipeline_of
+from packer.load.pipelines import fit_views, pipeline_of
 from packer.previews.rows import Batch
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class Previewer:
         pipeline = self.pipeline
         if pipeline.mixes:
             batch = replace(batch, boxes=None, box_label=None, points=None)
-            batch = replace(batch, masks={}) if blends(pipeline) else batch
+            batch = replace(batch, masks={}) if pipeline.blends else batch
         images = torch.from_numpy(np.stack(batch.images)).permute(0, 3, 1, 2)
-        drawn = pipeline.prepare(pipeline.sample(batch.rows, epoch), len(images))
+        drawn = pipeline.prepare(pipeline.sample(batch.counters, epoch), len(images))
         label, boxes, box_label, points = batch.label, batch.boxes, batch.box_label, batch.points
         if label is not None and pipeline.mixes:
             label = mixed_labels(pipeline, torch.from_numpy(label), drawn, self._classes).numpy()

@@ -24,13 +24,14 @@ _POINTS, _BOXES, _BOX_LABEL, _LABEL = "keypoints", "boxes", "box_label", "label"
 
 @dataclass(frozen=True)
 class Batch:
-    """rows: int64 [N], their numbers in the pack.
+    """rows: int64 [N], their numbers in the pack. counters: int64 [N], what their draws are counted by.
 
     images: N of uint8 [h, w, C]. label: [N] or [N, K], or None. masks: name -> int32 [N, h, w]. boxes: N of float32 [n, 4],
     or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is none, or None.
     """
 
     rows: NDArray[np.int64]
+    counters: NDArray[np.int64]
     images: list[NDArray[np.uint8]]
     label: NDArray[Any] | None
     masks: dict[str, NDArray[np.int32]]
@@ -54,19 +55,23 @@ def image_of(pack: Pack) -> Field:
 
 def first_rows(
     pack: Pack, rows: int, *, order: str, seed: int, epoch: int, split: str | None
-) -> NDArray[np.int64]:
-    """The numbers of the rows that a PackedBatchDataset with these arguments hands out first: int64 [rows or fewer]."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows that a PackedBatchDataset with these arguments hands out first, and what it counts their draws by.
+
+    Returns: int64 [rows or fewer] each.
+    """
     subset = select(pack, split=split)
     if not subset.rows:
         raise UsageError(f"{pack.path}: split {split!r} has no rows. Pass another split.")
     with_images = Reader(pack, select_fields(pack, None))
     bound, _ = parse(order, False, context(with_images, subset, rows))
     sequence = Epoch(bound, subset, seed, epoch)
-    return sequence.rows(one_run(0, min(rows, sequence.length))).rows()
+    positions = one_run(0, min(rows, sequence.length))
+    return sequence.rows(positions).rows(), sequence.counters(positions).rows()
 
 
-def read_batch(pack: Pack, rows: NDArray[np.int64]) -> Batch:
-    """These rows of a pack. rows: int64 [N], in any order."""
+def read_batch(pack: Pack, rows: NDArray[np.int64], counters: NDArray[np.int64] | None = None) -> Batch:
+    """These rows of a pack. rows: int64 [N], in any order. counters: of their draws; default: the rows."""
     image = image_of(pack)
     fields = {f.name: f.loaded for f in pack.fields}
     masks = [f for f in fields.values() if _is_drawn(f, image)]
@@ -97,6 +102,7 @@ def read_batch(pack: Pack, rows: NDArray[np.int64]) -> Batch:
         reader.close()
     return Batch(
         rows=rows,
+        counters=rows if counters is None else counters,
         images=pixels,
         label=found.get(_LABEL),
         masks={

@@ -96,11 +96,11 @@ def preview(
     tile = tile if previewer is None else previewer.size
     line = line_height(text_size(tile)) + 4
     heading = line if repeat > 1 else 0
-    chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
+    chosen, counters = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
     grid = arrange(
         len(chosen), repeat, tile, columns, line, heading
     )  # too many are refused before they are read
-    batch = read_batch(pack, chosen)
+    batch = read_batch(pack, chosen, counters)
     draws = [batch] if previewer is None else [previewer(batch, epoch + k) for k in range(repeat)]
     texts = [captions(draw, pack.header.classes, _columns(pack)) for draw in draws]
     words = max(words_height(each, grid.tile) for each in texts)

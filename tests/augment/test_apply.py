@@ -23,6 +23,7 @@ from packer.augment import (
     RandomAffine,
     RandomApply,
     RandomAutocontrast,
+    RandomChoice,
     RandomEqualize,
     RandomErasing,
     RandomHorizontalFlip,
@@ -143,3 +144,31 @@ def test_a_spared_image_is_cropped_as_if_no_turn_stood_before_it() -> None:
     assert 0 < spared.sum() < 12
     alone = Pipeline([crop], SHAPE).apply(images, [params[1]])
     assert torch.equal(both.apply(images, params)[spared], alone[spared])
+
+
+def frames(transforms: list[Transform], spared: str) -> None:
+    """Images that a first, gated, operation spares are treated by the second as if it stood alone: pixels, masks, boxes."""
+    images = torch.full((64, *SHAPE), 200, dtype=torch.uint8)
+    masks = torch.full((64, *SHAPE[1:]), 9)
+    boxes = torch.tensor([[[4.0, 4.0, 20.0, 20.0]]]).repeat(64, 1, 1)
+    both = Pipeline(transforms, SHAPE, mask_fill=3)
+    params = both.sample(np.arange(64))
+    rest = ~params[0]["apply"]
+    assert 10 < rest.sum() < 54
+    last = transforms[1] if spared == "apply" else transforms[0].transforms[1]  # type: ignore[attr-defined]
+    alone = Pipeline([last], SHAPE, mask_fill=3)
+    own = [{name: p for name, p in params[-1].items() if name != "apply"}]
+    assert torch.equal(both.apply(images, params)[rest], alone.apply(images, own)[rest])
+    assert torch.equal(both.apply_masks(masks, params)[rest], alone.apply_masks(masks, own)[rest])
+    assert torch.equal(both.apply_boxes(boxes, params)[rest], alone.apply_boxes(boxes, own)[rest])
+    assert (both.apply(images, params)[rest] == 0).any()
+
+
+@pytest.mark.parametrize(
+    "second",
+    [RandomAffine(0, translate=(0.3, 0.3)), RandomRotation(30), RandomAffine(20, scale=(0.5, 0.8))],
+    ids=["moved", "turned", "shrunk"],
+)
+def test_a_spared_image_keeps_its_edges(second: Transform) -> None:
+    frames([RandomApply([RandomRotation(40)]), second], "apply")
+    frames([RandomChoice([RandomRotation(40), second])], "choice")

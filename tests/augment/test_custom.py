@@ -134,8 +134,8 @@ def test_mistakes_are_sentences() -> None:
     assert refusal(lambda: Pipeline([Names("apply")], SHAPE)) == (
         "Names: sample draws 'apply', which is RandomApply's name. Choose another one."
     )
-    assert refusal(lambda: Pipeline([Names("k")], SHAPE)(noise_images(2, *SHAPE), np.arange(2))) == (
-        "Names: k is torch.float64 [2, 1]; torch.float64 [2, 2] is allowed. Keep its type."
+    assert refusal(lambda: Pipeline([Names("k")], SHAPE)(noise_images(3, *SHAPE), np.arange(3))) == (
+        "Names: k is torch.float64 [3, 2]; torch.float64 [3, 1] is allowed. Keep its type."
     )
     assert refusal(lambda: RandomChoice([])) == (
         "RandomChoice: there are no transforms; at least one is needed. Pass some."
@@ -146,3 +146,92 @@ def test_mistakes_are_sentences() -> None:
     assert refusal(lambda: RandomApply(Negative())) == (  # type: ignore[arg-type]
         "RandomApply: transforms is Negative(); a list of transforms is allowed. Put it in brackets."
     )
+
+
+class Top(Transform):
+    """Draws the largest fraction below 1."""
+
+    def sample(self, draws: Draws, shape: Any) -> dict[str, Any]:
+        """Draw top: float64 [N]."""
+        return {"top": np.full(len(draws), np.nextafter(1.0, 0.0))}
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Fill with a choice among ten."""
+        chosen = (params["top"] * 10).long()
+        return images.new_zeros(images.shape) + chosen[:, None, None, None].to(images.dtype)
+
+
+def test_fractions_stay_below_1() -> None:
+    made = Pipeline([Top()], SHAPE)(noise_images(2, *SHAPE), np.arange(2))
+    assert (made == 9).all()
+
+
+class Overwrites(Transform):
+    """Works in place, as it must not."""
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Invert."""
+        return images.mul_(255)
+
+
+class Draw(Transform):
+    """Draws what it is told to."""
+
+    def __init__(self, drawn: Any) -> None:
+        self._drawn = drawn
+
+    def sample(self, draws: Draws, shape: Any) -> Any:
+        """Draw it."""
+        return self._drawn
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Nothing."""
+        return images
+
+
+@pytest.mark.parametrize(
+    ("attempt", "sentence"),
+    [
+        (
+            lambda: Pipeline([Overwrites()], SHAPE)(noise_images(2, *SHAPE), np.arange(2)),
+            "Overwrites: apply changed the images that it was given. Return new ones.",
+        ),
+        (
+            lambda: Pipeline([Draw(None)], SHAPE),
+            "Draw: sample returned NoneType; a dictionary of arrays is allowed. Return one.",
+        ),
+        (
+            lambda: Pipeline([Draw({"k": 0.5})], SHAPE),
+            "Draw: sample drew k, a float, for 2 rows; a NumPy array of numbers, an entry a row, is allowed. Return such.",
+        ),
+        (
+            lambda: Pipeline([Draw({"k": np.zeros(2, np.complex64)})], SHAPE),
+            "Draw: sample drew k, complex64 [2], for 2 rows; a NumPy array of numbers, an entry a row, is allowed. "
+            "Return such.",
+        ),
+        (
+            lambda: RandomChoice([Negative]),  # type: ignore[list-item]
+            "RandomChoice: Negative is a class; transforms are allowed. Write Negative(...).",
+        ),
+        (
+            lambda: RandomChoice([Negative()], 0.5),  # type: ignore[arg-type]
+            "RandomChoice: p is 0.5; a list of numbers, one a transform, is allowed. Pass such.",
+        ),
+        (
+            lambda: RandomApply("Negative()"),  # type: ignore[arg-type]
+            "RandomApply: transforms is 'Negative()'; a list of transforms is allowed. Put it in brackets.",
+        ),
+        (
+            lambda: Pipeline([Dim()], SHAPE).apply(noise_images(2, *SHAPE), None),  # type: ignore[arg-type]
+            "Pipeline: params are no list of dictionaries, one a transform. Pass what sample() returned.",
+        ),
+        (
+            lambda: Pipeline([Draw({"k": np.zeros(2)})], SHAPE).apply(
+                noise_images(2, *SHAPE), [{"k": torch.zeros(2, dtype=torch.bfloat16)}]
+            ),
+            "Draw: k is torch.bfloat16 [2] on cpu; a plain tensor on the CPU, an entry an image, is allowed. Pass such.",
+        ),
+    ],
+)
+def test_more_mistakes_are_sentences(attempt: Any, sentence: str) -> None:
+    assert refusal(attempt) == sentence

@@ -310,3 +310,10 @@ def test_an_operations_own_complaint_is_kept() -> None:
         UsageError, match=r"^RandomHorizontalFlip: p is 2; 0 to 1 is allowed\. Pass a probability\.$"
     ):
         parse("RandomHorizontalFlip(2)")
+
+
+def test_a_choice_is_among_single_transforms() -> None:
+    with pytest.raises(UsageError, match="Compose in RandomChoice is several transforms"):
+        parse("RandomChoice([Compose([RandomHorizontalFlip(1), RandomInvert(1)]), RandomVerticalFlip(1)])")
+    (choice,) = parse("RandomChoice([Compose([RandomInvert(1)]), RandomVerticalFlip(1)], p=[1, 2])")
+    assert [type(t).__name__ for t in choice.transforms] == ["RandomInvert", "RandomVerticalFlip"]  # type: ignore[attr-defined]

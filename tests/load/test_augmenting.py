@@ -19,6 +19,7 @@ from packer.augment import (  # noqa: E402
     MixUp,
     Normalize,
     Pipeline,
+    RandomChoice,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -30,7 +31,7 @@ from packer.format.header import Field  # noqa: E402
 from packer.format.pack import Pack  # noqa: E402
 from packer.format.writer import PackWriter  # noqa: E402
 from packer.load import options, pipelines  # noqa: E402
-from packer.load.augmenting import Augmenter  # noqa: E402
+from packer.load.augmenting import Augmenter, seed_of  # noqa: E402
 from packer.load.feed import Feed, Portion  # noqa: E402
 from packer.load.places.ongpu import OnDevice  # noqa: E402
 from packer.load.prefetch import Threads  # noqa: E402
@@ -295,7 +296,7 @@ def test_views_are_made_of_the_same_images(paired: Pack, placement: str, size: i
         assert torch.equal(batch.row, raw.row)
         for number, (name, given) in enumerate(VIEWS.items()):
             own = given.seed if isinstance(given, Pipeline) else 0
-            pipeline, drawn = expected(raw, given, seed=7 + own + number)
+            pipeline, drawn = expected(raw, given, seed=seed_of(7 + own, number))
             assert torch.equal(getattr(batch, name), pipeline.apply(raw.image, drawn)), name
         pipeline, drawn = expected(raw, VIEWS["view1"], seed=7)
         assert torch.equal(batch.mask, batch.view1[:, 0])
@@ -326,7 +327,7 @@ def test_two_views_of_one_list_differ_and_are_kept(paired: Pack):
         ({"1": []}, "augment: '1' is no name for a view; names such as 'view1' are allowed. Pass such."),
         (
             {"mask": [], "b": []},
-            "augment: 'mask' is a field of PACK too; other names for views are allowed. Pass another.",
+            "augment: 'mask' is the name of another field of the batch; other names for views are allowed. Pass another.",
         ),
         (
             {"a": [], "b": [CutMix(num_classes=4)]},
@@ -514,7 +515,9 @@ def test_augmentation_follows_a_transform(paired: Pack, views: bool):
             assert torch.equal(batch.label, half[:, 0, 0, 0].long() % 4)
             pipeline = Pipeline(stack, (3, SIDE // 2, SIDE))
             for number, made in enumerate(batch[: 1 + views]):
-                assert torch.equal(made, pipeline.apply(half, pipeline.sample(raw.row, 0, seed=3 + number)))
+                assert torch.equal(
+                    made, pipeline.apply(half, pipeline.sample(raw.row, 0, seed=seed_of(3, number)))
+                )
 
 
 @pytest.mark.parametrize("order", [Rows(), Sequential()])
@@ -589,3 +592,21 @@ def test_a_row_that_is_drawn_again_is_augmented_anew(paired: Pack):
     assert len(drawn) > 30
     assert len(set(drawn)) > 15
     assert crops(13) == drawn
+
+
+def test_views_of_neighbouring_seeds_differ(paired: Pack):
+    views = {"a": Pipeline([RandomCrop(8)], seed=1), "b": Pipeline([RandomCrop(8)], seed=0)}
+    (batch,) = PackedBatchDataset(paired, ROWS, augment=views, fields=["image"])
+    (other,) = PackedBatchDataset(paired, ROWS, augment=views, fields=["image"], seed=1)
+    made = [batch.a, batch.b, other.a, other.b]
+    assert not any(torch.equal(one, two) for i, one in enumerate(made) for two in made[:i])
+
+
+def test_blending_in_a_choice_is_refused_beside_masks(paired: Pack):
+    augment = [RandomChoice([CutMix(num_classes=4), MixUp(num_classes=4)])]
+    with pytest.raises(UsageError, match="MixUp blends images, and between two values of the mask 'mask'"):
+        PackedBatchDataset(paired, 8, augment=augment, fields=["image", "mask", "label"])
+    assert (
+        len(next(iter(PackedBatchDataset(paired, 8, augment=augment, fields=["image", "label"]))).label[0])
+        == 4
+    )

@@ -16,7 +16,7 @@ ANIMALS = ("cat", "dog", "emu", "fox", "gnu", "hen")
 def words(label: Any, classes: Any = None, columns: Any = None, box_label: Any = None) -> list[str]:
     count = len(box_label) if label is None and box_label is not None else 2 if label is None else len(label)
     rows = np.arange(1000, 1000 + count)
-    batch = Batch(rows, [], None if label is None else np.asarray(label), {}, None, box_label, None)
+    batch = Batch(rows, rows, [], None if label is None else np.asarray(label), {}, None, box_label, None)
     return [text.replace(GLUE, " ") for text in captions(batch, classes, columns)]
 
 
@@ -56,7 +56,7 @@ def test_shares_are_the_largest_first() -> None:
 
 
 def test_a_share_stays_with_its_class_on_one_line() -> None:
-    batch = Batch(np.arange(1), [], np.array([[0.25, 0.75]], np.float32), {}, None, None, None)
+    batch = Batch(np.arange(1), np.arange(1), [], np.array([[0.25, 0.75]], np.float32), {}, None, None, None)
     assert captions(batch, ANIMALS, None) == [f"dog{GLUE}0.75 cat{GLUE}0.25"]
 
 

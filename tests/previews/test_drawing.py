@@ -19,7 +19,7 @@ from packer.previews.rows import Batch
 
 def batch(image: NDArray[np.uint8], **more: Any) -> Batch:
     parts: dict[str, Any] = {"label": None, "masks": {}, "boxes": None, "box_label": None, "points": None}
-    return Batch(np.arange(1), [image], **parts | more)
+    return Batch(np.arange(1), np.arange(1), [image], **parts | more)
 
 
 def drawn(
