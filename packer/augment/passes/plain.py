@@ -18,7 +18,7 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     images each sample is made of, or None: M is N, in order. out: [N, C, h, w]. All on one device; on a GPU waits for it.
     """
     height, width = what.size
-    source = images.permute(0, 2, 3, 1)
+    source = images.permute(0, 2, 3, 1).contiguous()
     if rows is None:
         rows = torch.arange(len(columns), device=columns.device)
     u = torch.arange(width, device=columns.device, dtype=torch.float32)
@@ -152,7 +152,10 @@ def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
 
 
 def _taken(source: Tensor, rows: Tensor, j: Tensor, i: Tensor) -> Tensor:
-    return source[rows[:, None, None], j, i].float()
+    # On a CPU more than twice as fast as source[rows, j, i].
+    _, height, width, channels = source.shape
+    number = (rows[:, None, None] * height + j) * width + i
+    return source.view(-1, channels).index_select(0, number.view(-1)).view(*number.shape, channels).float()
 
 
 def _channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:

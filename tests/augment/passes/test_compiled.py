@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from packer.augment import Pipeline, RandomHorizontalFlip, passes
 from packer.augment.passes import compiled, plain, spec
 from packer.augment.passes.spec import Pass
 from packer.pixels import kernels
@@ -435,3 +436,17 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert same()
 """
+
+
+def test_it_is_said_once_that_the_loops_are_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compiled, "COMPILED", False)
+    passes._warn_of_plain.cache_clear()
+    images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
+    stack = Pipeline([RandomHorizontalFlip()], (3, 8, 8))
+    for _ in range(2):
+        stack(images, np.arange(2))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "Install a C compiler, and packer again." in caplog.text
+    passes._warn_of_plain.cache_clear()
