@@ -346,10 +346,9 @@ class PackedBatchDataset:
 
     def _batches(self, epoch: Epoch, share: Share, mark: object, stats: Stats) -> Iterator[Any]:
         feed = self._made()
-        together = feed.batches
         portions = (
-            partial(feed.start, _portion(epoch, share, first, min(first + together, share.steps)))
-            for first in range(0, share.steps, together)
+            partial(feed.start, _portion(epoch, share, first, last))
+            for first, last in _spans(share.steps, feed.batches)
         )
         stats.processes = feed.processes
         clock = time.perf_counter
@@ -437,6 +436,15 @@ class PackedBatchDataset:
         except ImportError:
             raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'", "torch") from None
         return device_of(self.device)
+
+
+def _spans(steps: int, most: int) -> Iterator[tuple[int, int]]:
+    """Which batches are read together: one, then two, four … up to `most`, so that the first one waits for no other."""
+    first, count = 0, 1
+    while first < steps:
+        last = min(first + min(count, most), steps)
+        yield first, last
+        first, count = last, 2 * count
 
 
 def _portion(epoch: Epoch, share: Share, first: int, last: int) -> Portion:

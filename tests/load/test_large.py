@@ -63,6 +63,5 @@ def test_the_first_batch_of_a_billion_rows(billion: Path, order: str):
     found = json.loads(done.stdout)
     print(order, found)
     assert (found["rows"], found["late"], found["len"]) == (501 * 1024, 1024, -(-ROWS // 1024))
-    # Usually 0.01 to 0.8 s, and several times that on a busy machine; work for every row would take half a minute and more.
-    assert found["seconds"] < 8.0
+    assert found["seconds"] < 1.0
     assert found["peak_mb"] < 500
