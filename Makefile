@@ -31,7 +31,7 @@ help:
 
 venv: $(STAMP)
 
-$(STAMP): requirements.txt setup.cfg setup.py pyproject.toml packer/pixels/_kernels.c packer/read/_gather.c packer/_random.c packer/augment/passes/_pass.c packer/augment/passes/_pass.h
+$(STAMP): requirements.txt setup.cfg setup.py pyproject.toml packer/pixels/_kernels.c packer/read/_gather.c packer/inputs/tables/_parse.c packer/inputs/tables/_numbers.h packer/tables/_sums.c packer/_random.c packer/augment/passes/_pass.c packer/augment/passes/_pass.h
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("PYTHON: it is %d.%d; the pinned versions in requirements.txt need 3.11 or newer. Pass one: make PYTHON=python3.12, or pip install -e .[torch]." % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt

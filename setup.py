@@ -11,8 +11,14 @@ setup(
         for name, source, *headers in (
             ("packer._random", "packer/_random.c"),
             ("packer.augment.passes._pass", "packer/augment/passes/_pass.c", "packer/augment/passes/_pass.h"),
+            (
+                "packer.inputs.tables._parse",
+                "packer/inputs/tables/_parse.c",
+                "packer/inputs/tables/_numbers.h",
+            ),
             ("packer.pixels._kernels", "packer/pixels/_kernels.c"),
             ("packer.read._gather", "packer/read/_gather.c"),
+            ("packer.tables._sums", "packer/tables/_sums.c"),
         )
     ]
 )

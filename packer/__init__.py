@@ -1,6 +1,7 @@
-"""packer: turn a folder of images into one file that trains at memory speed.
+"""packer: turn a folder of images, or a table, into one file that trains at memory speed.
 
     convert_images, Report         a folder, list or archive becomes one pack      (packer.convert)
+    convert_table, TableReport     a CSV, Parquet or Arrow table becomes one pack  (packer.convert)
     append_images, merge_packs     more images into a pack, packs into one         (packer.convert)
     split_pack, repack             one pack into several, or stored another way    (packer.convert)
     export_images                  image files of a pack                           (packer.convert)
@@ -16,6 +17,7 @@
     open_pack, Pack                what a pack holds: fields, header, rows         (packer.format)
     PackerError                    base of every error raised on purpose           (packer.errors)
     packer.augment                 augmentations on the batch's device
+    packer.tables                  a pack's mapping of columns, applied to new rows
 
 Names are imported when they are first used, so that converting never loads torch, and loading never loads OpenCV.
 """
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from packer.convert.images import Report, convert_images
     from packer.convert.repair import repair_pack
     from packer.convert.rework import append_images, merge_packs, repack, split_pack
+    from packer.convert.tables import TableReport, convert_table
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
@@ -55,9 +58,11 @@ _HOMES = {
     "Rows": "packer.orders.order",
     "Sequential": "packer.orders.order",
     "Slices": "packer.orders.order",
+    "TableReport": "packer.convert.tables",
     "Weighted": "packer.orders.sampling",
     "append_images": "packer.convert.rework",
     "convert_images": "packer.convert.images",
+    "convert_table": "packer.convert.tables",
     "export_images": "packer.convert.export",
     "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
@@ -81,10 +86,12 @@ __all__ = [
     "Rows",
     "Sequential",
     "Slices",
+    "TableReport",
     "Weighted",
     "__version__",
     "append_images",
     "convert_images",
+    "convert_table",
     "export_images",
     "merge_packs",
     "open_pack",

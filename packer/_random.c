@@ -1,4 +1,4 @@
-/* The loops of randomness.permute, which says what they compute and has them in NumPy, to the same bit.
+/* The loops of randomness.permute and unpermute, which say what they compute and have them in NumPy, to the same bit.
 
 Plain C on 64-bit integers, so that every compiler and processor gives equal numbers. A position's six rounds wait for each
 other, those of different positions do not: BATCH of them go through a round together, in vectors where the compiler can
@@ -30,9 +30,9 @@ typedef struct {
     uint64_t keys[ROUNDS];
 } Network;
 
-/* Send `count` <= BATCH numbers once through the network, in place. */
-CLONES static void
-pass(uint64_t *restrict numbers, int count, const Network *net)
+/* Send `count` <= BATCH numbers once through the network, or back, in place. `back` is a constant to the compiler. */
+static inline __attribute__((always_inline)) void
+rounds(uint64_t *restrict numbers, int count, const Network *net, const int back)
 {
     uint64_t lefts[BATCH], rights[BATCH];
     uint64_t *restrict left = lefts, *restrict right = rights;
@@ -47,33 +47,55 @@ pass(uint64_t *restrict numbers, int count, const Network *net)
         left[i] = (uint64_t)(quotient - low + high);
         right[i] = (uint64_t)(rest + (low - high) * (int64_t)b);
     }
-    for (int k = 0; k < ROUNDS; k++) {
+    for (int round = 0; round < ROUNDS; round++) {
+        int k = back ? ROUNDS - 1 - round : round;
         uint64_t modulus = k % 2 ? b : a, key = net->keys[k];
+        uint64_t *swap = left;
+        if (back) {
+            left = right;
+            right = swap;
+        }
         for (int i = 0; i < count; i++) {
             uint64_t mixed = (right[i] + key) * factor_1;
             mixed = (mixed ^ mixed >> 32) * factor_2;
-            uint64_t moved = left[i] + ((mixed >> 32) * modulus >> 32);
-            uint64_t other = moved - modulus;
+            mixed = (mixed >> 32) * modulus >> 32;
+            uint64_t moved = back ? left[i] - mixed : left[i] + mixed;
+            uint64_t other = back ? moved + modulus : moved - modulus;
             left[i] = moved < other ? moved : other;
         }
-        uint64_t *swap = left;
-        left = right;
-        right = swap;
+        if (!back) {
+            swap = left;
+            left = right;
+            right = swap;
+        }
     }
     for (int i = 0; i < count; i++) numbers[i] = left[i] * b + right[i];
 }
 
+CLONES static void
+pass(uint64_t *restrict numbers, int count, const Network *net)
+{
+    rounds(numbers, count, net, 0);
+}
+
+CLONES static void
+pass_back(uint64_t *restrict numbers, int count, const Network *net)
+{
+    rounds(numbers, count, net, 1);
+}
+
 static void
-walk(const int64_t *positions, int64_t *numbers, Py_ssize_t count, const Network *net)
+walk(const int64_t *given, int64_t *found, Py_ssize_t count, const Network *net, int back)
 {
     uint64_t batch[BATCH];
+    void (*through)(uint64_t *restrict, int, const Network *) = back ? pass_back : pass;
     for (Py_ssize_t at = 0; at < count; at += BATCH) {
         int some = count - at < BATCH ? (int)(count - at) : BATCH;
-        memcpy(batch, positions + at, some * sizeof *batch);
-        pass(batch, some, net);
+        memcpy(batch, given + at, some * sizeof *batch);
+        through(batch, some, net);
         for (int i = 0; i < some; i++)
-            while (batch[i] >= net->n) pass(batch + i, 1, net);
-        memcpy(numbers + at, batch, some * sizeof *batch);
+            while (batch[i] >= net->n) through(batch + i, 1, net);
+        memcpy(found + at, batch, some * sizeof *batch);
     }
 }
 
@@ -110,27 +132,29 @@ sort_hashes(uint64_t key, int n, uint8_t *sorted)
 }
 
 static void
-permute_all(const int64_t *positions, int64_t *numbers, Py_ssize_t count, const Network *net, uint64_t key)
+permute_all(const int64_t *given, int64_t *found, Py_ssize_t count, const Network *net, uint64_t key, int back)
 {
     if (net->n > SORTED_ROWS) {
-        walk(positions, numbers, count, net);
+        walk(given, found, count, net, back);
     } else {
-        uint8_t sorted[SORTED_ROWS];
+        uint8_t sorted[SORTED_ROWS], places[SORTED_ROWS];
         sort_hashes(key, (int)net->n, sorted);
-        for (Py_ssize_t i = 0; i < count; i++) numbers[i] = sorted[positions[i]];
+        for (int i = 0; i < (int)net->n; i++) places[sorted[i]] = (uint8_t)i;
+        for (Py_ssize_t i = 0; i < count; i++) found[i] = (back ? places : sorted)[given[i]];
     }
 }
 
-/* permute(positions, numbers, n, a, b, key, round_keys) -> the first position that is not in 0..n-1, or -1 */
+/* permute(positions, numbers, n, a, b, key, round_keys) -> the first position that is not in 0..n-1, or -1;
+   unpermute(numbers, positions, ...) -> the first number that is not, or -1 */
 static PyObject *
-permute(PyObject *module, PyObject *const *args, Py_ssize_t count)
+either(PyObject *const *args, Py_ssize_t count, int back)
 {
-    Py_buffer positions, numbers;
+    Py_buffer given, found;
     Network net;
     char *keys;
     Py_ssize_t keys_length;
     if (count != 7) {
-        PyErr_SetString(PyExc_TypeError, "permute(positions, numbers, n, a, b, key, round_keys)");
+        PyErr_SetString(PyExc_TypeError, "permute(given, found, n, a, b, key, round_keys)");
         return NULL;
     }
     net.n = PyLong_AsUnsignedLongLong(args[2]);
@@ -146,32 +170,45 @@ permute(PyObject *module, PyObject *const *args, Py_ssize_t count)
         net.keys[k] = 0;
         for (int byte = 7; byte >= 0; byte--) net.keys[k] = net.keys[k] << 8 | (uint8_t)keys[8 * k + byte];
     }
-    if (PyObject_GetBuffer(args[0], &positions, PyBUF_ND) < 0) return NULL;
-    if (PyObject_GetBuffer(args[1], &numbers, PyBUF_ND | PyBUF_WRITABLE) < 0) {
-        PyBuffer_Release(&positions);
+    if (PyObject_GetBuffer(args[0], &given, PyBUF_ND) < 0) return NULL;
+    if (PyObject_GetBuffer(args[1], &found, PyBUF_ND | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&given);
         return NULL;
     }
     Py_ssize_t wrong = -1;
-    if (positions.itemsize != 8 || numbers.itemsize != 8 || positions.len != numbers.len ||
-        (uintptr_t)positions.buf % 8 || (uintptr_t)numbers.buf % 8) {
-        PyErr_SetString(PyExc_ValueError, "permute: positions and numbers are int64, aligned, as many of either.");
+    if (given.itemsize != 8 || found.itemsize != 8 || given.len != found.len ||
+        (uintptr_t)given.buf % 8 || (uintptr_t)found.buf % 8) {
+        PyErr_SetString(PyExc_ValueError, "permute: both arrays are int64, aligned, as many of either.");
     } else {
-        const int64_t *from = positions.buf;
-        int64_t *to = numbers.buf;
-        Py_ssize_t many = positions.len / 8;
+        const int64_t *from = given.buf;
+        int64_t *to = found.buf;
+        Py_ssize_t many = given.len / 8;
         PyThreadState *state = many < FEW ? NULL : PyEval_SaveThread();
         for (Py_ssize_t i = 0; i < many && wrong < 0; i++)
             if ((uint64_t)from[i] >= net.n) wrong = i;
-        if (wrong < 0) permute_all(from, to, many, &net, key);
+        if (wrong < 0) permute_all(from, to, many, &net, key, back);
         if (state) PyEval_RestoreThread(state);
     }
-    PyBuffer_Release(&positions);
-    PyBuffer_Release(&numbers);
+    PyBuffer_Release(&given);
+    PyBuffer_Release(&found);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(wrong);
+}
+
+static PyObject *
+permute(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    return either(args, count, 0);
+}
+
+static PyObject *
+unpermute(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    return either(args, count, 1);
 }
 
 static PyMethodDef methods[] = {
     {"permute", (PyCFunction)(void (*)(void))permute, METH_FASTCALL, "As permute_numpy in randomness.py."},
+    {"unpermute", (PyCFunction)(void (*)(void))unpermute, METH_FASTCALL, "As unpermute_numpy in randomness.py."},
     {NULL, NULL, 0, NULL},
 };
 

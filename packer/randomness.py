@@ -6,13 +6,14 @@ the position a draw is for. So any draw can be made anywhere, in any order, on a
 The functions are frozen: a pack's row order and a resumed epoch depend on their exact bits, and the tests
 hold golden values. A better function gets a new name. None of this is for secrets.
 
-`permute` is written twice: in ``_random.c``, used where that was compiled when packer was installed, and here.
+`permute` and `unpermute` are written twice: in ``_random.c``, used where that was compiled when packer was installed, and here.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from struct import unpack
@@ -46,6 +47,8 @@ _LOW_32 = np.array(2**32 - 1, dtype=np.uint64)
 _SORTED_ROWS = 256
 # Up to here `permute` runs its network on Python's integers: about 4 us each, and NumPy's calls cost 30 us.
 _FEW_POSITIONS = 6
+
+_Network = Callable[["NDArray[np.int64]", int, int, "tuple[int, ...]"], "NDArray[np.int64]"]
 
 
 def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -109,30 +112,46 @@ def permute(positions: NDArray[np.int64], n: int, key: int) -> NDArray[np.int64]
     256, 0.35 ms for 65,536 (5 ns a row; 10 on a processor without AVX-512). Without the compiled form: 7 us, 37 us
     and 2.1 ms.
     """
+    return _permuted(positions, n, key, back=False)
+
+
+def unpermute(numbers: NDArray[np.int64], n: int, key: int) -> NDArray[np.int64]:
+    """Say at which position each of these numbers stands in a shuffled range(n): what `permute` takes back to them.
+
+    numbers: int64, any shape, each in 0..n-1; not modified. n, key: as in permute.
+    Returns int64 of the same shape: unpermute(permute(positions, n, key), n, key) are the positions.
+    Raises UsageError if n or a number is out of range.
+
+    The rounds in the other direction, subtracting; as fast as permute.
+    """
+    return _permuted(numbers, n, key, back=True)
+
+
+def _permuted(given: NDArray[np.int64], n: int, key: int, *, back: bool) -> NDArray[np.int64]:
+    """The permutation, or the way back."""
     if not 1 <= n <= 2**62:
         raise UsageError(
             f"permutation: it has {n:,} rows; 1 to 2**62 are allowed. Split the rows over several packs."
         )
-    flat = np.ascontiguousarray(positions, dtype=np.int64)
+    flat = np.ascontiguousarray(given, dtype=np.int64)
     n = operator.index(n)  # NumPy's integers are welcome, but not in C
     a = math.isqrt(n - 1) + 1
     b = -(-n // a)
     if not COMPILED:
-        return permute_numpy(flat.reshape(-1), n, a, b, key).reshape(positions.shape)
+        form = unpermute_numpy if back else permute_numpy
+        return form(flat.reshape(-1), n, a, b, key).reshape(given.shape)
     if not flat.flags.aligned:
         flat = flat.copy()
-    numbers = np.empty(positions.shape, np.int64)
-    wrong = _random.permute(flat, numbers, n, a, b, key, _round_keys(key))
+    found = np.empty(given.shape, np.int64)
+    wrong = (_random.unpermute if back else _random.permute)(flat, found, n, a, b, key, _round_keys(key))
     if wrong >= 0:
         raise _beyond(int(flat.reshape(-1)[wrong]), n)
-    return numbers
+    return found
 
 
 def permute_numpy(flat: NDArray[np.int64], n: int, a: int, b: int, key: int) -> NDArray[np.int64]:
     """Do what `permute` does, without the compiled form. flat: positions, int64 [k], contiguous; a, b: see there."""
-    # One comparison sees both ends: a negative position is huge when read as unsigned.
-    if flat.size and int(flat.view(np.uint64).max()) >= n:
-        raise _beyond(int(flat[flat.view(np.uint64) >= n][0]), n)
+    _check_within(flat, n)
     if n <= _SORTED_ROWS:
         return _hashes(np.arange(n), key).argsort(kind="stable")[flat]
     round_keys = unpack("<6Q", _round_keys(key))
@@ -140,7 +159,21 @@ def permute_numpy(flat: NDArray[np.int64], n: int, a: int, b: int, key: int) -> 
         return np.array(
             [_walk_one(position, n, a, b, round_keys) for position in flat.tolist()], dtype=np.int64
         )
-    return _walk_many(flat, n, a, b, round_keys)
+    return _walk_many(flat, n, a, b, round_keys, _network)
+
+
+def unpermute_numpy(flat: NDArray[np.int64], n: int, a: int, b: int, key: int) -> NDArray[np.int64]:
+    """Do what `unpermute` does, without the compiled form. flat: numbers, int64 [k], contiguous; a, b: see permute."""
+    _check_within(flat, n)
+    if n <= _SORTED_ROWS:
+        return _hashes(np.arange(n), key).argsort(kind="stable").argsort(kind="stable")[flat]
+    return _walk_many(flat, n, a, b, unpack("<6Q", _round_keys(key)), _network_back)
+
+
+def _check_within(flat: NDArray[np.int64], n: int) -> None:
+    # One comparison sees both ends: a negative position is huge when read as unsigned.
+    if flat.size and int(flat.view(np.uint64).max()) >= n:
+        raise _beyond(int(flat[flat.view(np.uint64) >= n][0]), n)
 
 
 @lru_cache(maxsize=64)
@@ -196,13 +229,13 @@ def _hashes(counters: NDArray[np.int64], key: int) -> NDArray[np.uint64]:
 
 
 def _walk_many(
-    positions: NDArray[np.int64], n: int, a: int, b: int, round_keys: tuple[int, ...]
+    positions: NDArray[np.int64], n: int, a: int, b: int, round_keys: tuple[int, ...], network: _Network
 ) -> NDArray[np.int64]:
     """Send each position through the network until it comes out below n; only those outside go again."""
-    numbers = _network(positions, a, b, round_keys)
+    numbers = network(positions, a, b, round_keys)
     outside = np.flatnonzero(numbers >= n)
     while outside.size:
-        walked = _network(numbers[outside], a, b, round_keys)
+        walked = network(numbers[outside], a, b, round_keys)
         numbers[outside] = walked
         outside = outside[walked >= n]
     return numbers
@@ -233,6 +266,33 @@ def _network(numbers: NDArray[np.int64], a: int, b: int, round_keys: tuple[int, 
         left, right = right, left
         modulus, other_modulus = other_modulus, modulus
     left *= other_modulus
+    left += right
+    return left.view(np.int64)
+
+
+def _network_back(
+    numbers: NDArray[np.int64], a: int, b: int, round_keys: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Undo `_network`: the rounds backwards, each half moved back by the hash of the other. Arguments: as there."""
+    # An even number of rounds: after all of them the left half is modulo a again.
+    modulus, other_modulus = np.array(b, dtype=np.uint64), np.array(a, dtype=np.uint64)
+    left, right = np.divmod(numbers.view(np.uint64), modulus)
+    mixed, folded = np.empty_like(left), np.empty_like(left)
+    for round_key in reversed(round_keys):
+        left, right = right, left
+        np.add(right, np.array(round_key, dtype=np.uint64), out=mixed)
+        mixed *= _MIX_1
+        np.right_shift(mixed, _SHIFT_32, out=folded)
+        mixed ^= folded
+        mixed *= _MIX_2
+        mixed >>= _SHIFT_32
+        mixed *= modulus
+        mixed >>= _SHIFT_32
+        left -= mixed
+        np.add(left, modulus, out=folded)  # below zero wraps round, as in _network
+        np.minimum(left, folded, out=left)
+        modulus, other_modulus = other_modulus, modulus
+    left *= modulus
     left += right
     return left.view(np.int64)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.randomness import COMPILED, integers, key, mix64, permute, uniform
+from packer.randomness import COMPILED, integers, key, mix64, permute, uniform, unpermute
 
 LAST = 2**62 - 1
 COUNTERS = np.array([0, 1, -1, 2**62])
@@ -34,7 +34,18 @@ def in_numpy(positions: np.ndarray, n: int, a_key: int) -> np.ndarray:
         return permute(positions, n, a_key)
 
 
+def back_in_numpy(numbers: np.ndarray, n: int, a_key: int) -> np.ndarray:
+    """unpermute as it is where there was no compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(randomness, "COMPILED", False)
+        return unpermute(numbers, n, a_key)
+
+
 FORMS = [pytest.param(in_numpy, id="numpy"), pytest.param(permute, id="used")]
+
+
+BACK = [pytest.param(back_in_numpy, id="numpy"), pytest.param(unpermute, id="used")]
+SIZES = st.integers(1, 600) | st.integers(1, 2**62) | st.integers(0, 61).map(lambda bits: 2**bits + 1)
 
 
 def chi_square(counts: np.ndarray, expected: float) -> float:
@@ -253,6 +264,78 @@ def test_permute_refuses_a_position_out_of_range(permute: Permute, n: int, wrong
     )
 
 
+# --- and back ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "golden"),
+    [
+        (10, [7, 1, 3, 5, 0, 9, 2, 8]),
+        (257, [109, 2, 245, 32, 123, 12, 197, 63]),
+        (6000, [2981, 1190, 4024, 2473, 357, 2820, 5587, 1237]),
+        (10**9, [259766399, 921143563, 400926332, 169335246, 151345897, 467903114, 558965218, 29574187]),
+        (
+            2**62,
+            [
+                881567091651015856,
+                743900494821471082,
+                24782418106799637,
+                1361124454240399890,
+                3708177337915647261,
+                2865621582800404459,
+                2441449650462985082,
+                3570742908910663754,
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("unpermute", BACK)
+def test_unpermute_is_frozen(unpermute: Permute, n: int, golden: list[int]) -> None:
+    assert unpermute(np.arange(8), n, 42).tolist() == golden
+
+
+@pytest.mark.parametrize("unpermute", BACK)
+@given(
+    n=SIZES,
+    a_key=st.integers(0, 2**64 - 1),
+    count=st.sampled_from([0, 1, 7, 65, 300]),
+    seed=st.integers(0, 99),
+)
+def test_unpermute_leads_back(unpermute: Permute, n: int, a_key: int, count: int, seed: int) -> None:
+    positions = np.random.default_rng(seed).integers(0, n, count)
+    positions[: count // 2] = n - 1 - np.arange(count // 2) % n
+    assert (unpermute(permute(positions, n, a_key), n, a_key) == positions).all()
+    assert (permute(unpermute(positions, n, a_key), n, a_key) == positions).all()
+
+
+@pytest.mark.parametrize("unpermute", BACK)
+def test_unpermute_inverts_every_small_permutation(unpermute: Permute) -> None:
+    for n in (*range(1, 40), *range(250, 330)):
+        assert (unpermute(permute(np.arange(n), n, key(n)), n, key(n)) == np.arange(n)).all()
+
+
+@pytest.mark.parametrize("n", [(2**31 - 1) ** 2, (2**31 - 1) ** 2 + 1, 2**31 * (2**31 - 1), LAST, 2**62])
+def test_the_way_back_is_exact_where_doubles_are_not(n: int) -> None:
+    b = -(-n // (math.isqrt(n - 1) + 1))
+    multiples = np.unique(np.random.default_rng(0).integers(n // b - 3000, n // b, 2000)) * b
+    numbers = (multiples + np.arange(-1, 2)[:, None]).clip(0, n - 1)
+    positions = unpermute(numbers, n, 7)
+    assert positions.shape == numbers.shape
+    assert (positions == back_in_numpy(numbers, n, 7)).all()
+    assert (permute(positions, n, 7) == numbers).all()
+
+
+@pytest.mark.parametrize("unpermute", BACK)
+@pytest.mark.parametrize(("n", "wrong"), [(3, 3), (3, -1), (1000, 1000), (1000, -5)])
+def test_unpermute_refuses_a_number_out_of_range(unpermute: Permute, n: int, wrong: int) -> None:
+    with pytest.raises(UsageError) as error:
+        unpermute(np.array([0, wrong]), n, 0)
+    assert str(error.value) == (
+        f"permutation: position {wrong:,} was asked for; 0 to {n - 1:,} are allowed. "
+        "Ask for positions below the number of rows."
+    )
+
+
 # --- the compiled form -------------------------------------------------------------------------------------
 
 
@@ -316,6 +399,8 @@ def test_strides_bytes_and_places_in_memory_do_not_matter() -> None:
 def test_nonsense_is_refused(arguments: tuple[object, ...]) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
         randomness._random.permute(*arguments)  # type: ignore[arg-type]
+    with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
+        randomness._random.unpermute(*arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")

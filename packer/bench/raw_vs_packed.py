@@ -7,51 +7,35 @@ slows down both sides. Each of our rates has its own measurement of the limit ri
 from __future__ import annotations
 
 import os
-import platform
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import cv2
-import numpy as np
-import torch
 from numpy.typing import NDArray
 
-import packer
 from packer import units
 from packer.augment import RandomCrop, RandomHorizontalFlip, Transform
 from packer.bench import cache
+from packer.bench.conditions import check_numbers, machine, versions
 from packer.bench.dataloader import best_workers, loader_rate, worker_counts
 from packer.bench.h5py_items import Hdf5Items
 from packer.bench.limits import CopyLimit, read_rate
+from packer.bench.packed import ORDERS, Packed, pack_files, row_bytes
 from packer.bench.raw_folder import RawImages
 from packer.bench.report import BenchReport, Way
+from packer.bench.rounds import Lane, run_rounds, ways_of
 from packer.bench.same import check_same, source_indices
 from packer.errors import UsageError
-from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import read_targets
-from packer.load.batches import PackedBatchDataset
+from packer.machine import cores, memory
 from packer.pixels.maker import PixelSpec, decoder_versions
 
-ORDERS = ("sequential", "slices", "blocks", "rows")
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
-
-
-@dataclass
-class _Lane:
-    """A way to be measured: its name, and functions that measure its rate and its limit now, in images/s."""
-
-    name: str
-    measure: Callable[[], float]
-    limit: Callable[[], float] | None = None
-    rates: list[float] = field(default_factory=list)
-    limits: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -66,12 +50,6 @@ class _Setting:
     batch_size: int
     seconds: float
     threads: int
-    cores: int
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row in a batch: of all fields that loading hands out."""
-        return sum(f.row_bytes for f in _loaded(self.pack))
 
 
 def bench(
@@ -98,11 +76,7 @@ def bench(
     Raises UsageError (a number is out of range), FormatError (no pack), SourceError (no images), PackerError (the
     images are not those of the pack). Ends every worker process and thread that it started.
     """
-    if batch_size < 1 or rounds < 1 or seconds <= 0 or any(count < 0 for count in workers or ()):
-        raise UsageError(
-            f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers};"
-            " at least 1, at least 1, more than 0 and at least 0 are allowed. Pass other numbers."
-        )
+    check_numbers(batch_size, rounds, seconds, workers)
     say = progress or (lambda _: None)
     opened = open_pack(pack)
     if "image" not in {f.name for f in opened.fields if not f.ragged and f.codec is None}:
@@ -118,7 +92,6 @@ def bench(
             )
             source.labels = targets.fixed.get("label")
         say("comparing pixels and labels")
-        cores = _cores()
         indices = source_indices(source, opened)
         spec = _pixel_spec(opened)
         checked = check_same(source, opened, indices, spec)
@@ -131,10 +104,9 @@ def bench(
             files=_files(source, indices[::step]),
             batch_size=max(1, min(batch_size, opened.rows // 4)),
             seconds=seconds,
-            threads=min(4, cores),
-            cores=cores,
+            threads=min(4, cores()),
         )
-        sections, notes = _measure(setting, rounds, sorted(set(workers or worker_counts(cores))), cold, say)
+        sections, notes = _measure(setting, rounds, sorted(set(workers or worker_counts(cores()))), cold, say)
     return BenchReport(
         images=source.name,
         pack=opened.path,
@@ -154,9 +126,9 @@ def _measure(
 ) -> tuple[dict[str, tuple[Way, ...]], list[str]]:
     """Every section, and what is to be said about them."""
     size, seconds = setting.batch_size, setting.seconds
-    warmed = (*_pack_files(setting.pack), *setting.files)
+    warmed = (*pack_files(setting.pack), *setting.files)
     notes = []
-    if sum(map(os.path.getsize, warmed)) > _memory() // 2:
+    if sum(map(os.path.getsize, warmed)) > memory() // 2:
         notes.append(
             "warm page cache: images and pack fill more than half of the memory; some reads go to the disk."
         )
@@ -170,17 +142,17 @@ def _measure(
     raw_name = f"images, DataLoader, {units.count(raw_workers, 'worker')}"
     raw_rate = partial(loader_rate, batch_size=size, workers=raw_workers, seconds=seconds)
 
-    loading = [_Lane(raw_name, partial(raw_rate, raw))]
+    loading = [Lane(raw_name, partial(raw_rate, raw))]
     if setting.pack.format == "h5" and not setting.pack.shards:
         say(f"h5py item by item, DataLoader with {', '.join(map(str, workers))} workers")
         items = Hdf5Items(setting.pack.path, setting.pack.rows, labels=_has_labels(setting.pack))
         count = best_workers(items, batch_size=size, counts=workers, seconds=seconds)
         measure = partial(loader_rate, items, batch_size=size, workers=count, seconds=seconds)
-        loading.append(_Lane(f"h5py item by item, DataLoader, {units.count(count, 'worker')}", measure))
-    copy = CopyLimit(size * setting.row_bytes, setting.pack.rows * setting.row_bytes, setting.threads)
+        loading.append(Lane(f"h5py item by item, DataLoader, {units.count(count, 'worker')}", measure))
+    copy = CopyLimit(size * width, setting.pack.rows * width, setting.threads)
     packed = {order: _Packed(setting, order) for order in ORDERS}
     loading += [
-        _Lane(f"packed, {order}", loader.rate, lambda: copy.rate(seconds) * size)
+        Lane(f"packed, {order}", loader.rate, lambda: copy.rate(seconds) * size)
         for order, loader in packed.items()
     ]
 
@@ -192,16 +164,16 @@ def _measure(
     packed["augmented"] = _Packed(setting, "slices", augment=transforms)
     augmented = RawImages(setting.source, setting.indices, setting.spec, augment=True)
     training = [
-        _Lane(raw_name, partial(raw_rate, augmented)),
-        _Lane("packed, slices", packed["augmented"].rate),
+        Lane(raw_name, partial(raw_rate, augmented)),
+        Lane("packed, slices", packed["augmented"].rate),
     ]
     warm = {"warm page cache": loading, "warm, with random crop and flip": training}
-    _rounds(warm, rounds, say)
+    run_rounds(warm, rounds, say)
     for loader in packed.values():
         loader.batches.close()  # what is mapped cannot be dropped from the page cache
     sections = {
-        "warm page cache": _ways(loading, f"limit: memcpy, {units.count(setting.threads, 'thread')}"),
-        "warm, with random crop and flip": _ways(training),
+        "warm page cache": ways_of(loading, f"limit: memcpy, {units.count(setting.threads, 'thread')}"),
+        "warm, with random crop and flip": ways_of(training),
     }
 
     if cold and not cache.CAN_DROP:
@@ -211,82 +183,23 @@ def _measure(
             f"cold page cache: {setting.source.name} is read through an unpacked copy; not measured."
         )
     elif cold:
-        files = _pack_files(setting.pack)
+        files = pack_files(setting.pack)
         cache.drop(files)
         if (share := cache.resident_share(files[0])) is None or share > FEW_PAGES:
             notes.append(
                 "cold page cache: the system did not let go of the pack; those rates may be warm ones."
             )
-        limit = partial(_cold, files, lambda: read_rate(files, setting.threads, seconds) / setting.row_bytes)
-        reading = [_Lane(raw_name, partial(_cold, setting.files, partial(raw_rate, raw, epochs=1)))]
+        limit = partial(_cold, files, lambda: read_rate(files, setting.threads, seconds) / width)
+        reading = [Lane(raw_name, partial(_cold, setting.files, partial(raw_rate, raw, epochs=1)))]
         reading += [
-            _Lane(f"packed, {order}", partial(_cold, files, partial(_first_epoch, setting, order)), limit)
+            Lane(f"packed, {order}", partial(_cold, files, partial(_first_epoch, setting, order)), limit)
             for order in ORDERS[:3]
         ]
-        _rounds({"cold page cache": reading}, rounds, say)
-        sections["cold page cache"] = _ways(
+        run_rounds({"cold page cache": reading}, rounds, say)
+        sections["cold page cache"] = ways_of(
             reading, f"limit: reads in order, {units.count(setting.threads, 'thread')}"
         )
     return sections, notes
-
-
-def _rounds(sections: dict[str, list[_Lane]], rounds: int, say: Callable[[str], None]) -> None:
-    """Measure every lane in turn, `rounds` times over."""
-    for number in range(1, rounds + 1):
-        for title, lanes in sections.items():
-            for lane in lanes:
-                say(f"round {number} of {rounds}: {lane.name} ({title})")
-                if lane.limit is not None:
-                    lane.limits.append(lane.limit())
-                lane.rates.append(lane.measure())
-
-
-def _ways(lanes: list[_Lane], limit_name: str = "") -> tuple[Way, ...]:
-    """What a section's lanes measured; the first one is the baseline. The limit, if there is one, comes last."""
-    raw = tuple(lanes[0].rates)
-    ways = [Way(lane.name, tuple(lane.rates), raw, tuple(lane.limits) or None) for lane in lanes]
-    limits = tuple(rate for lane in lanes for rate in lane.limits)
-    return (*ways, Way(limit_name, limits)) if limits else tuple(ways)
-
-
-class _Packed:
-    """Our loader in one order, made once and measured again and again, as a training run uses it."""
-
-    def __init__(self, setting: _Setting, order: str, *, augment: Sequence[Transform] | None = None) -> None:
-        self._seconds = setting.seconds
-        self.batches = PackedBatchDataset(
-            setting.pack,
-            setting.batch_size,
-            order=order,
-            augment=augment,
-            threads=setting.threads,
-            placement="disk",
-        )
-        self._warm = False
-
-    def rate(self) -> float:
-        """Images a second until the time is over, the beginnings of epochs included."""
-        if not self._warm:  # the first epoch pays once for threads, slots and mapped pages
-            deque(self.batches, maxlen=0)
-            self._warm = True
-        rows, started = 0, time.perf_counter()
-        while True:
-            for batch in self.batches:
-                rows += len(batch.image)
-                if time.perf_counter() - started >= self._seconds:
-                    return rows / (time.perf_counter() - started)
-
-
-def _first_epoch(setting: _Setting, order: str) -> float:
-    """Images a second of a new loader's first epoch, as far as the time allows."""
-    packed = _Packed(setting, order)
-    with packed.batches as batches:
-        rows, started = 0, time.perf_counter()
-        for batch in batches:
-            rows += len(batch.image)
-            if time.perf_counter() - started >= setting.seconds:
-                break
-        return rows / (time.perf_counter() - started)
 
 
 def _cold(files: Sequence[str], measure: Callable[[], float]) -> float:
@@ -322,46 +235,15 @@ def _files(source: Source, indices: NDArray[np.int64]) -> tuple[str, ...]:
     return (archive,) if archive.lower().endswith((".tar", ".zip")) else ()
 
 
-def _pack_files(pack: Pack) -> tuple[str, ...]:
-    """The files that hold the rows that loading hands out, largest first."""
-    sizes: dict[str, int] = {}
-    for f in _loaded(pack):
-        for extent in pack.header.extents[f.name]:
-            sizes[pack.file(extent)] = sizes.get(pack.file(extent), 0) + extent.nbytes
-    return tuple(sorted(sizes, key=lambda path: -sizes[path]))
-
-
-def _cores() -> int:
-    """How many cores this process may run on; macOS tells only how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _memory() -> int:
-    """Bytes of the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _loaded(pack: Pack) -> list[Field]:
-    """The fields of one length, which loading hands out."""
-    return [f for f in pack.fields if not f.ragged]
-
-
 def _has_labels(pack: Pack) -> bool:
     return any(f.name == "label" and f.shape == () for f in pack.fields)
 
 
 def _conditions(setting: _Setting, checked: int) -> dict[str, object]:
     """What a reader needs to judge the numbers."""
-    cpu = platform.processor() or platform.machine()
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
-    versions = {"packer": packer.__version__, "python": platform.python_version(), "torch": torch.__version__}
     return {
-        "cpu": cpu,
-        "cores": setting.cores,
-        "memory_bytes": _memory(),
-        "system": f"{platform.system()} {platform.release()}",
-        "versions": versions | {"numpy": np.__version__} | decoder_versions(),
+        **machine(),
+        "versions": versions() | decoder_versions(),
         "threads": setting.threads,
         "encoded_bytes": int(setting.source.sizes.sum()),
         "packed_bytes": setting.pack.nbytes,

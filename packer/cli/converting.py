@@ -1,24 +1,23 @@
-"""packer convert: images into one pack."""
+"""packer convert: images, or a table, into one pack."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from packer import units
-from packer.cli.saying import Bar, say
+from packer.cli.saying import Bar, list_skipped, say
+from packer.cli.tables import IMAGES, TABLES, about_other, convert_tables, table_options
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
     from packer.convert.images import Plan, Report
 
-SKIPPED = 3
-_LISTED = 20  # skipped inputs printed; all are in the pack's header
-
 
 @click.command()
-@click.argument("source", metavar="SRC")
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
 @click.argument("out", metavar="OUT")
 @click.option(
     "--size",
@@ -41,7 +40,8 @@ _LISTED = 20  # skipped inputs printed; all are in the pack's header
               help="Compress blocks of raw rows without loss (HDF5 only); docs/commands.md lists the names.")  # fmt: skip
 @click.option("--labels", metavar="FILE",
               help="CSV of files (first column) and labels, for folders that do not say the class.")  # fmt: skip
-@click.option("--label", metavar="COLUMN,...", help="Columns of --labels to take; default: the second.")
+@click.option("--label", metavar="COLUMN,...",
+              help="Columns of --labels to take; default: the second. Of a table: what is to be predicted.")  # fmt: skip
 @click.option(
     "--multi-label",
     is_flag=True,
@@ -79,21 +79,17 @@ _LISTED = 20  # skipped inputs printed; all are in the pack's header
 @click.option("--resume", is_flag=True,
               help="Go on only with a conversion of the same inputs and options; done already, it is left as it is.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@table_options
+@click.pass_context
 def convert(
-    source: str,
-    out: str,
-    *,
-    format_: str | None,
-    max_pixels: int | None,
-    pairs: tuple[str, ...],
-    quiet: bool,
-    **options: Any,
+    context: click.Context, /, sources: tuple[str, ...], out: str, *, quiet: bool, **options: Any
 ) -> None:
-    """Pack images into one file.
+    """Pack images, or a table, into one file.
 
     SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or a .tar,
-    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). OUT ends in .h5 for one HDF5 file; else it
-    is a directory of .npy files.
+    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). Or it is a table: .csv, .tsv, each also .gz,
+    .zst, .bz2 or .xz, .parquet, .arrow, .feather; several files, or globs in quotes, follow each other. OUT ends in .h5 for one HDF5
+    file; else it is a directory of .npy files.
 
     An interrupted conversion goes on where it stopped when the same command is run again.
 
@@ -103,7 +99,40 @@ def convert(
     packer convert photos/ train.h5 --labels labels.csv --on-error skip
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
+    packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
     """
+    from packer.inputs.tables.opening import is_table
+
+    table = is_table(sources[0])
+    given = {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    }
+    about_other(given, table, sources[0])
+    if table:
+        kept = {name: value for name, value in options.items() if name not in IMAGES}
+        convert_tables(sources, out, quiet=quiet, format=kept.pop("format_"), **kept)
+    elif len(sources) > 1:
+        raise UsageError(
+            f"{sources[1]}: is a second SRC; images come from one. Put the folders into one, or run packer merge."
+        )
+    else:
+        kept = {name: value for name, value in options.items() if name not in TABLES}
+        _convert_images(sources[0], out, quiet=quiet, **kept)
+
+
+def _convert_images(
+    source: str,
+    out: str,
+    *,
+    format_: str | None,
+    max_pixels: int | None,
+    pairs: tuple[str, ...],
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Run packer.convert_images and tell of it."""
     from packer.convert.images import convert_images
     from packer.pixels.maker import MAX_PIXELS
 
@@ -177,8 +206,4 @@ def tell_skipped(skipped: tuple[dict[str, str], ...], out: str) -> None:
     if not skipped:
         return
     say(f"skipped {units.count(len(skipped), 'input')}:", err=True)
-    for item in skipped[:_LISTED]:
-        say(f"  {item['key']}: {item['reason']}", err=True)
-    if len(skipped) > _LISTED:
-        say(f"  and {len(skipped) - _LISTED} more; packer info {out} --json lists them all", err=True)
-    raise click.exceptions.Exit(SKIPPED)
+    list_skipped(skipped, len(skipped), f"packer info {out} --json lists them all")

@@ -131,6 +131,7 @@ def verify(
 def _describe(pack: Pack) -> list[str]:
     """A pack in lines for people."""
     from packer.format.header import VERSION
+    from packer.tables.describe import describe
 
     header = pack.header
     lines = [
@@ -146,6 +147,8 @@ def _describe(pack: Pack) -> list[str]:
         lines.append(
             f"{name:<10} " + "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in values.items())
         )
+    if header.table is not None:
+        lines += describe(header.table)
     for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
         count = units.count(sum(b - a for a, b in spans), "row")
         lines.append(f"split      {name}: {count} ({', '.join(f'{a:,} to {b - 1:,}' for a, b in spans)})")
@@ -155,6 +158,9 @@ def _describe(pack: Pack) -> list[str]:
         "made by    "
         + ", ".join(f"{k} {v}" for k, v in dict(header.provenance.get("versions") or {}).items())
     )
+    left_out = (header.table or {}).get("skipped", {}).get("reasons", {})
+    if left_out:
+        lines.append("left out   " + ", ".join(f"{count:,} rows: {why}" for why, count in left_out.items()))
     if header.skipped:
         lines.append(
             f"skipped    {units.count(len(header.skipped), 'input')}; --json lists them with their reasons"

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from tqdm import tqdm
+
+SKIPPED = 3
+SHOWN = 20  # skipped inputs printed; all are in the pack's header
 
 
 def say(text: str, *, err: bool = False) -> None:
     """Print text in which undecodable bytes of file names may stand."""
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def list_skipped(skipped: tuple[dict[str, str], ...], count: int, remedy: str) -> NoReturn:
+    """Print the first of them, count being all, and end with the exit code for that."""
+    for item in skipped[:SHOWN]:
+        say(f"  {item['key']}: {item['reason']}", err=True)
+    if count > SHOWN:
+        say(f"  and {count - SHOWN:,} more; {remedy}", err=True)
+    raise click.exceptions.Exit(SKIPPED)
 
 
 class Bar:

@@ -26,21 +26,22 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg
+from packer.convert.order import Samples
 from packer.convert.rows import RowMaker
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import Field
 from packer.format.writer import Rows
-from packer.pixels.statistics import PixelSums
+
+if TYPE_CHECKING:  # what decodes images takes a third of a second to load; tables have none
+    from packer.pixels.statistics import PixelSums
 
 _TICK_SECONDS = 0.1
 _AHEAD = (
@@ -78,8 +79,14 @@ class Outcome:
     def from_note(cls, note: list[Any]) -> Outcome:
         """Read what to_note gave."""
         sums, reasons, bytes_read = note
-        made = None if sums is None else PixelSums(len(sums[1]), *sums)
+        made = None if sums is None else _pixel_sums(len(sums[1]), *sums)
         return cls(made, {int(row): str(reason) for row, reason in reasons}, bytes_read)
+
+
+def _pixel_sums(channels: int, *begun: Any) -> PixelSums:
+    from packer.pixels.statistics import PixelSums
+
+    return PixelSums(channels, *begun)
 
 
 class BlockWriter(Protocol):
@@ -96,7 +103,7 @@ class BlockWriter(Protocol):
         """How many there are."""
 
     def write_block(
-        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, NDArray[np.generic]]
+        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, Rows]
     ) -> None:
         """See PackWriter."""
 
@@ -107,7 +114,7 @@ class BlockWriter(Protocol):
 def pack_rows(
     maker: RowMaker,
     writer: BlockWriter,
-    samples: NDArray[np.int64],
+    samples: Samples,
     *,
     workers: int,
     skip: bool,
@@ -115,7 +122,7 @@ def pack_rows(
 ) -> Outcome:
     """Fill every block of the writer that is not done yet.
 
-    samples: int64 [rows], the maker's sample of each row; skip: leave a bad input's row empty and note why, else raise its
+    samples: [rows], the maker's sample of each row; skip: leave a bad input's row empty and note why, else raise its
     error; progress: called on this thread with the number of rows done so far.
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
@@ -125,10 +132,8 @@ def pack_rows(
     for _, note in sorted(writer.done.items()):
         outcome.merge(Outcome.from_note(note))
     before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-    previous = cv2.getNumThreads()
-    cv2.setNumThreads(1)  # the images are the parallel work; OpenCV's own threads would only fight ours
     try:
-        with _pool(max(1, min(workers, len(blocks))), run) as pool:
+        with _one_thread_an_image(run.makes), _pool(max(1, min(workers, len(blocks))), run) as pool:
             coming = iter(blocks)
             waiting = _submit(pool, islice(coming, _AHEAD * workers))
             try:
@@ -151,9 +156,23 @@ def pack_rows(
         raise PackerError(
             f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer --workers."
         ) from None
+    return outcome
+
+
+@contextmanager
+def _one_thread_an_image(made: bool) -> Iterator[None]:
+    """Images are the parallel work: OpenCV's own threads would only fight ours. made: whether rows are made one by one."""
+    if not made:
+        yield
+        return
+    import cv2
+
+    previous = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
     finally:
         cv2.setNumThreads(previous)
-    return outcome
 
 
 def _take(future: Future[tuple[int, Outcome]], writer: BlockWriter, outcome: Outcome) -> None:
@@ -215,11 +234,11 @@ class _StoppedError(Exception):
 class _Run:
     """What the workers of one run share; the counters lie in memory that forked processes share, too."""
 
-    def __init__(self, maker: RowMaker, writer: BlockWriter, samples: NDArray[np.int64], skip: bool) -> None:
+    def __init__(self, maker: RowMaker, writer: BlockWriter, samples: Samples, skip: bool) -> None:
         self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
         known = maker.columns(samples[:0])
         self._made = [f for f in maker.fields if not f.ragged and f.name not in known]
-        self._ragged = [f.name for f in maker.fields if f.ragged]
+        self._ragged = [f.name for f in maker.fields if f.ragged and f.name not in known]
         made = {f.name for f in self._made}
         self._encoded = {
             f.name: int((f.codec or {})["quality"]) for f in writer.fields if f.ragged and f.name in made
@@ -230,6 +249,11 @@ class _Run:
         self._counters = np.frombuffer(mmap.mmap(-1, 4 * (writer.blocks + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
         self._local = threading.local()
+
+    @property
+    def makes(self) -> bool:
+        """Whether there is anything to be made row by row."""
+        return bool(self._made or self._ragged)
 
     @property
     def done(self) -> int:
@@ -244,18 +268,24 @@ class _Run:
         """Where a block's sums begin."""
         if self._pixels is None or self._pixels.shape is None:
             return None
-        return PixelSums(self._pixels.shape[2])
+        return _pixel_sums(self._pixels.shape[2])
 
     def block(self, block: int) -> Outcome:
         """Make and write one block; raises _StoppedError once the run is stopped."""
         start = block * self.writer.block_rows
         chosen = self.samples[start : start + self.writer.block_rows]
         outcome = Outcome(self.no_sums())
-        self.writer.write_block(block, self._pieces(block, chosen, outcome), self.maker.columns(chosen))
+        if self._stopped[0]:
+            raise _StoppedError
+        pieces = self._pieces(block, chosen, outcome) if self.makes else ()
+        self.writer.write_block(block, pieces, self.maker.columns(chosen))
+        self._rows_done[block] = len(chosen)
         return outcome
 
     def _pieces(self, block: int, chosen: NDArray[np.int64], outcome: Outcome) -> Iterator[dict[str, Rows]]:
         """The block's rows, a few at a time, in a buffer small enough to stay in the cache until they are written."""
+        if self._encoded:
+            from packer.codecs import jpeg
         buffers = self._buffers()
         for first in range(0, len(chosen), self._step):
             count = min(self._step, len(chosen) - first)

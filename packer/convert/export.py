@@ -34,7 +34,7 @@ from packer.convert.exportnames import (
     stem_of,
 )
 from packer.convert.exportrows import CHANNELS, ExportRows
-from packer.convert.images import check_workers, choice, whole
+from packer.convert.options import check_workers, choice, whole
 from packer.errors import PackerError, UsageError
 from packer.format.files import pwrite_all
 from packer.format.output import check_output, check_space, failure, remove

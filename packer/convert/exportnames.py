@@ -131,7 +131,7 @@ class Seen(NamedTuple):
         """Which file each row of the new pack will hold, int64 [N], and the rows of its splits. seed: None: not shuffled."""
         members = self.layout.splits or {"": np.arange(len(self.order))}
         arranged = arrange(members, shuffle=seed is not None, seed=seed or 0)
-        return self.order[arranged.samples], arranged.splits
+        return self.order[arranged.samples[:]], arranged.splits
 
 
 def seen_by_convert(names: list[str], *, labelled: bool) -> Seen | None:

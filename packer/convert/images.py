@@ -15,6 +15,7 @@ import numpy as np
 import packer
 from packer.convert.estimate import Trade, estimate
 from packer.convert.imagerows import ImageRows
+from packer.convert.options import ON_ERROR, check_workers, choice, whole
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, Written, write_pack
 from packer.convert.resuming import already, check_room, interrupted
@@ -25,10 +26,8 @@ from packer.format.pack import Pack
 from packer.inputs.pairs import open_pair
 from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import Targets, read_targets
-from packer.machine import cores
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
 
-ON_ERROR = ("stop", "skip")
 KEEP = "keep"
 
 
@@ -294,30 +293,6 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
                 " Pass one of them, or --any-size."
             )
     return height, width
-
-
-def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """The value, if it is one of those allowed. Raises UsageError."""
-    if value not in allowed:
-        raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
-    return value
-
-
-def whole(name: str, value: int) -> int:
-    """A Python int, of NumPy's too. Raises UsageError."""
-    try:
-        return index(value)
-    except TypeError:
-        raise UsageError(f"{name} {value!r}: is not a whole number. Pass one.") from None
-
-
-def check_workers(workers: int | None) -> int:
-    """How many workers: as given, or the cores at hand. Raises UsageError."""
-    if workers is None:
-        return cores()
-    if whole("workers", workers) < 1:
-        raise UsageError(f"workers {workers}: is too few; 1 is the least. Pass 1 or more.")
-    return workers
 
 
 def _columns(names: str | Sequence[str] | None) -> list[str] | None:

@@ -45,7 +45,7 @@ class Task:
 
     maker: of the rows; order: of its samples; storing: how fields are stored, and in how many shards; members: those of Header
     that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed.
-    subject: the source, for messages.
+    subject: the source, for messages. keyed: whether the pack says of each row what the maker calls it.
     """
 
     subject: str
@@ -54,23 +54,19 @@ class Task:
     storing: Storing
     members: Mapping[str, Any]
     plan: Mapping[str, Any]
+    keyed: bool = True
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """Of the pack, as they are stored."""
-        return (*self.storing.fields(self.maker.fields), KEY)
+        stored = self.storing.fields(self.maker.fields)
+        return (*stored, KEY) if self.keyed else stored
 
     def shard(self, number: int, rows: int) -> Task:
         """The part of the task that is one shard, of so many rows."""
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
-        splits = {
-            name: (min(max(a, first), stop) - first, max(min(b, stop), first) - first)
-            for name, (a, b) in self.order.splits.items()
-        }
-        return replace(
-            self, order=Order(self.order.samples[first:stop], splits), plan={**self.plan, "shard": number}
-        )
+        return replace(self, order=self.order.part(first, stop), plan={**self.plan, "shard": number})
 
 
 @dataclass
@@ -250,7 +246,7 @@ def _write_part(task: Task, out: str, running: Running) -> Written:
         writer.move_rows(moves.items())
         header = writer.finish(
             rows=kept,
-            ragged={"key": _keys(task, kept, moves)},
+            ragged={"key": _keys(task, kept, moves)} if task.keyed else {},
             splits={name: ((a, b),) for name, (a, b) in splits.items()},
             statistics=_statistics(outcome),
             skipped=_skipped(task, outcome),

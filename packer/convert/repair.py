@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from packer.codecs.blocks import codec_from_record
 from packer.convert.engine import pack_rows
-from packer.convert.images import check_workers, prepare
+from packer.convert.images import prepare
+from packer.convert.options import check_workers
 from packer.convert.order import fill
 from packer.convert.packing import Task
 from packer.errors import FormatError, PackerError, SourceError, UsageError
@@ -169,7 +170,7 @@ def _make(
     progress: Callable[[int], None],
 ) -> list[_Overwritten]:
     """Make some blocks anew, and write them. Returns, unless the checksum table could be trusted, what was there before."""
-    samples, skipped = task.order.samples, {s["key"] for s in part.header.skipped}
+    samples, skipped = task.order.samples[:], {s["key"] for s in part.header.skipped}
     holes = [
         row for row, sample in enumerate(samples.tolist()) if skipped and task.maker.key(sample) in skipped
     ]
@@ -220,7 +221,7 @@ class _Mender:
         """Nothing to note: verifying tells what is left to do."""
 
     def write_block(
-        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, NDArray[Any]]
+        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, Rows]
     ) -> None:
         """Write what a block of each field should be. Raises SourceError if that is not what was sealed."""
         parts: dict[str, list[Any]] = {f.name: [] for f in self.fields}

@@ -22,18 +22,18 @@ def check_room(out: str, needed: int) -> None:
     check_space(out, max(0, needed - left))
 
 
-def already(out: str, provenance: Mapping[str, Any], rows: int, *, overwrite: bool) -> Header | None:
+def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwrite: bool) -> Header | None:
     """The header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
 
-    rows: of the pack, inputs that were skipped included. Raises UsageError, naming the difference, if it is another pack;
-    FormatError if it is none.
+    rows: of the pack, inputs that were skipped included; None where that is not known beforehand.
+    Raises UsageError, naming the difference, if it is another pack; FormatError if it is none.
     """
     if not os.path.lexists(out):
         return None
     header = open_pack(out).header
-    differs = difference(dict(header.provenance), provenance) or difference(
-        header.rows + len(header.skipped), rows, "the number of rows"
-    )
+    differs = difference(dict(header.provenance), provenance)
+    if not differs and rows is not None:
+        differs = difference(header.rows + len(header.skipped), rows, "the number of rows")
     if differs and overwrite:
         return None
     if differs:

@@ -14,17 +14,8 @@ from numpy.typing import NDArray
 
 import packer
 from packer.convert.estimate import estimate
-from packer.convert.images import (
-    ON_ERROR,
-    Plan,
-    Report,
-    check_workers,
-    choice,
-    parse_size,
-    prepare,
-    report_of,
-    whole,
-)
+from packer.convert.images import Plan, Report, parse_size, prepare, report_of
+from packer.convert.options import ON_ERROR, check_workers, choice, whole
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, Written, append_shards, write_pack
 from packer.convert.packrows import PackRows, together

@@ -1,7 +1,8 @@
-"""What makes the rows of a pack: from image files (ImageRows), or from another pack (rework.py)."""
+"""What makes the rows of a pack: from image files (ImageRows), from another pack (PackRows), or a block at a time (ColumnRows)."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.header import Field
+from packer.format.writer import Rows
 
 
 class Made(NamedTuple):
@@ -36,8 +38,10 @@ class RowMaker(Protocol):
     def ragged_bytes(self) -> int:
         """About, a row."""
 
-    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
-        """The fields that need no row made: name -> [len(samples), *shape], C-contiguous."""
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        """The fields that need no row made, the same ones whatever the samples: of fixed fields [len(samples), *shape],
+        C-contiguous; of ragged ones a list of each row's bytes.
+        """
 
     def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Made:
         """Fill one row of the other fixed fields, name -> [*shape].
@@ -50,3 +54,26 @@ class RowMaker(Protocol):
 
     def key(self, sample: int) -> str:
         """What the pack calls it: its relative path."""
+
+
+class ColumnRows(ABC):
+    """Base of RowMakers whose fields are all columns: no row is made by itself, and rows have no names."""
+
+    fields: tuple[Field, ...] = ()
+    ragged_bytes: int = 0
+
+    @abstractmethod
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        """See RowMaker; all fields."""
+
+    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Made:
+        """Nothing is left to be made."""
+        raise NotImplementedError
+
+    def name(self, sample: int) -> str:
+        """Its number."""
+        return f"row {sample}"
+
+    def key(self, sample: int) -> str:
+        """Its number; packs of such rows have no keys."""
+        return str(sample)

@@ -45,6 +45,16 @@ Header
     that differs between two runs on equal input: no time, host, duration, worker count or absolute path. Equal inputs and
     options, with equal versions of what makes the pixels, give byte-identical packs.
 
+Tables
+    A pack made from a table has the header's member ``table``, an object; other packs do not have the member. It tells how each
+    column of the table became fields, so that other rows can be mapped alike. ``columns`` are objects, one a column of the input,
+    in order: ``name``; ``type`` and ``role`` (feature, label, keep, drop); ``missing``, ``fill``, ``log1p``, ``standardize``,
+    ``categories`` and ``one_hot``, what is done with its cells; ``indicator``; ``field``, that of a kept column; ``statistics``.
+    ``features`` and ``categories`` name the columns of the fields ``features`` (``[F]``, of ``dtype``) and ``categories``
+    (int64 ``[C]``; 0: missing or unknown, k: the k-th of the column's categories), where a pack has these fields. ``label`` names
+    the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that statistics are of;
+    ``reading`` is how text files were read. ``packer/tables/recipe.py`` says what is computed.
+
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64
     ``[blocks, len(columns)]``; an entry is the XXH3-64 of that block's bytes in that array as they are stored (for offsets:
@@ -182,7 +192,7 @@ class Header:
     classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle
     at conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and
     pixels, on the scale where 255 is 1.0; provenance: {"options": ..., "source": ..., "versions": ...}; skipped:
-    ({"key": ..., "reason": ...}, ...) inputs left out.
+    ({"key": ..., "reason": ...}, ...) inputs left out; table: how a table's columns became fields, None for other packs.
     """
 
     rows: int
@@ -196,6 +206,7 @@ class Header:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[Mapping[str, str], ...] = ()
     complete: bool = True
+    table: Mapping[str, Any] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -247,6 +258,8 @@ class Header:
             "skipped": list(self.skipped),
             "complete": self.complete,
         }
+        if self.table is not None:
+            record["table"] = self.table
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode("ascii")
 
@@ -303,6 +316,7 @@ class Header:
             provenance=dict(record["provenance"]),
             skipped=tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record["skipped"]),
             complete=record["complete"] is True,
+            table=None if record.get("table") is None else _table(record["table"]),
         )
 
     def check(self) -> None:
@@ -349,6 +363,10 @@ class Header:
         for part in ("options", "versions"):
             if not isinstance(self.provenance.get(part, {}), Mapping):
                 raise ValueError(f"provenance has {part} that are no object")
+        for f in self.fields:
+            named = self.table.get(f.name) if self.table is not None else None
+            if f.name in ("features", "categories") and named is not None and f.shape != (len(named),):
+                raise ValueError(f"field {f.name!r} of shape {f.shape} has {len(named)} columns")
         for name, spans in self.splits.items():
             bounds = [0, *(end for span in spans for end in span), self.rows]
             if any(a > b for a, b in itertools.pairwise(bounds)):
@@ -371,6 +389,30 @@ def _codec(value: Any) -> dict[str, Any]:
     if shape is not None and (len(shape) != 3 or not all(0 < n <= 65_535 for n in map(_count, shape))):
         raise ValueError(f"{shape!r} is no shape of an image")
     return codec
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """A table's JSON object: every column has a name, the others are named."""
+    table = dict(value)
+    names = [c["name"] for c in table["columns"]]
+    listed = [*names, *table["features"], *table["categories"]]
+    if not names or len(set(names)) != len(names) or not all(type(name) is str for name in listed):
+        raise ValueError("the table's columns are malformed")
+    if not _finite(table):
+        raise ValueError("the table's numbers are not all finite")
+    return table
+
+
+def _finite(value: Any) -> bool:
+    """Whether all numbers in a JSON value are finite."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (dict, list)):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, float) and not math.isfinite(value):
+            return False
+    return True
 
 
 def _plain(value: Any) -> Any:

@@ -39,6 +39,7 @@ def joined(
         splits={name: tuple(spans) for name, spans in splits.items()},
         statistics=_statistics(headers),
         skipped=tuple(s for header in headers for s in header.skipped) + tuple(skipped),
+        table=headers[0].table if all(h.table == headers[0].table for h in headers) else None,
     )
 
 

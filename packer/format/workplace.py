@@ -3,6 +3,8 @@
 <out>.packing/pack        the pack; it gets its final name by one rename, when it is whole
               journal     what has been done so far (journal.py)
               blocks/     blocks of fields whose stored size is not known beforehand (blocks.py)
+              staging/    of a table: its rows in raw form, before their number is known
+              pack.packing/  of a table: such a folder again, of its pack
               old         the pack that is being replaced, for the time of two renames
 """
 
@@ -21,7 +23,7 @@ from packer.format.header import PARTIAL_SUFFIX
 from packer.format.journal import Journal, read_journal
 from packer.format.output import check_output, failure, remove
 
-_ENTRIES = frozenset(("pack", "pack.created", "journal", "blocks", "old"))
+_ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
 
@@ -29,7 +31,7 @@ class Workplace:
     """The folder of one pack in the making.
 
     resumed: what an interrupted run had recorded of the same plan, [] if there is none. cleared: of an interrupted run of
-    another plan that was cleared, how it differed; "" if there was none.
+    another plan that was cleared, how it differed; "" if there was none. recorded: whether there is something to go on with.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Workplace:
         self.blocks = os.path.join(self.path, "blocks")
         self.resumed: list[Any] = []
         self.cleared = ""
+        self.recorded = False
         self._journal: Journal | None = None
         self._lock = -1
         try:
@@ -76,6 +79,7 @@ class Workplace:
         if self._journal is not None:
             try:
                 self._journal.add(record)
+                self.recorded = True
             except OSError as error:
                 raise failure(self.out, error) from error
 
@@ -149,6 +153,7 @@ class Workplace:
             self._journal = Journal(journal)
             if not same:
                 self._journal.add(dict(plan))
+            self.recorded = bool(self.resumed)
 
 
 def clear_idle(out: str) -> bool:

@@ -152,7 +152,7 @@ class PackWriter:
         self,
         block: int,
         pieces: Iterable[Mapping[str, Rows]],
-        whole: Mapping[str, NDArray[np.generic]],
+        whole: Mapping[str, Rows],
     ) -> None:
         """Write all rows of one block of every field that is not left to finish(), and note their checksums.
 

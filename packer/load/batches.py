@@ -24,7 +24,7 @@ from packer.load.feed import Feed, Portion
 from packer.load.lock import Lock
 from packer.load.prefetch import Threads, ahead
 from packer.load.processes.transforms import PythonTransform, as_transform
-from packer.load.progress import Progress
+from packer.load.progress import Mark, Progress
 from packer.load.ranks import check_ranks, present_ranks
 from packer.load.stats import Stats
 from packer.machine import cores
@@ -344,15 +344,15 @@ class PackedBatchDataset:
                 stacklevel=3,
             )
 
-    def _batches(self, epoch: Epoch, share: Share, mark: object, stats: Stats) -> Iterator[Any]:
+    def _batches(self, epoch: Epoch, share: Share, mark: Mark, stats: Stats) -> Iterator[Any]:
         feed = self._made()
         portions = (
             partial(feed.start, _portion(epoch, share, first, last))
             for first, last in _spans(share.steps, feed.batches)
         )
         stats.processes = feed.processes
-        clock = time.perf_counter
-        began, copied, steps = clock(), feed.copy_seconds, 0
+        clock, row_bytes = time.perf_counter, feed.row_bytes
+        began, copied, positions, whole = clock(), feed.copy_seconds, share.origin, share.whole
         for loading in ahead(portions, feed.depth):
             asked = clock()
             batches, draws = loading.result()
@@ -369,11 +369,11 @@ class PackedBatchDataset:
                     batch = feed.augmented(batch, draws, first)
                     stats.augment_seconds += clock() - asked
                 first += size
-                steps += 1
                 stats.batches += 1
                 stats.rows += size
-                stats.nbytes += size * feed.row_bytes
-                self._progress.hand(mark, epoch.number, share.handed(steps))
+                stats.nbytes += size * row_bytes
+                positions += whole
+                mark.handed = positions if positions < share.n else share.n
                 returned = clock()
                 stats.seconds = returned - began
                 yield batch
@@ -382,7 +382,7 @@ class PackedBatchDataset:
                 asked = clock()
                 stats.step_seconds += asked - returned
                 stats.seconds = asked - began
-        self._progress.hand(mark, epoch.number, share.n)
+        mark.handed = share.n
         if self.report is not None:
             self.report(str(stats))
 
@@ -450,5 +450,6 @@ def _spans(steps: int, most: int) -> Iterator[tuple[int, int]]:
 def _portion(epoch: Epoch, share: Share, first: int, last: int) -> Portion:
     """The batches first..last-1 of a rank."""
     whole = share.whole
-    reach = share.origin + first * whole, min(share.origin + last * whole, share.n)
-    return Portion(epoch, share.positions(first, last), share.sizes(first, last), reach, begins=not first)
+    begin, stop = share.origin + first * whole, share.origin + last * whole
+    sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
+    return Portion(epoch, share.positions(first, last), sizes, (begin, min(stop, share.n)), begins=not first)

@@ -44,8 +44,8 @@ class Device(Protocol):
     def made(self, tensors: Tensors) -> Any:
         """What `receive` takes for tensors that were just made on the device, by the current stream."""
 
-    def receive(self, sent: Any) -> Tensors:
-        """The arrays as tensors on the device, safe to use on the current stream."""
+    def receive(self, sent: Any) -> Tensors | Arrays:
+        """The arrays as tensors on the device, safe to use on the current stream; on the host the arrays as they are."""
 
     def finish(self) -> None:
         """Wait for the copies that were begun."""
@@ -64,16 +64,16 @@ class Host:
         """Any memory will do."""
         return memory
 
-    def send(self, arrays: Arrays) -> Tensors:
+    def send(self, arrays: Arrays) -> Arrays:
         """Nothing to move."""
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return arrays
 
     def made(self, tensors: Tensors) -> Tensors:
         """The tensors."""
         return tensors
 
-    def receive(self, sent: Tensors) -> Tensors:
-        """The tensors."""
+    def receive(self, sent: Tensors | Arrays) -> Tensors | Arrays:
+        """What was given."""
         return sent
 
     def finish(self) -> None:

@@ -207,3 +207,44 @@ def test_blocks_exceed_the_chunk_cache_and_stay_few(rows: int, row_bytes: int):
     assert 1 <= size <= rows
     assert size == rows or size * row_bytes >= BLOCK_BYTES
     assert -(-rows // size) <= MAX_BLOCKS
+
+
+TABLE = {
+    "columns": [
+        {"name": "x", "type": "number", "statistics": {"mean": 0.5}},
+        {"name": "caf\u00e9", "type": "category"},
+    ],
+    "features": ["x", "x.missing"],
+    "categories": ["caf\u00e9"],
+}
+FROM_TABLE = Header(
+    rows=3,
+    block_rows=3,
+    fields=(Field("features", "<f4", (2,)), Field("categories", "<i8", (1,))),
+    extents={"features": (Extent("", 0, 3, 8),), "categories": (Extent("", 24, 3, 8),)},
+    table=TABLE,
+)
+
+
+def test_the_mapping_of_a_table_comes_back_and_other_packs_do_not_have_the_member():
+    data = FROM_TABLE.to_bytes()
+    assert Header.from_bytes(data, "x") == FROM_TABLE
+    assert Header.from_bytes(data, "x").to_bytes() == data
+    assert b'"table":{"categories":["caf\\u00e9"],"columns":[{"name":"x","statistics":{"mean":0.5}' in data
+    assert b"table" not in HEADER.to_bytes()
+    assert Header.from_bytes(data.replace(b'"table":{', b'"other":{'), "x").table is None
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        3, [], {}, "x", TABLE | {"columns": []}, TABLE | {"columns": [1]}, TABLE | {"columns": [{}]}, TABLE | {"columns": [{"name": 1}]},
+        TABLE | {"columns": [{"name": "x"}, {"name": "x"}]}, TABLE | {"features": None}, TABLE | {"features": ["x"]},
+        TABLE | {"features": ["x", 1]}, TABLE | {"categories": []}, TABLE | {"categories": 1}, TABLE | {"fill": [{"a": float("inf")}]},
+        TABLE | {"fill": float("nan")},
+    ],
+)  # fmt: skip
+def test_malformed_mappings_of_tables(table: object):
+    record = json.loads(FROM_TABLE.to_bytes()) | {"table": table}
+    with pytest.raises(FormatError, match=r"^x: header is malformed \("):
+        Header.from_bytes(json.dumps(record).encode(), "x")

@@ -61,6 +61,13 @@ def test_skipped_inputs_follow_each_other():
     assert joined(parts, ["0", "1", "2"]).skipped == tuple(skipped)
 
 
+def test_shards_of_one_table_have_its_mapping():
+    table = {"columns": [{"name": "x"}], "features": ["x"], "categories": []}
+    assert joined([header(1, table=table), header(2, table=dict(table))], "01").table == table
+    assert joined([header(1, table=table), header(2, table=table | {"fit": "train"})], "01").table is None
+    assert joined([header(1, table=table), header(2)], "01").table is None
+
+
 def test_one_header_stays_as_it_is_but_for_the_files():
     alone = header(3, splits={"train": ((0, 2),)}, statistics={"image": {"mean": [0.5], "std": [0.25]}})
     both = joined([alone], ["x"])

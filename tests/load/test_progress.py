@@ -26,11 +26,11 @@ def test_marks():
     progress = Progress()
     epoch, origin, first = progress.begin(going)
     assert (epoch, origin) == (0, 0)
-    progress.hand(first, 0, 10)
+    first.handed = 10
     _, _, second = progress.begin(going)
-    progress.hand(first, 0, 20)
+    first.handed = 20
     assert progress.position() == (1, 0)
-    progress.hand(second, 1, 10)
+    second.handed = 10
     progress.undo(second)  # it has handed something out
     assert (progress.epoch(going), progress.position()) == (1, (1, 10))
     _, _, second = progress.begin(going)
@@ -42,7 +42,7 @@ def test_marks():
     progress.undo(second)
     assert (progress.epoch(going), progress.position()) == (0, (0, 10))
     progress.go_on(4, 30)
-    progress.hand(second, 1, 10)
+    second.handed = 10
     assert (progress.position(), progress.coming(going)) == ((4, 30), (4, 30))
     assert progress.coming(lambda positions: positions == 30) == (5, 0)
     progress.set_epoch(4, going)

@@ -1,0 +1,264 @@
+"""Converting a table of numbers: packer beside the bare parsers, which only bring the text into memory as float32.
+
+    python tools/make_higgs_like.py higgs.csv --rows 1000000
+    python benchmarks/tables.py higgs.csv                       no header, all columns numbers
+    python benchmarks/tables.py higgs.csv.gz --rounds 3 --json out.json
+
+A lane is a fresh process that has imported what it needs before its clock starts. The parsers stop when the columns are in memory;
+packer goes on to statistics, a shuffled pack with checksums, and flushes it to the disk. Of a .gz file polars and pandas read the
+file themselves; "isal + polars" decompresses it whole with the fastest decompressor at hand, then parses. `--check` compares every
+value of the pack with pandas.read_csv(dtype="float32"), bit by bit, by the row number that is kept beside them.
+
+polars, duckdb and isal are no dependencies of packer; lanes that are not installed are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module, metadata
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+SUBJECT = "packer"
+
+
+def columns(path: str) -> list[str]:
+    """Names for the columns of a file without a header."""
+    import gzip
+
+    opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
+    with opener(path, "rt") as file:
+        return [f"c{i}" for i in range(file.readline().count(",") + 1)]
+
+
+def run_polars(path: str, out: str, workers: int) -> int:
+    """polars.read_csv, whole file."""
+    polars = import_module("polars")
+    return len(polars.read_csv(path, has_header=False, schema=dict.fromkeys(columns(path), polars.Float32)))
+
+
+def run_isal_polars(path: str, out: str, workers: int) -> int:
+    """Bare decompression into memory, then polars."""
+    polars, igzip = import_module("polars"), import_module("isal.igzip")
+    with igzip.open(path, "rb") as file:
+        text = file.read()
+    return len(polars.read_csv(text, has_header=False, schema=dict.fromkeys(columns(path), polars.Float32)))
+
+
+def run_isal(path: str, out: str, workers: int) -> int:
+    """Bare decompression, a piece at a time, into nothing."""
+    igzip, lines, piece = import_module("isal.igzip"), 0, bytearray(8 << 20)
+    with igzip.open(path, "rb") as file:
+        while count := file.readinto(piece):
+            lines += piece.count(b"\n", 0, count)
+    return lines
+
+
+def run_pandas(path: str, out: str, workers: int) -> int:
+    """pandas' C parser."""
+    return len(import_module("pandas").read_csv(path, header=None, dtype="float32"))
+
+
+def run_pyarrow(path: str, out: str, workers: int) -> int:
+    """pyarrow.csv.read_csv."""
+    arrow, csv = import_module("pyarrow"), import_module("pyarrow.csv")
+    names = columns(path)
+    return int(
+        csv.read_csv(
+            path,
+            read_options=csv.ReadOptions(column_names=names),
+            convert_options=csv.ConvertOptions(column_types={c: arrow.float32() for c in names}),
+        ).num_rows
+    )
+
+
+def run_duckdb(path: str, out: str, workers: int) -> int:
+    """duckdb's reader, into NumPy arrays."""
+    types = ", ".join(f"'{c}': 'FLOAT'" for c in columns(path))
+    query = f"select * from read_csv('{path}', header=false, columns={{{types}}})"
+    return len(import_module("duckdb").sql(query).fetchnumpy()["c0"])
+
+
+def run_packer(path: str, out: str, workers: int) -> int:
+    """The whole conversion, first column the label, shuffled."""
+    convert = import_module("packer.convert.tables").convert_table
+    return int(convert(path, out, label="0", header=False, workers=workers).rows)
+
+
+LANES: dict[str, tuple[Callable[[str, str, int], int], tuple[str, ...]]] = {
+    "isal": (run_isal, ("isal.igzip",)),
+    "isal + polars": (run_isal_polars, ("polars", "isal.igzip")),
+    "polars": (run_polars, ("polars",)),
+    "pandas": (run_pandas, ("pandas",)),
+    "duckdb": (run_duckdb, ("duckdb",)),
+    "pyarrow": (run_pyarrow, ("pyarrow", "pyarrow.csv")),
+    SUBJECT: (run_packer, ("packer.convert.tables", "h5py")),
+}
+BARE = ("isal",)  # lanes that parse nothing
+
+
+def lane(name: str, path: str, out: str, workers: int) -> None:
+    """Run one lane in this process, and print what it took."""
+    run, modules = LANES[name]
+    for module in modules:
+        import_module(module)
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    rows = run(path, out, workers)
+    seconds = time.perf_counter() - began
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        json.dumps(
+            {
+                "seconds": seconds,
+                "rows": rows,
+                "peak_mb": usage.ru_maxrss / 1024,
+                "base_mb": base / 1024,
+                "child_mb": children.ru_maxrss / 1024,
+                "cpu": usage.ru_utime + usage.ru_stime + children.ru_utime + children.ru_stime,
+            }
+        )
+    )
+
+
+def installed(name: str) -> bool:
+    """Whether all modules of a lane can be imported."""
+    try:
+        for module in LANES[name][1]:
+            import_module(module)
+    except ImportError as error:
+        print(f"{name}: left out, {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def check(path: str, out: str) -> int:
+    """Compare a pack with pandas, bit by bit. Returns how many values were compared. Raises AssertionError."""
+    import h5py
+
+    pandas = import_module("pandas")
+    convert = import_module("packer.convert.tables").convert_table
+    convert(path, out, label="0", header=False, shuffle=False, overwrite=True)
+    compared = row = 0
+    with h5py.File(out) as file:
+        for frame in pandas.read_csv(path, header=None, dtype="float32", chunksize=500_000):
+            expected = frame.to_numpy()
+            stop = row + len(expected)
+            found = np.column_stack([file["label"][row:stop].astype("<f4"), file["features"][row:stop]])
+            assert np.array_equal(found.view("<u4"), expected.view("<u4")), f"rows {row} to {stop} differ"
+            compared, row = compared + expected.size, stop
+        assert row == len(file["label"])
+    return compared
+
+
+def measure(path: str, out: str, names: list[str], rounds: int, workers: int) -> dict[str, dict[str, Any]]:
+    """Every lane in turn, several times; medians."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            Path(out).unlink(missing_ok=True)
+            os.sync()
+            command = [
+                sys.executable,
+                __file__,
+                path,
+                "--lane",
+                name,
+                "--out",
+                out,
+                "--workers",
+                str(workers),
+            ]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            runs[name].append(json.loads(done.stdout.splitlines()[-1]))
+    (rows,) = {run["rows"] for name in names for run in runs[name]}
+    limits = [name for name in names if name != SUBJECT and name not in BARE]
+    fastest = [min(runs[name][i]["seconds"] for name in limits) for i in range(rounds)] if limits else []
+    return {
+        name: {
+            "seconds": median(run["seconds"] for run in runs[name]),
+            "of_fastest_parser": median(r["seconds"] / f for r, f in zip(runs[name], fastest, strict=True))
+            if fastest
+            else None,
+            "rows": rows,
+            "peak_mb": max(max(run["peak_mb"], run["child_mb"]) for run in runs[name]),
+            "cpu_seconds": median(run["cpu"] for run in runs[name]),
+            "all_seconds": [run["seconds"] for run in runs[name]],
+        }
+        for name in names
+    }
+
+
+def main() -> None:
+    """Read the arguments, run, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("table", help=".csv or .csv.gz without a header, all numbers")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--lanes", help="names, with commas between them; default: all that fit")
+    parser.add_argument("--check", action="store_true", help="compare every value with pandas")
+    parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    parser.add_argument("--lane", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.lane:
+        lane(args.lane, args.table, args.out, args.workers)
+        return
+    packed = args.table.endswith(".gz")
+    fitting = [n for n in LANES if packed or not n.startswith("isal")]
+    names = [n for n in (args.lanes.split(",") if args.lanes else fitting) if installed(n)]
+    folder = os.path.dirname(os.path.abspath(args.table))
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        figures = measure(args.table, os.path.join(work, "out.h5"), names, args.rounds, args.workers)
+        if args.check:
+            print(f"{check(args.table, os.path.join(work, 'check.h5')):,} values are bit-equal to pandas'")
+    print(
+        f"{os.path.basename(args.table)}, {os.path.getsize(args.table) / 1e6:,.0f} MB, {args.workers} workers"
+    )
+    print(f"{'':<14}{'seconds':>9}{'x fastest':>11}{'rows/s':>13}{'peak MB':>9}{'CPU s':>8}")
+    for name, f in figures.items():
+        ratio = "" if f["of_fastest_parser"] is None else f"{f['of_fastest_parser']:.2f}"
+        speed = f["rows"] / f["seconds"]
+        print(
+            f"{name:<14}{f['seconds']:>9.2f}{ratio:>11}{speed:>13,.0f}{f['peak_mb']:>9.0f}{f['cpu_seconds']:>8.2f}"
+        )
+    if args.json:
+        record = {
+            "file": os.path.basename(args.table),
+            "bytes": os.path.getsize(args.table),
+            "workers": args.workers,
+            "machine": platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            "versions": {
+                n: metadata.version(n)
+                for n in ("numpy", "pandas", "polars", "duckdb", "pyarrow", "isal")
+                if _there(n)
+            },
+            "lanes": figures,
+        }
+        Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _there(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The machine and the versions that figures were measured with, and which numbers a bench takes."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+import torch
+
+import packer
+from packer.errors import UsageError
+from packer.machine import cores, memory
+
+
+def check_numbers(batch_size: int, rounds: int, seconds: float, workers: Sequence[int] | None) -> None:
+    """Raises UsageError if one is out of range."""
+    if batch_size < 1 or rounds < 1 or seconds <= 0 or any(count < 0 for count in workers or ()):
+        raise UsageError(
+            f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers};"
+            " at least 1, at least 1, more than 0 and at least 0 are allowed. Pass other numbers."
+        )
+
+
+def machine() -> dict[str, object]:
+    """Processor, cores at hand, memory and system, as JSON values."""
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        "cores": cores(),
+        "memory_bytes": memory(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of packer and of what every measurement runs on."""
+    return {
+        "packer": packer.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }

@@ -1,0 +1,81 @@
+"""The second step of converting a table: one pass over its staged rows, for statistics and for a sample of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer import randomness
+from packer.convert.order import Order
+from packer.convert.staging import Staged
+from packer.errors import PackerError
+from packer.tables.roles import Draft
+from packer.tables.statistics import Part, Sums
+from packer.tables.sums import BLOCK
+
+TRAIN = "train"  # the split whose rows are measured
+SAMPLE = 1 << 16  # rows whose quantiles stand for all
+_STEP = 8 * BLOCK  # rows read at once; statistics depend on BLOCK alone
+
+
+class Measured(NamedTuple):
+    """sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of draft.numeric], NaN for missing."""
+
+    sums: Sums
+    sample: NDArray[np.float64]
+    fit: str
+
+
+def measure(staged: Staged, order: Order, draft: Draft, *, workers: int) -> Measured:
+    """Go through all rows once, in the order of the input. Equal rows and seeds give equal results, whatever the workers.
+
+    Measured are the rows of the split called train, where there is one, else all; the sample is drawn from them, at most SAMPLE rows.
+    Raises UsageError (a label has too many classes), PackerError.
+    """
+    names = list(order.splits)
+    fit = TRAIN if TRAIN in names else "all"
+    first, stop = order.splits.get(TRAIN, (0, len(order.samples)))
+    count = min(SAMPLE, stop - first)
+    drawn = randomness.permute(np.arange(count), stop - first, randomness.key("table", "sample"))
+    sampled = np.sort(order.samples[first + drawn])
+    sums = Sums(draft)
+    local = threading.local()
+
+    def part(start: int) -> tuple[Part, NDArray[np.float64]]:
+        rows = np.arange(start, min(start + _STEP, staged.rows))
+        records = _read(staged, start, len(rows), local)
+        mask = None if fit == "all" else order.owner(rows) == names.index(TRAIN)
+        low, high = np.searchsorted(sampled, (start, start + len(rows)))
+        return sums.part(records, mask), draft.sample(records[sampled[low:high] - start])
+
+    samples = []
+    with ThreadPoolExecutor(workers, thread_name_prefix="packer-measure") as pool:
+        for found, sample in pool.map(part, range(0, staged.rows, _STEP)):
+            sums.merge(found)
+            samples.append(sample)
+    # Column by column in memory, as they are sorted.
+    return Measured(sums, np.asfortranarray(np.concatenate(samples)), fit)
+
+
+def _read(staged: Staged, start: int, rows: int, local: threading.local) -> NDArray[Any]:
+    """Records into this thread's buffer: new memory for each would cost more than reading."""
+    dtype = staged.layout.dtype
+    if not hasattr(local, "buffer"):
+        local.buffer = np.empty(_STEP, dtype)
+    records: NDArray[Any] = local.buffer[:rows]
+    view, at = memoryview(records.view(np.uint8).reshape(-1)), start * dtype.itemsize
+    fd = os.open(staged.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while view:
+            count = os.preadv(fd, [view], at)
+            if not count:
+                raise PackerError(f"{staged.path}: was cut short while it was read. Convert the table again.")
+            view, at = view[count:], at + count
+    finally:
+        os.close(fd)
+    return records

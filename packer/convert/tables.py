@@ -1,0 +1,360 @@
+"""convert_table: CSV, Parquet or Arrow files of one table become one pack."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import packer
+from packer import units
+from packer.convert.external import Shuffled
+from packer.convert.measuring import measure
+from packer.convert.options import ON_ERROR, check_workers, choice, whole
+from packer.convert.order import parse_parts, table_order
+from packer.convert.packing import Running, Task, write_pack
+from packer.convert.resuming import already, check_room, interrupted
+from packer.convert.staging import Staged, stage
+from packer.convert.storing import Storing
+from packer.convert.tablerows import TableRows
+from packer.errors import FormatError, PackerError, UsageError
+from packer.format.header import Header
+from packer.format.output import check_output, format_of
+from packer.format.pack import open_pack
+from packer.format.workplace import Workplace
+from packer.inputs.tables.opening import open_table
+from packer.inputs.tables.source import Reading, TableSource
+from packer.tables.mapping import Mapper
+from packer.tables.recipe import Recipe
+from packer.tables.roles import Choices, Draft, draft
+
+SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What a conversion is about to read.
+
+    columns: how many the input has; bytes: of the input; rows: how many, None if that is not known beforehand; roles: what a column
+    becomes ("features", "categories", "label", "kept", "dropped") -> names; notes: sentences about the input that a user should see.
+    """
+
+    columns: int
+    bytes: int
+    rows: int | None
+    roles: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a conversion begins. name: "reading" or "writing"; total: of what is counted; unit: "B" or "rows"."""
+
+    name: str
+    total: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What a conversion did.
+
+    rows: of the pack; seconds: wall time, flushing included; bytes_read: of inputs, this time; bytes_written: of the pack;
+    skipped_rows: left out; skipped: the first 1,000 of them, ({"key": ..., "reason": ...}, ...); reasons: why -> how many;
+    notes: sentences a user should see; workers: that read and wrote; resumed: rows that an interrupted run had read; cleared: how an
+    interrupted run differed whose work was cleared; already: the pack was there and whole, and was left.
+    """
+
+    out: str
+    rows: int
+    seconds: float
+    bytes_read: int
+    bytes_written: int
+    workers: int
+    skipped_rows: int = 0
+    skipped: tuple[dict[str, str], ...] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    resumed: int = 0
+    cleared: str = ""
+    already: bool = False
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows packed a second."""
+        return self.rows / self.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+
+def convert_table(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    label: str | Sequence[str] | None = None,
+    label_as: str = "auto",
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
+    missing: str = "nan",
+    indicators: bool = False,
+    one_hot: Sequence[str] | str = (),
+    standardize: bool = False,
+    log1p: Sequence[str] = (),
+    dtype: str = "float32",
+    max_categories: int = 100_000,
+    like: str | os.PathLike[str] | None = None,
+    header: bool = True,
+    delimiter: str | None = None,
+    quote: str = '"',
+    decimal: str = ".",
+    thousands: str = "",
+    na: Sequence[str] = (),
+    encoding: str = "utf-8",
+    format: str | None = None,
+    compress: str = "none",
+    split: str | Mapping[str, float | str] | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    shard_rows: int | None = None,
+    shard_size: int | str | None = None,
+    workers: int | None = None,
+    on_error: str = "stop",
+    overwrite: bool = False,
+    resume: bool = False,
+    on_plan: Callable[[TablePlan], None] | None = None,
+    on_stage: Callable[[Stage], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> TableReport:
+    """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
+
+    source: a file or glob, or several that follow each other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or
+        .parquet, .arrow, .feather. out, format, compress, shuffle, seed, shard_rows, shard_size, workers, overwrite, resume:
+        as in convert_images.
+
+    What comes out: `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or unknown), `label`, and
+    a field for each column in keep. How each column was mapped is in the header (`table`); packer.tables.apply does the same to new
+    rows.
+
+    label: the column, or columns, to be predicted: texts become classes (int64 codes, names in the header), whole numbers int64, other
+        numbers float32; several: [N, k]. label_as: "classes": numbers become classes too; "number": float32.
+    features: the columns that are features; default: all others. drop: columns left out; keep: columns that become fields.
+    types: column -> "number", "integer", "boolean", "date", "time", "timestamp", "category", "text", where the first rows mislead.
+    missing: what a missing feature becomes: "nan", "error", "mean", "median" (of the train rows) or "zero"; indicators: and a 0/1
+        feature that says so. one_hot: columns whose categories become 0/1 features, or "all". log1p: columns mapped by log(1 + x);
+    standardize: numbers to mean 0 and standard deviation 1 over the train rows. dtype: of features. max_categories: of a column.
+    like: a pack whose mapping, categories and statistics are used; the options above that make one are then refused.
+    header, delimiter, quote, decimal, thousands, na, encoding: of text files, see Reading.
+    split: "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those
+        of the split called train, or else of all rows.
+    on_error: "stop" at the first bad row, or "skip" such rows; rows without a label are bad.
+    on_plan: called once, before rows are read; on_stage: when a part of the work begins; on_progress: called now and then with how much
+        of the stage is done.
+
+    Memory does not grow with the table. Equal inputs and options give byte-identical packs, interrupted or not.
+    Raises UsageError, SourceError, SpaceError, PackerError.
+    """
+    began = time.perf_counter()
+    out = os.fspath(out).rstrip("/")
+    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    names = [os.fspath(name) for name in sources]
+    reading = Reading(header, delimiter, quote, decimal, thousands, tuple(na), encoding, dict(types or {}))
+    choices = Choices(
+        label=_list(label),
+        label_as=label_as,
+        features=None if features is None else _list(features),
+        drop=_list(drop),
+        keep=_list(keep),
+        missing=missing,
+        indicators=indicators,
+        one_hot="all" if one_hot == "all" else _list(one_hot),
+        standardize=standardize,
+        log1p=_list(log1p),
+        dtype=dtype,
+        max_categories=whole("max_categories", max_categories),
+    )
+    running = Running(
+        check_workers(workers),
+        skip=choice("on_error", on_error, ON_ERROR) == "skip",
+        overwrite=overwrite,
+        resume=resume,
+        progress=on_progress or (lambda done: None),
+    )
+    sharded = shard_rows is not None or shard_size is not None
+    storing = Storing(
+        format or ("h5" if sharded else format_of(out)),
+        compress=compress,
+        shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
+    )
+    if not (resume and os.path.lexists(out)):
+        check_output(out, overwrite=overwrite)
+    begin = on_stage or (lambda stage: None)
+    table = open_table(names, reading)
+    recipe = None if like is None else _recipe_of(os.fspath(like), choices, reading)
+    plan = draft(table.columns, choices) if recipe is None else recipe.draft(table.columns)
+    options = {
+        "choices": None if recipe is not None else choices.record(),
+        "like": None if recipe is None else recipe.to_json(),
+        "split": None if split is None else parse_parts(split),
+        "split_seed": whole("seed", seed) if split is not None else None,
+        "seed": whole("seed", seed) if shuffle else None,
+        **storing.options(),
+        "shard_size": None if shard_size is None else str(shard_size),
+    }
+    provenance = {
+        "options": {name: value for name, value in options.items() if value is not None},
+        "source": table.fingerprint(),
+        "versions": {"packer": packer.__version__, **storing.versions()},
+    }
+    if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
+        return replace(_report(found, out, began, running.workers), already=True)
+    if on_plan is not None:
+        on_plan(_plan(table, plan))
+    with interrupted(out):
+        place = Workplace(
+            out, overwrite=overwrite, plan={**provenance, "newest file": table.newest()}, resume=resume
+        )
+        try:
+            begin(Stage("reading", table.nbytes, "B"))
+            staged = stage(
+                table,
+                plan.layout,
+                plan.bad_rows,
+                place,
+                workers=running.workers,
+                skip=running.skip,
+                max_categories=choices.max_categories,
+                known={} if recipe is None else recipe.known(table.columns),
+                progress=running.progress,
+            )
+            order = table_order(staged.rows, split=split, shuffle=shuffle, seed=seed)
+            if recipe is None:
+                measured = measure(staged, order, plan, workers=running.workers)
+                recipe = Recipe.fit(
+                    plan,
+                    measured.sums,
+                    measured.sample,
+                    staged.dictionaries,
+                    measured.fit,
+                    table.fingerprint().get("reading"),
+                )
+            begin(Stage("writing", staged.rows, "rows"))
+            work = os.path.join(os.path.dirname(staged.path), "shuffled")
+            with Shuffled(
+                staged.path,
+                plan.layout.dtype.itemsize,
+                order.samples,
+                memory=SHUFFLE_BYTES,
+                work=work,
+                workers=running.workers,
+            ) as records:
+                records.prepare()
+                maker = TableRows(staged, records, Mapper(recipe, plan.layout, staged.dictionaries))
+                row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
+                check_room(place.pack, row_bytes * staged.rows + (1 << 16))
+                members = {
+                    "classes": recipe.classes if plan.label is not None else None,
+                    "seed": options["seed"],
+                    "provenance": provenance,
+                    "table": {**recipe.to_json(), "skipped": staged.to_json()},
+                }
+                task = Task(
+                    names[0], maker, order, storing.sharded(row_bytes, shard_size), members, provenance, False
+                )
+                header_made = _write(task, place, running)
+            place.publish()
+        except BaseException as error:
+            if isinstance(error, PackerError):  # what failed inside the workplace is told of the output
+                error.args = (str(error).replace(place.pack, out),)
+            place.close(keep=place.recorded and not isinstance(error, UsageError))
+            raise
+    return _report(header_made, out, began, running.workers, staged, place.cleared)
+
+
+def _write(task: Task, place: Workplace, running: Running) -> Header:
+    """The pack, in the workplace; one that an interrupted run had finished there is taken as it is."""
+    try:
+        return open_pack(place.pack).header
+    except FormatError:
+        return write_pack(task, place.pack, replace(running, resume=False, overwrite=True)).header
+
+
+def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """("a", "b") from "a,b" or ["a", "b"]."""
+    if names is None:
+        return ()
+    return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(map(str, names))
+
+
+def _recipe_of(like: str, choices: Choices, reading: Reading) -> Recipe:
+    """The mapping of another pack. Raises UsageError (it is no table's; options that make a mapping are given too)."""
+    pack = open_pack(like)
+    if pack.header.table is None:
+        raise UsageError(f"like {like}: is not a pack of a table. Pass one that was made from a table.")
+    given = sorted(choices.record())
+    if given or reading.types:
+        name = given[0] if given else "types"
+        raise UsageError(
+            f"like {like}: says what becomes of the columns; {name} is given, too. Leave one of them out."
+        )
+    try:
+        return Recipe.from_json(pack.header.table)
+    except ValueError as error:
+        raise FormatError(f"{like}: {error}. Convert its table again.") from None
+
+
+def _plan(table: TableSource, plan: Draft) -> TablePlan:
+    """What a user is told before the work begins."""
+    what = {"label": "label", "keep": "kept", "drop": "dropped"}
+    roles: dict[str, tuple[str, ...]] = {}
+    for column, role in zip(plan.columns, plan.roles, strict=True):
+        name = what.get(role) or ("categories" if column.type == "category" else "features")
+        roles[name] = (*roles.get(name, ()), column.name)
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, roles, table.notes)
+
+
+def _notes(header: Header) -> list[str]:
+    """What a user should know of a pack of a table."""
+    columns = (header.table or {}).get("columns", ())
+    lacking = [
+        (c["name"], c["statistics"]["missing"] / c["statistics"]["rows"])
+        for c in columns
+        if c["role"] == "feature"
+        and c["missing"] == "nan"
+        and c["type"] != "category"
+        and c["statistics"]["missing"]
+    ]
+    notes = []
+    if lacking:
+        few = ", ".join(f"{name} {share:.1%}" for name, share in lacking[:6])
+        more = f" and {len(lacking) - 6} more" if len(lacking) > 6 else ""
+        notes.append(
+            f"{units.count(len(lacking), 'column')} have missing values ({few}{more}), stored as NaN."
+            " A network needs numbers: pass --missing median, mean or zero."
+        )
+    return notes
+
+
+def _report(
+    header: Header, out: str, began: float, workers: int, staged: Staged | None = None, cleared: str = ""
+) -> TableReport:
+    skipped = (header.table or {})["skipped"]
+    return TableReport(
+        out=out,
+        rows=header.rows,
+        seconds=time.perf_counter() - began,
+        bytes_read=0 if staged is None else staged.bytes_read,
+        bytes_written=sum(e.nbytes for extents in header.extents.values() for e in extents),
+        workers=workers,
+        skipped_rows=skipped["rows"],
+        skipped=tuple(skipped["first"]),
+        reasons=skipped["reasons"],
+        notes=tuple(_notes(header)),
+        resumed=0 if staged is None else staged.resumed,
+        cleared=cleared,
+    )

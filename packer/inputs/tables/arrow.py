@@ -1,0 +1,181 @@
+"""Parquet and Arrow files as a table: pieces of row groups and record batches. pyarrow reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from packer.errors import SourceError, UsageError
+from packer.inputs.sources import newest_file
+from packer.inputs.tables.arrowfiles import Part, open_file, pyarrow, reading
+from packer.inputs.tables.arrowvalues import readable, records_of, type_of
+from packer.inputs.tables.dialect import form_of
+from packer.inputs.tables.form import Form
+from packer.inputs.tables.infer import check_types
+from packer.inputs.tables.source import Reading
+from packer.tables.columns import Column
+from packer.tables.layout import Layout, Parsed
+
+PIECE_ROWS = 1 << 18  # at most
+PIECE_BYTES = 32 << 20  # of records, about
+
+
+class ArrowTable:
+    """Parquet files, or Arrow's (IPC, Feather), that hold one table: a TableSource.
+
+    A piece is a row group or a record batch, or a part of one that is large. Row groups that are pieces are decoded by whoever reads
+    them, all others while the pieces are told. What is held at once is a piece for each that is read; of Arrow files that are
+    compressed, a whole record batch.
+    """
+
+    unit = "row"
+
+    def __init__(self, names: Sequence[str], reading: Reading) -> None:
+        """Look at the schemas of the files, which exist. Raises: SourceError, UsageError, MissingDependencyError."""
+        self._pa = pyarrow()
+        self.names = tuple(names)
+        self._reading = reading
+        self._form = form_of(reading)
+        status = [os.stat(name) for name in names]
+        self._sizes = [s.st_size for s in status]
+        self._times = [s.st_mtime_ns for s in status]
+        self.nbytes = sum(self._sizes)
+        self._files = [open_file(name) for name in names]
+        first = self._files[0]
+        called, notes = _names(first.name, first.schema.names)
+        check_types(first.name, called, reading.types)
+        self.columns = tuple(
+            Column(name, reading.types.get(name) or type_of(self._pa, field.type) or "category")
+            for name, field in zip(called, first.schema, strict=True)
+        )
+        for file in self._files[1:]:
+            self._compare(first, file)
+        counts = [file.rows for file in self._files]
+        self.rows: int | None = None if None in counts else sum(count or 0 for count in counts)
+        if self.rows == 0:
+            raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
+        notes += [
+            f"column {column.name!r} holds {field.type}, which is not read: it can only be dropped."
+            for column, field in zip(self.columns, first.schema, strict=True)
+            if type_of(self._pa, field.type) is None
+        ]
+        notes += [
+            f"column {column.name!r} holds nulls alone: it is read as number."
+            for column, field in zip(self.columns, first.schema, strict=True)
+            if self._pa.types.is_null(field.type) and column.type == "number"
+        ]
+        self.notes = tuple(notes)
+
+    def chunks(self, layout: Layout, after: list[Any] | None = None) -> Iterator[ArrowChunk]:
+        """Pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""
+        self._check(layout)
+        indices = [w.index for w in layout.wanted]
+        rows = max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, layout.dtype.itemsize)))
+        first, group, row = after or (0, 0, 0)
+        for number in range(first, len(self._files)):
+            for part in self._files[number].parts(indices, rows, group, row):
+                yield ArrowChunk(self.names[number], [number, *part.after], part, layout, self._form)
+            group = row = 0
+
+    def first_line(self, name: str) -> int:
+        """Rows are counted from 1."""
+        return 1
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Names below the folder that holds all files, sizes, the Reading."""
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
+        return {
+            "names": [os.path.relpath(name, folder) for name in self.names],
+            "sizes": self._sizes,
+            "reading": {
+                **asdict(self._reading),
+                "types": dict(self._reading.types),
+                "na": list(self._reading.na),
+            },
+        }
+
+    def newest(self) -> str:
+        """Which file was changed last, and when."""
+        return newest_file([os.path.basename(name) for name in self.names], np.array(self._times))
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+    def _compare(self, first: Any, file: Any) -> None:
+        """Raises SourceError if another file has other columns than the first, or of other types."""
+        here, there = file.schema, first.schema
+        if len(here) != len(there):
+            raise SourceError(
+                f"{file.name}: has {len(here):,} columns, {first.name} has {len(there):,}; all files must have the same columns. "
+                "Leave it out, or make it alike."
+            )
+        for number, (one, other) in enumerate(zip(here, there, strict=True)):
+            if one.name != other.name:
+                raise SourceError(
+                    f"{file.name}: column {number} (from 0) is {one.name!r}, in {first.name} it is {other.name!r}; all files must "
+                    "have the same columns in the same order. Leave it out, or make it alike."
+                )
+            column = self.columns[number]
+            found = type_of(self._pa, one.type)
+            alike = found == column.type or column.name in self._reading.types
+            if not alike and not (
+                self._pa.types.is_null(one.type) or found is None is type_of(self._pa, other.type)
+            ):
+                raise SourceError(
+                    f"{file.name}: column {column.name!r} holds {one.type}, in {first.name} it is {other.type}; all files must have "
+                    f"the same types. Pass --type {column.name}={column.type}, or another type, if one fits both."
+                )
+
+    def _check(self, layout: Layout) -> None:
+        """Raises UsageError for columns that cannot be read as what is wanted."""
+        for w in layout.wanted:
+            for file in self._files:
+                type = file.schema.field(w.index).type
+                if type_of(self._pa, type) is None:
+                    raise UsageError(
+                        f"{file.name}: column {w.column.name!r} holds {type}; numbers, booleans, dates, times and texts are read. "
+                        f"Pass --drop {w.column.name}."
+                    )
+                if not readable(self._pa, type, w.column.type):
+                    raise UsageError(
+                        f"{file.name}: column {w.column.name!r} holds {type}, which cannot be read as {w.column.type}. "
+                        f"Pass --type {w.column.name}={type_of(self._pa, type)}."
+                    )
+
+
+class ArrowChunk:
+    """Some rows of a file, a TableChunk."""
+
+    def __init__(self, name: str, after: list[Any], part: Part, layout: Layout, form: Form) -> None:
+        self.name, self.after = name, after
+        self._part, self._layout, self._form = part, layout, form
+
+    def read(self) -> Parsed:
+        """Make records of them."""
+        with reading(self.name):
+            parsed = records_of(pyarrow(), self._part.load(), self._layout, self._form)
+        parsed.nbytes = self._part.nbytes
+        return parsed
+
+
+def _names(name: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Columns' names, each of them another; and sentences about those that were changed."""
+    names: list[str] = []
+    notes: list[str] = []
+    for number, text in enumerate(given):
+        stem = text or f"column_{number}"
+        fresh, k = stem, 1
+        while fresh in names or (fresh != text and fresh in given):
+            fresh, k = f"{stem}.{k}", k + 1
+        if not text:
+            notes.append(f"column {number} (from 0) of {name} has no name: it is called {fresh!r}.")
+        elif fresh != text:
+            notes.append(
+                f"{name} has several columns {text!r}: the one at {number} (from 0) is called {fresh!r}."
+            )
+        names.append(fresh)
+    return names, notes

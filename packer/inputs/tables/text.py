@@ -1,0 +1,247 @@
+"""CSV and its kin as a table: pieces of text that end where records do, and what is known from their beginning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError
+from packer.inputs.sources import newest_file
+from packer.inputs.tables.dialect import (
+    column_names,
+    delimiter_of,
+    first_record_end,
+    first_records,
+    form_of,
+    is_blank,
+)
+from packer.inputs.tables.files import Stream
+from packer.inputs.tables.form import Form
+from packer.inputs.tables.infer import SAMPLE_ROWS, infer
+from packer.inputs.tables.parse import end_of_records, parse_records
+from packer.inputs.tables.source import Reading
+from packer.tables.layout import Layout, Parsed
+
+PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
+LONGEST = 64 << 20  # bytes of a record
+_SAMPLE = (
+    2 << 20
+)  # bytes of the first file that types are found out from: at 700 bytes a row, 3,000 rows in 50 ms
+_HEAD = 64 << 10  # bytes of each other file, to compare its header
+_BINARY = 4096  # bytes in which a file of another kind has a zero
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The beginning of a file.
+
+    cells: of its first record; begin: the offset of the first row; line: the number of its line; rows: whether there are any.
+    """
+
+    cells: list[bytes]
+    begin: int
+    line: int
+    rows: bool
+
+
+class TextTable:
+    """Text files that hold one table, a TableSource."""
+
+    unit = "line"
+    rows: int | None = None
+
+    def __init__(self, names: Sequence[str], reading: Reading) -> None:
+        """Look at the beginnings of the files, which exist. Raises: SourceError, UsageError."""
+        self.names = tuple(names)
+        self._reading = reading
+        status = [os.stat(name) for name in names]
+        self._sizes = [s.st_size for s in status]
+        self._times = [s.st_mtime_ns for s in status]
+        self.nbytes = sum(self._sizes)
+        first = names[0]
+        text, ended = self._beginning(first, _SAMPLE)
+        form = replace(form_of(reading), delimiter=delimiter_of(first, text, ended, reading))
+        head = self._head(first, text, ended, form)
+        if reading.header:
+            columns, notes = column_names(first, head.cells, form)
+        else:
+            columns, notes = [str(number) for number in range(len(head.cells))], []
+        self._form = replace(form, width=len(columns))
+        room = _HEAD + 2 * head.begin
+        self._heads = [head, *(self._other(name, columns, room) for name in names[1:])]
+        if not any(head.rows for head in self._heads):
+            raise SourceError(f"{first}: holds a header and no rows; at least one row is needed. Check it.")
+        notes += [
+            f"{name} holds a header and no rows."
+            for name, head in zip(names, self._heads, strict=True)
+            if not head.rows
+        ]
+        records = first_records(text[head.begin :], ended, self._form, SAMPLE_ROWS)
+        self.columns, doubts = infer(first, columns, records, self._form, reading.types)
+        self.notes = (*notes, *doubts)
+
+    # Beginnings
+
+    def _beginning(self, name: str, size: int) -> tuple[bytes, bool]:
+        """The first `size` bytes of a file's text. Returns: them, and whether they are all. Raises: SourceError if it is no text."""
+        with closing(Stream(name, self._reading.encoding)) as stream:
+            buffer = bytearray(size)
+            have = stream.fill(memoryview(buffer))
+        text, ended = bytes(memoryview(buffer)[:have]), have < size
+        _check_text(name, text, ended)
+        return text, ended
+
+    def _head(self, name: str, text: bytes, ended: bool, form: Form) -> _Head:
+        end = first_record_end(text, form)
+        if not end and not ended:
+            raise SourceError(
+                f"{name}: its first row does not end within {len(text) >> 10:,} KiB; shorter ones are read. "
+                "Correct it, if a quote is not closed, or pass --quote none."
+            )
+        end = end or len(text)
+        cells = first_records(text[:end], True, form, 1)[0]
+        if not self._reading.header:
+            return _Head(cells, 0, 1, True)
+        return _Head(cells, end, 1 + text.count(b"\n", 0, end), not ended or not is_blank(text[end:], form))
+
+    def _other(self, name: str, columns: Sequence[str], size: int) -> _Head:
+        """Look at another file than the first; size: bytes that will do. Raises: SourceError if its columns are others."""
+        head = self._head(name, *self._beginning(name, size), self._form)
+        found = [str(number) for number in range(len(head.cells))]
+        if self._reading.header:
+            found, _ = column_names(name, head.cells, self._form)
+        first = self.names[0]
+        if len(found) != len(columns):
+            raise SourceError(
+                f"{name}: has {len(found):,} columns, {first} has {len(columns):,}; all files must have the same columns. "
+                "Leave it out, or make it alike."
+            )
+        for number, (here, there) in enumerate(zip(found, columns, strict=True)):
+            if here != there:
+                raise SourceError(
+                    f"{name}: column {number} (from 0) is {here!r}, in {first} it is {there!r}; all files must have the same "
+                    "columns in the same order. Leave it out, or make it alike."
+                )
+        return head
+
+    def first_line(self, name: str) -> int:
+        """The number of the first line of an input's first chunk, from 1."""
+        return self._heads[self.names.index(name)].line
+
+    # Pieces
+
+    def chunks(self, layout: Layout, after: list[Any] | None = None) -> Iterator[TextChunk]:
+        """Pieces of about 2 MiB, from the beginning or from where `after` says: [number of the file, offset in its text]."""
+        first, offset = after or (0, 0)
+        for number in range(first, len(self.names)):
+            yield from self._pieces(number, offset if number == first else 0, layout)
+
+    def _pieces(self, number: int, offset: int, layout: Layout) -> Iterator[TextChunk]:
+        name = self.names[number]
+        with closing(Stream(name, self._reading.encoding)) as stream:
+            begin = max(offset, self._heads[number].begin)
+            stream.seek(begin)
+            consumed = stream.consumed if offset else 0  # the header counts to the first piece
+            rest = np.empty(0, np.uint8)
+            while True:
+                # What a piece holds depends on nothing but where it begins.
+                size = PIECE
+                piece, have = _extended(rest, size, stream)
+                ended = have < size
+                end = have if ended else end_of_records(piece.data, 0, self._form)
+                while not ended and not end:
+                    if size >= LONGEST:
+                        raise self._too_long(number, begin)
+                    size *= 2
+                    piece, have = _extended(piece, size, stream)
+                    ended = have < size
+                    end = have if ended else end_of_records(piece.data, 0, self._form)
+                if not end:
+                    return
+                rest = piece[end:have]
+                begin += end
+                taken, consumed = stream.consumed - consumed, stream.consumed
+                yield TextChunk(name, [number, begin], piece[:end], self._form, layout, taken)
+                if ended:
+                    return
+
+    def _too_long(self, number: int, begin: int) -> SourceError:
+        """What to say of a record that begins at an offset of a file's text."""
+        line, left = 1, begin
+        buffer = np.empty(PIECE, np.uint8)
+        with closing(Stream(self.names[number], self._reading.encoding)) as stream:
+            while left and (have := stream.fill(memoryview(buffer[:left]))):
+                line += int(np.count_nonzero(buffer[:have] == ord("\n")))
+                left -= have
+        return SourceError(
+            f"{self.names[number]}: line {line:,}: its record does not end within {LONGEST >> 20} MiB; shorter ones are read. "
+            "Correct it, if a quote is not closed, or pass --quote none."
+        )
+
+    # Identity
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Names below the folder that holds all files, sizes, the Reading."""
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
+        return {
+            "names": [os.path.relpath(name, folder) for name in self.names],
+            "sizes": self._sizes,
+            "reading": {
+                **asdict(self._reading),
+                "types": dict(self._reading.types),
+                "na": list(self._reading.na),
+            },
+        }
+
+    def newest(self) -> str:
+        """Which file was changed last, and when."""
+        return newest_file([os.path.basename(name) for name in self.names], np.array(self._times))
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+
+class TextChunk:
+    """A piece of text that holds whole records, a TableChunk."""
+
+    def __init__(
+        self, name: str, after: list[Any], text: NDArray[np.uint8], form: Form, layout: Layout, nbytes: int
+    ) -> None:
+        """text: [bytes] of UTF-8; nbytes: taken of the file on the disk for it."""
+        self.name = name
+        self.after = after
+        self._text, self._form, self._layout, self._nbytes = text, form, layout, nbytes
+
+    def read(self) -> Parsed:
+        """Take it apart."""
+        parsed = parse_records(self._text.data, self._form, self._layout)
+        parsed.nbytes = self._nbytes
+        return parsed
+
+
+def _extended(begin: NDArray[np.uint8], size: int, stream: Stream) -> tuple[NDArray[np.uint8], int]:
+    """`begin` and what follows it. Returns: [size] bytes, and how many of them there are; fewer: the text ends."""
+    piece = np.empty(size, np.uint8)
+    piece[: len(begin)] = begin
+    have = len(begin) + stream.fill(memoryview(piece)[len(begin) :])
+    return piece, have
+
+
+def _check_text(name: str, text: bytes, ended: bool) -> None:
+    """Look at the beginning of a file. Raises: SourceError if it is no text, or none of lines."""
+    if b"\0" in text[:_BINARY]:
+        raise SourceError(
+            f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass --encoding utf-16."
+        )
+    if ended and not text.strip():
+        raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")
+    if b"\r" in text and b"\n" not in text:
+        raise SourceError(
+            f"{name}: its lines end in \\r alone; \\n and \\r\\n are read. Convert it, as by: tr '\\r' '\\n'."
+        )

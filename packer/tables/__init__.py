@@ -1,0 +1,15 @@
+"""Tables, in memory: what columns are, and the mapping that makes fields of them. NumPy alone, and no files.
+
+    columns.py, layout.py   the types of columns, and the raw form of rows between reading and mapping
+    values.py, frames.py    texts and the columns of data frames, as raw values
+    roles.py, checks.py     what becomes of each column, and which rows cannot be mapped
+    sums.py, statistics.py  one pass over the rows
+    recipe.py, mapping.py   the mapping: fitted, written to the header; and applied to rows
+    apply.py, describe.py   the mapping of a pack for a data frame; what `packer info` shows
+
+Read recipe.py first. It imports packer.errors and nothing else of packer.
+"""
+
+from packer.tables.apply import apply
+
+__all__ = ["apply"]

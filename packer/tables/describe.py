@@ -1,0 +1,135 @@
+"""A line a column: what `packer info` shows of a table."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+MOST = 60  # columns
+_WIDEST = 32  # characters of a name
+_FREQUENT = 3  # categories that are named
+
+
+def describe(table: Mapping[str, Any], most: int = MOST) -> list[str]:
+    """Describe the columns of a table.
+
+    table: the header's member. Returns: a line for each of the first `most` columns: name, type, role, share of missing cells,
+    histogram, range and mean ± deviation, or the most frequent categories; then how many more there are.
+    """
+    columns = table["columns"]
+    rows = [_cells(c) for c in columns[:most]]
+    widths = [max(len(row[i]) for row in rows) for i in range(5)] if rows else []
+    lines = []
+    for row in rows:
+        *cells, last = row
+        lines.append("  ".join([*(c.ljust(w) for c, w in zip(cells, widths, strict=True)), last]).rstrip())
+    if len(columns) > most:
+        lines.append(f"and {len(columns) - most:,} more")
+    return lines
+
+
+def histogram(counts: list[int], length: int = 16) -> str:
+    """Counts as characters of as many heights; a lone count fills the whole length. Only an empty bin is a space."""
+    if len(counts) == 1:
+        counts = counts * length
+    top = max(counts, default=0) or 1
+    return "".join(" " if not c else BLOCKS[min(len(BLOCKS) - 1, c * len(BLOCKS) // top)] for c in counts)
+
+
+def short(number: float) -> str:
+    """A number in few characters: 1,234 and 0.0123 and 1.23e+09."""
+    if number == 0:
+        return "0"
+    if float(number).is_integer() and abs(number) < 1e7:
+        return f"{int(number):,}"
+    if 1e3 <= abs(number) < 1e7:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"
+
+
+def _cells(column: Mapping[str, Any]) -> list[str]:
+    found = column.get("statistics") or {}
+    name = column["name"]
+    name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
+    rows, missing = found.get("rows", 0), found.get("missing", 0)
+    counts = (found.get("histogram") or {}).get("counts", [])
+    return [
+        name.translate(_CONTROLS),
+        column["type"],
+        _role(column),
+        _share(missing, rows) + " missing" if missing else "",
+        histogram(counts) if counts else "",
+        _numbers(column["type"], found) if "mean" in found else _categories(found),
+    ]
+
+
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�")
+
+
+def _role(column: Mapping[str, Any]) -> str:
+    if column["role"] != "feature":
+        return str({"keep": "kept", "drop": "dropped"}.get(column["role"], column["role"]))
+    if column["type"] == "category":
+        return "one-hot" if column["one_hot"] else "category"
+    ways = [
+        way
+        for way, chosen in (
+            ("log1p", column["log1p"]),
+            ("standardized", column["standardize"] is not None),
+            ("indicator", column["indicator"]),
+        )
+        if chosen
+    ]
+    return " ".join(["feature", *([f"({', '.join(ways)})"] if ways else [])])
+
+
+def _numbers(kind: str, found: Mapping[str, Any]) -> str:
+    if found["mean"] is None:
+        return "no values"
+    if kind == "boolean":
+        return f"{100 * found['mean']:.3g} % true"
+    low, high, mean = (_value(kind, found[key]) for key in ("min", "max", "mean"))
+    if kind in ("date", "time", "timestamp"):
+        return f"{low} to {high}"
+    return f"{low} to {high}, {mean} ± {short(found['std'])}"
+
+
+def _value(kind: str, number: float) -> str:
+    try:
+        if kind == "date":
+            return str(datetime.date.fromordinal(_EPOCH + round(number)))
+        if kind == "timestamp":
+            at = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=round(number))
+            return at.isoformat(" ")
+        if kind == "time":
+            return str(datetime.timedelta(seconds=round(number)))
+    except (OverflowError, ValueError):
+        pass  # a year of more than four digits
+    return short(number)
+
+
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def _categories(found: Mapping[str, Any]) -> str:
+    if "distinct" not in found:
+        return ""
+    count = found["distinct"]
+    present = found["rows"] - found["missing"]
+    named = [
+        f"{text.translate(_CONTROLS)[:_WIDEST]} {_share(n, present)}"
+        for text, n in found["counts"][:_FREQUENT]
+    ]
+    dots = ["..."] if count > len(named) else []
+    head = f"{count:,} {'category' if count == 1 else 'categories'}"
+    return f"{head}: {', '.join([*named, *dots])}" if named else head
+
+
+def _share(part: int, whole: int) -> str:
+    """A share in percent: "0 %" for none alone."""
+    percent = 100 * part / whole if whole else 0.0
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    return f"{percent:.1f} %" if percent < 10 else f"{percent:.0f} %"

@@ -1,0 +1,187 @@
+"""Cells that are no numbers, read: booleans, dates, times, timestamps. And the texts that mean "missing".
+
+    boolean    true, false, yes, no, in any case
+    date       YYYY-MM-DD or YYYY/MM/DD
+    time       HH:MM[:SS[.fraction]]
+    timestamp  a date, T or a space, a time, and perhaps a zone: Z, +HH:MM, +HHMM or +HH
+
+Years go from 0001 to 9999, hours from 00 to 23; there are no leap seconds. Of a fraction six digits count, the others are cut off.
+Spaces and tabs around a cell are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+NA_TEXTS = (
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+)
+CONVERTED = ("boolean", "date", "time", "timestamp")
+
+_BOOLEANS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_LONGEST = 48  # characters; the longest timestamp worth its name has 35
+_BLOCK = 4096  # cells at a time: their characters stay in the cache
+_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+Characters = NDArray[np.uint8]
+"""[_LONGEST, N]: the k-th characters of N texts, 0 behind their ends, 127 for all beyond ASCII."""
+
+
+def convert(texts: Sequence[str], type: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Read the present cells of a column.
+
+    texts: N cells, none of them missing; type: one of CONVERTED.
+    Returns: [N] raw values as in columns.py, and [N] whether the text is such a value; where not, the value is NaN.
+    """
+    if type == "boolean":
+        values = np.array([_BOOLEANS.get(text.strip(" \t").lower(), np.nan) for text in texts], np.float64)
+        return values, ~np.isnan(values)
+    values, valid = np.empty(len(texts)), np.empty(len(texts), np.bool_)
+    for first in range(0, len(texts), _BLOCK):
+        part = slice(first, first + _BLOCK)
+        characters, lengths = _characters(texts[part])
+        values[part], valid[part] = _READERS[type](characters, lengths)
+    values[~valid] = np.nan
+    return values, valid
+
+
+def _characters(texts: Sequence[str]) -> tuple[Characters, NDArray[np.int64]]:
+    cells = [text.strip(" \t") for text in texts]
+    lengths = np.fromiter(map(len, cells), np.int64, len(cells))
+    if lengths.max() > _LONGEST:  # cut, as they would make every cell as long; their lengths still tell them
+        cells = [cell[:_LONGEST] for cell in cells]
+    codes = np.array(cells, f"<U{_LONGEST}").view(np.uint32).reshape(len(cells), _LONGEST)
+    return np.ascontiguousarray(np.minimum(codes, 127).astype(np.uint8).T), lengths
+
+
+def _date(
+    characters: Characters, lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    days, valid = _days(characters)
+    return days.astype(np.float64), valid & (lengths == 10)
+
+
+def _time(
+    characters: Characters, lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    seconds, micros, end, valid = _clock(characters, 0)
+    return seconds + micros / 1e6, valid & (end == lengths)
+
+
+def _timestamp(
+    characters: Characters, lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    days, dated = _days(characters)
+    parted = (characters[10] == ord("T")) | (characters[10] == ord(" "))
+    seconds, micros, at, timed = _clock(characters, 11)
+    offset, end, zoned = _zone(characters, at)
+    values = (days * _DAY + seconds - offset) + micros / 1e6
+    return values, dated & parted & timed & zoned & (end == lengths)
+
+
+_READERS = {"date": _date, "time": _time, "timestamp": _timestamp}
+
+
+def _whole(characters: Characters, first: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Read the digits at rows first, first + 1, ... Returns: [N] their number, and whether all are digits."""
+    digits = characters[first : first + count] - np.uint8(ord("0"))  # below "0" it wraps to much
+    number = np.zeros(characters.shape[1], np.int64)
+    for digit in digits:
+        number = number * 10 + digit
+    return number, np.logical_and.reduce(digits <= 9)
+
+
+def _days(characters: Characters) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Read the dates at the beginning. Returns: [N] days since 1970-01-01, and whether there is a date."""
+    year, valid = _whole(characters, 0, 4)
+    month, digits = _whole(characters, 5, 2)
+    valid &= digits
+    day, digits = _whole(characters, 8, 2)
+    valid &= digits
+    valid &= ((characters[4] == ord("-")) | (characters[4] == ord("/"))) & (characters[4] == characters[7])
+    valid &= (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
+    months = np.where(valid, (year - 1970) * 12 + month - 1, 0)
+    first = _month_begins(months)
+    valid &= day <= _month_begins(months + 1) - first
+    return first + day - 1, valid
+
+
+def _month_begins(months: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The days since 1970-01-01 of the first days of months, which are counted from 1970-01."""
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _clock(
+    characters: Characters, first: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Read the times of day at row `first`. Returns: [N] seconds, microseconds, the row behind them, whether there is a time."""
+    hour, valid = _whole(characters, first, 2)
+    minute, digits = _whole(characters, first + 3, 2)
+    valid &= digits & (characters[first + 2] == ord(":")) & (hour <= 23) & (minute <= 59)
+    fine = characters[first + 5] == ord(":")
+    second, digits = _whole(characters, first + 6, 2)
+    valid &= ~fine | (digits & (second <= 59))
+    second = np.where(fine, second, 0)
+    end = np.where(fine, first + 8, first + 5)
+    fraction = fine & (characters[first + 8] == ord("."))
+    micros = np.zeros_like(second)
+    if fraction.any():
+        micros, count = _fraction(characters, first + 9)
+        micros = np.where(fraction, micros, 0)
+        valid &= ~fraction | (count > 0)
+        end = np.where(fraction, first + 9 + count, end)
+    return hour * _HOUR + minute * _MINUTE + second, micros, end, valid
+
+
+def _fraction(characters: Characters, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Read the digits from row `first` on. Returns: [N] microseconds, and how many digits there are."""
+    digits = characters[first:] - np.uint8(ord("0"))
+    count = np.logical_and.accumulate(digits <= 9, axis=0).sum(0)
+    micros = np.zeros(characters.shape[1], np.int64)
+    for place, digit in enumerate(digits[:6]):
+        micros = micros * 10 + np.where(count > place, digit, 0)
+    return micros, count
+
+
+def _zone(
+    characters: Characters, at: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Read the zones at rows `at`. Returns: [N] seconds to be taken off, the row behind, whether there is a zone or nothing."""
+    everywhere = np.arange(len(at))
+    first = characters[np.minimum(at, _LONGEST - 1), everywhere]
+    zulu, signed = first == ord("Z"), (first == ord("+")) | (first == ord("-"))
+    offset, end, valid = np.zeros_like(at), at + zulu, zulu | (first == 0)
+    if signed.any():
+        rows = np.minimum(at + 1 + np.arange(6)[:, None], _LONGEST - 1)
+        zone = characters[rows, everywhere]  # HH:MM, HHMM or HH
+        hours, digits = _whole(zone, 0, 2)
+        colon = zone[2] == ord(":")
+        zone[2:5] = np.where(colon, zone[3:6], zone[2:5])
+        minutes, more = _whole(zone, 2, 2)
+        bare = (zone[2] == 0) & ~colon
+        minutes = np.where(bare, 0, minutes)
+        sign = np.where(first == ord("-"), -1, 1)
+        offset = np.where(signed, sign * (hours * _HOUR + minutes * _MINUTE), 0)
+        end = np.where(signed, at + 3 + colon + np.where(bare, 0, 2), end)
+        valid |= signed & digits & (bare | more) & (hours <= 23) & (minutes <= 59)
+    return offset, end, valid

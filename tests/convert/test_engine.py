@@ -1,0 +1,199 @@
+"""Rows that are all columns: packs without keys, made a block at a time, through holes in nothing but time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from packer.convert.order import table_order
+from packer.convert.packing import Running, Task, write_pack
+from packer.convert.rows import ColumnRows
+from packer.convert.storing import Storing
+from packer.errors import SourceError
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.format.verify import verify_pack
+from packer.format.workplace import Workplace
+from packer.format.writer import Rows
+from tests.format.packs import files_of
+
+ROWS = 100
+
+
+class Squares(ColumnRows):
+    """Row n: its number, three squares, and a text of its own length."""
+
+    fields = (Field("number", "<i8", ()), Field("squares", "<f4", (3,)), Field("text", "|u1", None))
+    ragged_bytes = 10
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        self.asked.append(len(samples))
+        squares = (samples[:, None] + np.arange(3)).astype("<f4") ** 2
+        return {"number": samples, "squares": squares, "text": [b"x" * int(n % 7) for n in samples]}
+
+    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Any:
+        raise AssertionError("a row is made by itself")
+
+
+class Broken(Squares):
+    """Ends at a sample, the first time."""
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        if (samples == 77).any():
+            raise SourceError("number 77")
+        return super().columns(samples)
+
+
+WAYS: dict[str, Storing] = {
+    "h5": Storing("h5"),
+    "npy": Storing("npy"),
+    "shards": Storing("npy", shard_rows=23),
+    "gzip": Storing("h5", compress="gzip"),
+}
+every_way = pytest.mark.parametrize("storing", WAYS.values(), ids=list(WAYS))
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 9)
+    )
+
+
+def task(maker: ColumnRows, storing: Storing, *, keyed: bool = False) -> Task:
+    order = table_order(ROWS, split="train=0.8,val=0.2", shuffle=True, seed=1)
+    return Task("s.csv", maker, order, storing, {"provenance": {}}, {"seed": 1}, keyed=keyed)
+
+
+def check(pack: Pack) -> None:
+    """Every row of the order, whole."""
+    assert verify_pack(pack.path).problems == ()
+    order = table_order(ROWS, split="train=0.8,val=0.2", shuffle=True, seed=1)
+    numbers = pack.read("number")
+    assert numbers.tolist() == order.samples[:].tolist()
+    assert pack.header.splits == {name: (span,) for name, span in order.splits.items()}
+    assert pack.read("squares").tolist() == ((numbers[:, None] + np.arange(3)) ** 2).tolist()
+    assert pack.read_ragged("text") == [b"x" * int(n % 7) for n in numbers]
+
+
+@every_way
+def test_packs_of_columns(tmp_path: Path, storing: Storing):
+    for workers in (1, 2):
+        out = tmp_path / f"{workers}" / "p"
+        out.parent.mkdir()
+        steps: list[int] = []
+        written = write_pack(task(Squares(), storing), str(out), Running(workers, progress=steps.append))
+        pack = open_pack(out)
+        check(pack)
+        assert [f.name for f in pack.fields] == ["number", "squares", "text"]
+        assert written.header.rows == ROWS
+        assert steps == sorted(steps)
+        assert steps[-1] == ROWS
+    assert files_of(tmp_path / "1" / "p") == files_of(tmp_path / "2" / "p")
+
+
+def test_rows_are_asked_for_a_block_at_a_time(tmp_path: Path):
+    maker = Squares()
+    write_pack(task(maker, WAYS["h5"]), str(tmp_path / "p.h5"), Running(1))
+    assert [n for n in maker.asked if n] == [9] * 11 + [1]
+
+
+def test_keys_are_the_rows_numbers_where_they_are_wanted(tmp_path: Path):
+    write_pack(task(Squares(), WAYS["h5"], keyed=True), str(tmp_path / "p.h5"), Running(1))
+    pack = open_pack(tmp_path / "p.h5")
+    check(pack)
+    assert pack.keys() == [str(n) for n in pack.read("number")]
+
+
+@every_way
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupted_pack_of_columns_is_resumed(tmp_path: Path, storing: Storing, workers: int):
+    write_pack(task(Squares(), storing), str(tmp_path / "whole"), Running(1))
+    out = str(tmp_path / "p")
+    with pytest.raises(SourceError, match="number 77"):
+        write_pack(task(Broken(), storing), out, Running(workers))
+    maker = Squares()
+    written = write_pack(task(maker, storing), out, Running(1, resume=True))
+    assert 0 < written.resumed < ROWS
+    assert sum(maker.asked) == ROWS - written.resumed
+    assert files_of(tmp_path / "p") == files_of(tmp_path / "whole")
+
+
+@every_way
+def test_a_pack_made_inside_the_workplace_of_another_output(tmp_path: Path, storing: Storing):
+    """As tables do: what they staged is there until the pack is."""
+    out = str(tmp_path / "t.h5")
+    plan = {"table": 1}
+    outer = Workplace(out, plan=plan)
+    outer.record("staged")
+    with pytest.raises(SourceError, match="number 77"):
+        write_pack(task(Broken(), storing), outer.pack, Running(1))
+    outer.close(keep=True)
+    outer = Workplace(out, plan=plan)
+    assert outer.resumed == ["staged"]
+    written = write_pack(task(Squares(), storing), outer.pack, Running(2))
+    assert written.resumed
+    outer.publish()
+    assert [p.name for p in tmp_path.iterdir()] == ["t.h5"]
+    check(open_pack(out))
+
+
+def test_an_outer_plan_that_has_changed_clears_the_inner_pack(tmp_path: Path):
+    out = str(tmp_path / "t.h5")
+    outer = Workplace(out, plan={"table": 1})
+    outer.record("staged")
+    with pytest.raises(SourceError, match="number 77"):
+        write_pack(task(Broken(), WAYS["npy"]), outer.pack, Running(1))
+    outer.close(keep=True)
+    outer = Workplace(out, plan={"table": 2})
+    assert outer.resumed == []
+    assert write_pack(task(Squares(), WAYS["npy"]), outer.pack, Running(1)).resumed == 0
+    outer.publish()
+    check(open_pack(out))
+
+
+def test_appended_shards_of_columns(tmp_path: Path):
+    """A task of other fields is refused, whatever has keys."""
+    from packer.convert.packing import append_shards
+    from packer.errors import UsageError
+
+    out = str(tmp_path / "p")
+    members = {"provenance": {}, "classes": None}
+    made = replace(task(Squares(), WAYS["shards"]), members=members)
+    write_pack(made, out, Running(1))
+    append_shards(made, open_pack(out), Running(1))
+    pack = open_pack(out)
+    assert pack.rows == 2 * ROWS
+    assert pack.read("number")[ROWS:].tolist() == made.order.samples[:].tolist()
+    with pytest.raises(UsageError, match="has other fields"):
+        append_shards(replace(made, keyed=True), pack, Running(1))
+
+
+def test_tables_load_nothing_that_decodes_images(tmp_path: Path):
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from tests.convert.test_engine import *
+        loaded = {{"cv2", "PIL", "torch"}} & set(sys.modules)
+        maker = Squares()
+        write_pack(task(maker, WAYS["npy"]), {str(tmp_path / "p")!r}, Running(2))
+        print(sorted(loaded), sorted({{"cv2", "PIL", "torch"}} & set(sys.modules)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[] []\n"
