@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence, Sized
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader
 
 
 class Items(Sized, Protocol):
-    """What both baselines are."""
+    """What the baselines are."""
 
-    def __getitem__(self, item: int) -> tuple[torch.Tensor, int]:
-        """An image and its label."""
+    def __getitem__(self, item: int) -> Any:
+        """A row, of tensors and numbers."""
 
 
 class _Epochs:
@@ -36,7 +35,7 @@ class _Epochs:
 def loader_rate(
     items: Items, *, batch_size: int, workers: int, seconds: float, epochs: int | None = None
 ) -> float:
-    """Images a second that a DataLoader delivers once it runs; starting its workers is not counted.
+    """Rows a second that a DataLoader delivers once it runs; starting its workers is not counted.
 
     The clock starts when each worker could have delivered a batch. It stops after about `seconds`, at a whole number of
     batches a worker (they arrive in bursts of one each), or after `epochs`, of at least two batches each.
@@ -72,7 +71,7 @@ def worker_counts(cores: int) -> list[int]:
 
 
 def best_workers(items: Items, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
-    """Which of some worker counts delivers most images a second."""
+    """Which of some worker counts delivers most rows a second."""
     return max(
         counts,
         key=lambda workers: loader_rate(items, batch_size=batch_size, workers=workers, seconds=seconds),

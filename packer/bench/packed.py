@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from packer.augment import Transform
 from packer.format.header import Field
@@ -44,15 +44,16 @@ class Packed:
                 if time.perf_counter() - started >= seconds:
                     return rows / (time.perf_counter() - started)
 
-    def first_epoch(self, seconds: float) -> float:
-        """Rows a second of the first epoch, as far as the time allows; closes the loader."""
-        with self.batches as batches:
-            rows, started = 0, time.perf_counter()
-            for batch in batches:
-                rows += len(batch[0])
-                if time.perf_counter() - started >= seconds:
-                    break
-            return rows / (time.perf_counter() - started)
+
+def first_epoch(make: Callable[[], Packed], seconds: float) -> float:
+    """Rows a second of a new loader's first epoch, as far as the time allows."""
+    with make().batches as batches:
+        rows, started = 0, time.perf_counter()
+        for batch in batches:
+            rows += len(batch[0])
+            if time.perf_counter() - started >= seconds:
+                break
+        return rows / (time.perf_counter() - started)
 
 
 def fixed_fields(pack: Pack) -> list[Field]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import cv2
+import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
@@ -22,7 +23,7 @@ from packer.bench.conditions import check_numbers, machine, versions
 from packer.bench.dataloader import best_workers, loader_rate, worker_counts
 from packer.bench.h5py_items import Hdf5Items
 from packer.bench.limits import CopyLimit, read_rate
-from packer.bench.packed import ORDERS, Packed, pack_files, row_bytes
+from packer.bench.packed import ORDERS, Packed, first_epoch, pack_files, row_bytes
 from packer.bench.raw_folder import RawImages
 from packer.bench.report import BenchReport, Way
 from packer.bench.rounds import Lane, run_rounds, ways_of
@@ -149,10 +150,12 @@ def _measure(
         count = best_workers(items, batch_size=size, counts=workers, seconds=seconds)
         measure = partial(loader_rate, items, batch_size=size, workers=count, seconds=seconds)
         loading.append(Lane(f"h5py item by item, DataLoader, {units.count(count, 'worker')}", measure))
-    copy = CopyLimit(size * width, setting.pack.rows * width, setting.threads)
-    packed = {order: _Packed(setting, order) for order in ORDERS}
+    nbytes = row_bytes(setting.pack)
+    copy = CopyLimit(size * nbytes, setting.pack.rows * nbytes, setting.threads)
+    packed_in = partial(Packed, setting.pack, size, threads=setting.threads)
+    packed = {order: packed_in(order) for order in ORDERS}
     loading += [
-        Lane(f"packed, {order}", loader.rate, lambda: copy.rate(seconds) * size)
+        Lane(f"packed, {order}", partial(loader.rate, seconds), lambda: copy.rate(seconds) * size)
         for order, loader in packed.items()
     ]
 
@@ -161,11 +164,11 @@ def _measure(
         RandomCrop((height, width), padding=(width // 8, height // 8)),
         RandomHorizontalFlip(),
     ]
-    packed["augmented"] = _Packed(setting, "slices", augment=transforms)
+    packed["augmented"] = packed_in("slices", augment=transforms)
     augmented = RawImages(setting.source, setting.indices, setting.spec, augment=True)
     training = [
         Lane(raw_name, partial(raw_rate, augmented)),
-        Lane("packed, slices", packed["augmented"].rate),
+        Lane("packed, slices", partial(packed["augmented"].rate, seconds)),
     ]
     warm = {"warm page cache": loading, "warm, with random crop and flip": training}
     run_rounds(warm, rounds, say)
@@ -189,10 +192,14 @@ def _measure(
             notes.append(
                 "cold page cache: the system did not let go of the pack; those rates may be warm ones."
             )
-        limit = partial(_cold, files, lambda: read_rate(files, setting.threads, seconds) / width)
+        limit = partial(_cold, files, lambda: read_rate(files, setting.threads, seconds) / nbytes)
         reading = [Lane(raw_name, partial(_cold, setting.files, partial(raw_rate, raw, epochs=1)))]
         reading += [
-            Lane(f"packed, {order}", partial(_cold, files, partial(_first_epoch, setting, order)), limit)
+            Lane(
+                f"packed, {order}",
+                partial(_cold, files, partial(first_epoch, partial(packed_in, order), seconds)),
+                limit,
+            )
             for order in ORDERS[:3]
         ]
         run_rounds({"cold page cache": reading}, rounds, say)

@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
+
+from packer import units
 
 BAR = 24  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -14,7 +16,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True)
 class Way:
-    """One way to get batches. rates: images/s in each round; raw, limit: what it stands beside, in the same rounds."""
+    """One way to get batches. rates: rows/s in each round; raw, limit: what it stands beside, in the same rounds."""
 
     name: str
     rates: tuple[float, ...]
@@ -23,7 +25,7 @@ class Way:
 
     @property
     def rate(self) -> float:
-        """Median images/s."""
+        """Median rows/s."""
         return median(self.rates)
 
     @property
@@ -33,7 +35,7 @@ class Way:
 
     @property
     def times_raw(self) -> float | None:
-        """Median of the ratios to reading the images, round by round."""
+        """Median of the ratios to the baseline, round by round."""
         return None if self.raw is None else median(a / b for a, b in zip(self.rates, self.raw, strict=True))
 
     @property
@@ -44,20 +46,32 @@ class Way:
         )
 
 
-@dataclass(frozen=True)
-class BenchReport:
-    """The result of bench(). sections: title -> ways; conditions: machine, versions and sizes, as JSON values."""
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What every bench finds. sections: title -> ways; conditions: machine, versions and sizes, as JSON values."""
 
-    images: str
+    UNIT: ClassVar[str] = "rows"
+    BASELINE: ClassVar[str] = "raw"
+    WIDTH: ClassVar[int] = 8  # characters of a rate
+
     pack: str
     rows: int
-    shape: tuple[int, int, int]
     batch_size: int
     rounds: int
     seconds: float
     sections: Mapping[str, tuple[Way, ...]]
     conditions: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+
+    @property
+    def heading(self) -> str:
+        """What was compared, a line."""
+        raise NotImplementedError
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences below the table."""
+        return self.notes
 
     def to_json(self) -> str:
         """Everything: the rates of each round, and medians, spreads and ratios made from them."""
@@ -81,22 +95,86 @@ class BenchReport:
     def table(self) -> str:
         """The same for people, one line a way."""
         name_width = max(len(way.name) for ways in self.sections.values() for way in ways)
-        height, width, channels = self.shape
+        rate, times = f"{self.UNIT}/s", f"x {self.BASELINE}"
+        wide, broad = max(self.WIDTH, len(rate)), max(6, len(times))
         lines = [
-            f"{self.images} beside {self.pack}: {self.rows:,} images of {height}x{width}x{channels},"
-            f" batches of {self.batch_size}",
+            self.heading,
             f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
             f" medians of {self.rounds} rounds of {self.seconds:g} s",
         ]
         for title, ways in self.sections.items():
-            lines += ["", f"{title:<{name_width}}  images/s   x raw  x limit  s/epoch"]
+            lines += ["", f"{title:<{name_width}}  {rate:>{wide}}  {times:>{broad}}  x limit  s/epoch"]
             top = max(way.rate for way in ways)
             lines += [
-                f"{way.name:<{name_width}}  {way.rate:>8,.0f}  {_ratio(way.times_raw, 1)}  {_ratio(way.of_limit, 2)}"
-                f"  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
+                f"{way.name:<{name_width}}  {way.rate:>{wide},.0f}  {_ratio(way.times_raw, broad, 1)}"
+                f"  {_ratio(way.of_limit, 7, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
-        return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
+        return "\n".join([*lines, *(["", *self.remarks] if self.remarks else [])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchReport(Report):
+    """The result of raw_vs_packed.bench(). images: what the pack was made from; shape: of an image."""
+
+    UNIT: ClassVar[str] = "images"
+
+    images: str
+    shape: tuple[int, int, int]
+
+    @property
+    def heading(self) -> str:
+        """What was compared, a line."""
+        height, width, channels = self.shape
+        return (
+            f"{self.images} beside {self.pack}: {self.rows:,} images of {height}x{width}x{channels},"
+            f" batches of {self.batch_size}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstBatch:
+    """Seconds until the first batch, round by round. parser: what parsed the table, without making a batch; pack: opened, one batch."""
+
+    parser: str
+    parse: tuple[float, ...]
+    pack: tuple[float, ...]
+
+    def __str__(self) -> str:
+        once = units.duration(median(self.pack))
+        if not self.parse:
+            return f"first batch: {once} after the pack is opened."
+        ratio = median(a / b for a, b in zip(self.parse, self.pack, strict=True))
+        parsed = units.duration(median(self.parse))
+        return f"first batch: {once} after the pack is opened; {self.parser} parses the table for {parsed}, {ratio:,.0f} times as long."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReport(Report):
+    """The result of table_vs_packed.bench(). source: what the pack was made from; fields: name -> shape of a row."""
+
+    BASELINE: ClassVar[str] = "DataLoader"
+    WIDTH: ClassVar[int] = 11
+
+    source: str
+    fields: Mapping[str, tuple[int, ...]]
+    first_batch: FirstBatch
+
+    @property
+    def heading(self) -> str:
+        """What was compared, a line."""
+        shown = ", ".join(
+            name + (f" [{', '.join(map(str, shape))}]" if shape else "")
+            for name, shape in self.fields.items()
+        )
+        return (
+            f"{self.source} beside {self.pack}: {self.rows:,} rows of {shown}, batches of {self.batch_size:,}"
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences below the table."""
+        return (str(self.first_batch), *self.notes)
 
 
 def bar(share: float) -> str:
@@ -105,7 +183,5 @@ def bar(share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _ratio(value: float | None, digits: int) -> str:
-    return (
-        " " * (6 if digits == 1 else 7) if value is None else f"{value:>{6 if digits == 1 else 7},.{digits}f}"
-    )
+def _ratio(value: float | None, width: int, digits: int) -> str:
+    return " " * width if value is None else f"{value:>{width},.{digits}f}"

@@ -1,10 +1,11 @@
-"""packer bench: a pack against the images it was made of."""
+"""packer bench: a pack against the images, or the table, it was made of."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from tqdm import tqdm
 
 from packer.cli.saying import say
@@ -12,10 +13,10 @@ from packer.errors import MissingDependencyError, PackerError, UsageError
 
 
 @click.command()
-@click.argument("images", metavar="IMAGES")
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
 @click.argument("pack", metavar="PACK")
-@click.option("--labels", metavar="FILE", help="The CSV of labels that PACK was converted with.")
-@click.option("--batch-size", default=256, show_default=True, metavar="N", help="Rows a batch.")
+@click.option("--labels", metavar="FILE", help="Images: the CSV of labels that PACK was converted with.")
+@click.option("--batch-size", type=int, metavar="N", help="Rows a batch; default: 256, of tables 1,024.")
 @click.option(
     "--rounds", default=3, show_default=True, metavar="N", help="Measurements of each way; medians are shown."
 )
@@ -27,35 +28,60 @@ from packer.errors import MissingDependencyError, PackerError, UsageError
     help="DataLoader workers to try; default: 0, 1, 2, 4 ... the cores.",
 )
 @click.option(
-    "--cold/--no-cold", default=True, show_default=True, help="Measure with an empty page cache too."
+    "--cold/--no-cold",
+    default=True,
+    show_default=True,
+    help="Images: measure with an empty page cache too.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write all figures and conditions there.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.pass_context
 def bench(
-    images: str, pack: str, *, workers: str | None, json_file: str | None, quiet: bool, **options: Any
+    context: click.Context,
+    /,
+    sources: tuple[str, ...],
+    pack: str,
+    *,
+    workers: str | None,
+    json_file: str | None,
+    quiet: bool,
+    batch_size: int | None,
+    **options: Any,
 ) -> None:
-    """Compare a pack with reading its images, and both with the machine's limit.
+    """Compare a pack with reading its images, or with loading its table, and both with the machine's limit.
 
-    IMAGES is what PACK was converted from.
+    SRC is what PACK was converted from.
 
     \b
     packer bench images/ train.h5
     packer bench images/ train.h5 --json bench.json
+    packer bench flights.csv flights.h5
     """
     try:
-        from packer.bench.raw_vs_packed import bench as run
+        from packer.bench import raw_vs_packed, table_vs_packed
     except ImportError:
         raise MissingDependencyError("torch", "packer bench", "torch") from None
+    from packer.format.pack import open_pack
+
     try:
         counts = [int(n) for n in workers.split(",")] if workers else None
     except ValueError:
         raise UsageError(
             f"--workers {workers}: is no list of whole numbers. Pass for example 0,2,4."
         ) from None
+    if batch_size is not None:
+        options["batch_size"] = batch_size
+    opened = open_pack(pack)
     with tqdm(bar_format="{desc}", disable=None if not quiet else True, leave=False) as line:
-        report = run(
-            images, pack, workers=counts, progress=lambda text: line.set_description_str(text), **options
-        )
+        options |= {"workers": counts, "progress": line.set_description_str}
+        if opened.header.table is None:
+            report = raw_vs_packed.bench(_only(sources), pack, **options)
+        else:
+            for name, option in (("labels", "--labels"), ("cold", "--cold")):
+                value = options.pop(name)
+                if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                    raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
+            report = table_vs_packed.bench(sources, pack, **options)
     if json_file:
         try:
             with open(json_file, "w", encoding="utf-8") as file:
@@ -66,3 +92,9 @@ def bench(
             ) from error
     if not quiet:
         say(report.table())
+
+
+def _only(sources: tuple[str, ...]) -> str:
+    if len(sources) > 1:
+        raise UsageError(f"{sources[1]}: is a second SRC; images come from one. Leave it out.")
+    return sources[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,15 +14,16 @@ from packer import units
 from packer.convert.external import Shuffled
 from packer.convert.measuring import measure
 from packer.convert.options import ON_ERROR, check_workers, choice, whole
-from packer.convert.order import parse_parts, table_order
+from packer.convert.order import Order, parse_parts, table_order
 from packer.convert.packing import Running, Task, write_pack
 from packer.convert.resuming import already, check_room, interrupted
+from packer.convert.segments import Segments
 from packer.convert.staging import Staged, stage
 from packer.convert.storing import Storing
 from packer.convert.tablerows import TableRows
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.header import Header
-from packer.format.output import check_output, format_of
+from packer.format.output import check_output, failure, format_of
 from packer.format.pack import open_pack
 from packer.format.workplace import Workplace
 from packer.inputs.tables.opening import open_table
@@ -193,10 +195,8 @@ def convert_table(
     )
     if not (resume and os.path.lexists(out)):
         check_output(out, overwrite=overwrite)
-    begin = on_stage or (lambda stage: None)
     table = open_table(names, reading)
     recipe = None if like is None else _recipe_of(os.fspath(like), choices, reading)
-    plan = draft(table.columns, choices) if recipe is None else recipe.draft(table.columns)
     options = {
         "choices": None if recipe is not None else choices.record(),
         "like": None if recipe is None else recipe.to_json(),
@@ -211,76 +211,109 @@ def convert_table(
         "source": table.fingerprint(),
         "versions": {"packer": packer.__version__, **storing.versions()},
     }
+    job = _Job(
+        out,
+        table,
+        draft(table.columns, choices) if recipe is None else recipe.draft(table.columns),
+        recipe,
+        lambda rows: table_order(rows, split=split, shuffle=shuffle, seed=seed),
+        lambda row_bytes: storing.sharded(row_bytes, shard_size),
+        running,
+        provenance,
+        on_stage or (lambda stage: None),
+    )
     if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
-        return replace(_report(found, out, began, running.workers), already=True)
+        return replace(_report(job, found, began), already=True)
     if on_plan is not None:
-        on_plan(_plan(table, plan))
+        on_plan(_plan(table, job.draft))
     with interrupted(out):
         place = Workplace(
             out, overwrite=overwrite, plan={**provenance, "newest file": table.newest()}, resume=resume
         )
         try:
-            begin(Stage("reading", table.nbytes, "B"))
-            staged = stage(
-                table,
-                plan.layout,
-                plan.bad_rows,
-                place,
-                workers=running.workers,
-                skip=running.skip,
-                max_categories=choices.max_categories,
-                known={} if recipe is None else recipe.known(table.columns),
-                progress=running.progress,
-            )
-            order = table_order(staged.rows, split=split, shuffle=shuffle, seed=seed)
-            if recipe is None:
-                measured = measure(staged, order, plan, workers=running.workers)
-                recipe = Recipe.fit(
-                    plan,
-                    measured.sums,
-                    measured.sample,
-                    staged.dictionaries,
-                    measured.fit,
-                    table.fingerprint().get("reading"),
-                )
-            begin(Stage("writing", staged.rows, "rows"))
-            work = os.path.join(os.path.dirname(staged.path), "shuffled")
-            with Shuffled(
-                staged.path,
-                plan.layout.dtype.itemsize,
-                order.samples,
-                memory=SHUFFLE_BYTES,
-                work=work,
-                workers=running.workers,
-            ) as records:
-                records.prepare()
-                maker = TableRows(staged, records, Mapper(recipe, plan.layout, staged.dictionaries))
-                row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
-                check_room(place.pack, row_bytes * staged.rows + (1 << 16))
-                members = {
-                    "classes": recipe.classes if plan.label is not None else None,
-                    "seed": options["seed"],
-                    "provenance": provenance,
-                    "table": {**recipe.to_json(), "skipped": staged.to_json()},
-                }
-                task = Task(
-                    names[0], maker, order, storing.sharded(row_bytes, shard_size), members, provenance, False
-                )
-                header_made = _write(task, place, running)
+            staged = _read(job, place)
+            made = _write(job, place, staged)
             place.publish()
         except BaseException as error:
             if isinstance(error, PackerError):  # what failed inside the workplace is told of the output
                 error.args = (str(error).replace(place.pack, out),)
             place.close(keep=place.recorded and not isinstance(error, UsageError))
             raise
-    return _report(header_made, out, began, running.workers, staged, place.cleared)
+    return _report(job, made, began, staged, place.cleared)
 
 
-def _write(task: Task, place: Workplace, running: Running) -> Header:
+@dataclass(frozen=True)
+class _Job:
+    """A conversion whose options have been checked.
+
+    recipe: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header.
+    """
+
+    out: str
+    table: TableSource
+    draft: Draft
+    recipe: Recipe | None
+    order: Callable[[int], Order]
+    storing: Callable[[float], Storing]
+    running: Running
+    provenance: Mapping[str, Any]
+    begin: Callable[[Stage], None]
+
+
+def _read(job: _Job, place: Workplace) -> Staged:
+    """All rows, in raw form, into the workplace."""
+    job.begin(Stage("reading", job.table.nbytes, "B"))
+    return stage(
+        job.table,
+        job.draft.layout,
+        job.draft.bad_rows,
+        place,
+        workers=job.running.workers,
+        skip=job.running.skip,
+        max_categories=job.draft.choices.max_categories,
+        known={} if job.recipe is None else job.recipe.known(job.table.columns),
+        progress=job.running.progress,
+    )
+
+
+def _fit(job: _Job, staged: Staged, order: Order) -> Recipe:
+    """The mapping that fits the rows."""
+    measured = measure(staged, order, job.draft, workers=job.running.workers)
+    reading = job.table.fingerprint().get("reading")
+    return Recipe.fit(job.draft, measured.sums, measured.sample, staged.dictionaries, measured.fit, reading)
+
+
+def _write(job: _Job, place: Workplace, staged: Staged) -> Header:
     """The pack, in the workplace; one that an interrupted run had finished there is taken as it is."""
-    try:
+    with suppress(FormatError):
         return open_pack(place.pack).header
-    except FormatError:
+    running, layout = job.running, job.draft.layout
+    order = job.order(staged.rows)
+    recipe = job.recipe or _fit(job, staged, order)
+    job.begin(Stage("writing", staged.rows, "rows"))
+    assert isinstance(order.samples, Segments)
+    with Shuffled(
+        staged.path,
+        layout.dtype.itemsize,
+        order.samples,
+        memory=SHUFFLE_BYTES,
+        work=os.path.join(os.path.dirname(staged.path), "shuffled"),
+        workers=running.workers,
+    ) as records:
+        try:
+            records.prepare()
+        except OSError as error:
+            raise failure(job.out, error) from error
+        maker = TableRows(staged, records, Mapper(recipe, layout, staged.dictionaries))
+        row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
+        check_room(place.pack, row_bytes * staged.rows + (1 << 16))
+        members = {
+            "classes": None if job.draft.label is None else recipe.classes,
+            "seed": job.provenance["options"].get("seed"),
+            "provenance": job.provenance,
+            "table": {**recipe.to_json(), "skipped": staged.to_json()},
+        }
+        task = Task(job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False)
         return write_pack(task, place.pack, replace(running, resume=False, overwrite=True)).header
 
 
@@ -341,16 +374,16 @@ def _notes(header: Header) -> list[str]:
 
 
 def _report(
-    header: Header, out: str, began: float, workers: int, staged: Staged | None = None, cleared: str = ""
+    job: _Job, header: Header, began: float, staged: Staged | None = None, cleared: str = ""
 ) -> TableReport:
     skipped = (header.table or {})["skipped"]
     return TableReport(
-        out=out,
+        out=job.out,
         rows=header.rows,
         seconds=time.perf_counter() - began,
         bytes_read=0 if staged is None else staged.bytes_read,
         bytes_written=sum(e.nbytes for extents in header.extents.values() for e in extents),
-        workers=workers,
+        workers=job.running.workers,
         skipped_rows=skipped["rows"],
         skipped=tuple(skipped["first"]),
         reasons=skipped["reasons"],

@@ -356,8 +356,11 @@ def _mixed(cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.
     """The rows at positions that lie in one window, int64 [k]."""
     window = _window(cut, number, seed, epoch)
     places = randomness.permute(positions - window.start, window.rows, window.key)
-    slots, inside = np.divmod(places, cut.block)
-    inside += window.blocks[slots]
+    slots = places // cut.block  # np.divmod takes three times as long
+    inside = window.blocks[slots]
+    inside += places
+    slots *= cut.block
+    inside -= slots
     return np.subtract(inside, cut.n, out=inside, where=inside >= cut.n)  # the ring closes
 
 

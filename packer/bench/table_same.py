@@ -1,0 +1,133 @@
+"""Proof that all sides of a comparison hand out the same rows of a table: each row as a number made of its bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from packer.errors import PackerError, UsageError
+from packer.format.header import Field
+from packer.format.pack import Pack
+from packer.inputs.tables.source import Reading, TableSource
+from packer.load.batches import PackedBatchDataset
+from packer.tables.mapping import Mapper
+from packer.tables.recipe import Recipe
+
+CHECKED_ROWS = 1024  # of the source, read and mapped again
+_AT_ONCE = 1 << 15  # rows
+_PIECES = 64  # of the source in which rows are looked for
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+def row_keys(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    """A number for each row, of all its bits: columns, [n, ...] each -> uint64 [n]. Other rows give other ones, nearly always."""
+    keys = np.zeros(len(columns[0]), np.uint64)
+    for number, column in enumerate(columns):
+        data = np.ascontiguousarray(column).reshape(len(keys), -1).view(np.uint8)
+        if data.shape[1] % 4:
+            data = np.pad(data, ((0, 0), (0, -data.shape[1] % 4)))
+        words = data.view(np.uint32).astype(np.uint64)
+        weights = np.random.default_rng(number).integers(0, 1 << 63, words.shape[1], np.uint64)
+        keys = (keys ^ (keys >> np.uint64(29))) * _FACTOR + words @ (2 * weights + np.uint64(1))
+    keys = (keys ^ (keys >> np.uint64(32))) * _FACTOR
+    return keys ^ (keys >> np.uint64(29))
+
+
+def epoch_sum(batches: Iterable[Sequence[Any]]) -> int:
+    """The sum of the keys of an epoch's rows, whatever their order. batches: of tensors."""
+    total = np.uint64(0)
+    for batch in batches:
+        total += row_keys([tensor.numpy() for tensor in batch]).sum(dtype=np.uint64)
+    return int(total)
+
+
+def reading_of(pack: Pack) -> Reading:
+    """How the source of a pack was read. Raises UsageError if a table is not what it was made from."""
+    source = pack.header.provenance.get("source")
+    if not isinstance(source, dict) or not {"names", "sizes", "reading"} <= set(source):
+        raise UsageError(
+            f"{pack.path}: was made from another pack; bench compares one with the table it was converted from."
+            " Pass one that packer convert wrote."
+        )
+    given = dict(source["reading"])
+    return Reading(**{**given, "na": tuple(given["na"])})
+
+
+def check_source(table: TableSource, source: str, pack: Pack) -> None:
+    """Compare names and sizes of files with those the pack was made from. Raises UsageError. source: how a user calls them."""
+    made, found = pack.header.provenance["source"], table.fingerprint()
+    for what, noun in (("names", "called"), ("sizes", "of bytes")):
+        if made[what] != found[what]:
+            here, there = (
+                ", ".join(f"{v:,}" if what == "sizes" else v for v in f[what][:3]) for f in (found, made)
+            )
+            raise UsageError(
+                f"{source}: is {here} ({noun}), {pack.path} was made from {there}; bench compares a pack with the table"
+                " it was made from. Pass that, or convert this one."
+            )
+
+
+def source_keys(table: TableSource, pack: Pack, fields: Sequence[Field]) -> NDArray[np.uint64]:
+    """Keys of the source's first rows, at most CHECKED_ROWS, read and mapped again as the pack says; rows that it left out are not among them."""
+    assert pack.header.table is not None
+    recipe = Recipe.from_json(pack.header.table)
+    draft = recipe.draft(table.columns)
+    for chunk in islice(table.chunks(draft.layout), _PIECES):
+        parsed = chunk.read()
+        bad, _ = draft.bad_rows(parsed.records)
+        records = parsed.records if bad is None else parsed.records[~bad]
+        if len(records):
+            mapped = Mapper(recipe, draft.layout, parsed.dictionaries).map(
+                records[:CHECKED_ROWS], parsed.texts
+            )
+            return row_keys([np.asarray(mapped.fields[f.name], f.dtype) for f in fields])
+    return np.empty(0, np.uint64)
+
+
+class Held:
+    """The first rows of a pack as tensors in memory, and the keys of all rows.
+
+    tensors: of each field, [rows, ...]; total: the sum of the keys of all the pack's rows; own: of the held ones.
+    """
+
+    def __init__(
+        self, pack: Pack, fields: Sequence[Field], rows: int, *, threads: int, wanted: NDArray[np.uint64]
+    ) -> None:
+        """Read the pack once. wanted: keys that must be among its rows'. Raises PackerError if one is not."""
+        names = [f.name for f in fields]
+        found = np.zeros(len(wanted), np.bool_)
+        total = own = np.uint64(0)
+        parts: list[torch.Tensor] = []
+        at = 0
+        with PackedBatchDataset(pack, _AT_ONCE, fields=names, threads=threads, placement="disk") as batches:
+            for batch in batches:
+                parts = parts or [torch.empty(rows, *t.shape[1:], dtype=t.dtype) for t in batch]
+                keys = row_keys([tensor.numpy() for tensor in batch])
+                found |= np.isin(wanted, keys)
+                n = max(0, min(len(keys), rows - at))
+                for part, tensor in zip(parts, batch, strict=True):
+                    part[at : at + n] = tensor[:n]
+                total += keys.sum(dtype=np.uint64)
+                own += keys[:n].sum(dtype=np.uint64)
+                at += n
+        if not found.all():
+            raise PackerError(
+                f"{pack.path}: lacks the row that number {int(np.argmin(found)) + 1:,} of the table's rows gives now;"
+                " a comparison needs the same on both sides. Convert the table again."
+            )
+        self.tensors, self.total, self.own = tuple(parts), int(total), int(own)
+        self.rows = rows
+
+
+def check_epoch(pack: Pack, name: str, batches: Iterable[Sequence[Any]], expected: int) -> None:
+    """Compare the rows of an epoch with those of the pack, as sums of their keys. Raises PackerError."""
+    if epoch_sum(batches) != expected:
+        raise PackerError(
+            f"{pack.path}: an epoch of '{name}' is not the pack's rows, each once; a comparison needs the same on all sides."
+            " Run packer verify."
+        )
