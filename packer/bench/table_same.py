@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -21,29 +22,32 @@ from packer.tables.recipe import Recipe
 CHECKED_ROWS = 1024  # of the source, read and mapped again
 _AT_ONCE = 1 << 15  # rows
 _PIECES = 64  # of the source in which rows are looked for
+_WRAP = 1 << 64
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_keys(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
     """A number for each row, of all its bits: columns, [n, ...] each -> uint64 [n]. Other rows give other ones, nearly always."""
-    keys = np.zeros(len(columns[0]), np.uint64)
+    keys: NDArray[np.uint64] = np.zeros(len(columns[0]), np.uint64)
     for number, column in enumerate(columns):
         data = np.ascontiguousarray(column).reshape(len(keys), -1).view(np.uint8)
         if data.shape[1] % 4:
             data = np.pad(data, ((0, 0), (0, -data.shape[1] % 4)))
         words = data.view(np.uint32).astype(np.uint64)
         weights = np.random.default_rng(number).integers(0, 1 << 63, words.shape[1], np.uint64)
-        keys = (keys ^ (keys >> np.uint64(29))) * _FACTOR + words @ (2 * weights + np.uint64(1))
+        own = np.matmul(words, 2 * weights + np.uint64(1), dtype=np.uint64)
+        keys = (keys ^ (keys >> np.uint64(29))) * _FACTOR + own
     keys = (keys ^ (keys >> np.uint64(32))) * _FACTOR
     return keys ^ (keys >> np.uint64(29))
 
 
 def epoch_sum(batches: Iterable[Sequence[Any]]) -> int:
     """The sum of the keys of an epoch's rows, whatever their order. batches: of tensors."""
-    total = np.uint64(0)
-    for batch in batches:
-        total += row_keys([tensor.numpy() for tensor in batch]).sum(dtype=np.uint64)
-    return int(total)
+    return sum(_sum(row_keys([tensor.numpy() for tensor in batch])) for batch in batches) % _WRAP
+
+
+def _sum(keys: NDArray[np.uint64]) -> int:
+    return int(keys.sum(dtype=np.uint64))
 
 
 def reading_of(pack: Pack) -> Reading:
@@ -61,32 +65,42 @@ def reading_of(pack: Pack) -> Reading:
 def check_source(table: TableSource, source: str, pack: Pack) -> None:
     """Compare names and sizes of files with those the pack was made from. Raises UsageError. source: how a user calls them."""
     made, found = pack.header.provenance["source"], table.fingerprint()
-    for what, noun in (("names", "called"), ("sizes", "of bytes")):
-        if made[what] != found[what]:
-            here, there = (
-                ", ".join(f"{v:,}" if what == "sizes" else v for v in f[what][:3]) for f in (found, made)
-            )
-            raise UsageError(
-                f"{source}: is {here} ({noun}), {pack.path} was made from {there}; bench compares a pack with the table"
-                " it was made from. Pass that, or convert this one."
-            )
+    end = "bench compares a pack with the table it was made from. Pass that, or convert this one."
+    if made["names"] != found["names"]:
+        here, there = (", ".join(f["names"][:3]) for f in (found, made))
+        raise UsageError(f"{source}: is called {here}, {pack.path} was made from {there}; {end}")
+    if made["sizes"] != found["sizes"]:
+        here, there = (f"{sum(f['sizes']):,}" for f in (found, made))
+        raise UsageError(f"{source}: has {here} bytes, {pack.path} was made from one of {there}; {end}")
 
 
-def source_keys(table: TableSource, pack: Pack, fields: Sequence[Field]) -> NDArray[np.uint64]:
-    """Keys of the source's first rows, at most CHECKED_ROWS, read and mapped again as the pack says; rows that it left out are not among them."""
-    assert pack.header.table is not None
-    recipe = Recipe.from_json(pack.header.table)
+@dataclass(frozen=True)
+class Sought:
+    """Rows of the source that must be in the pack. keys: uint64 [n]; places: a text each, for messages."""
+
+    keys: NDArray[np.uint64]
+    places: tuple[str, ...] = ()
+
+
+def sought_rows(table: TableSource, pack: Pack, fields: Sequence[Field]) -> Sought:
+    """The source's first rows, at most CHECKED_ROWS, read and mapped again as the pack says, without those it left out."""
+    recipe = Recipe.from_json(pack.header.table or {})
     draft = recipe.draft(table.columns)
+    name, line = "", 0
     for chunk in islice(table.chunks(draft.layout), _PIECES):
+        if chunk.name != name:
+            name, line = chunk.name, table.first_line(chunk.name)
         parsed = chunk.read()
         bad, _ = draft.bad_rows(parsed.records)
-        records = parsed.records if bad is None else parsed.records[~bad]
-        if len(records):
-            mapped = Mapper(recipe, draft.layout, parsed.dictionaries).map(
-                records[:CHECKED_ROWS], parsed.texts
-            )
-            return row_keys([np.asarray(mapped.fields[f.name], f.dtype) for f in fields])
-    return np.empty(0, np.uint64)
+        good = np.flatnonzero(np.ones(len(parsed.records), np.bool_) if bad is None else ~bad)[:CHECKED_ROWS]
+        if len(good):
+            mapper = Mapper(recipe, draft.layout, parsed.dictionaries)
+            mapped = mapper.map(parsed.records[good], parsed.texts)
+            keys = row_keys([np.asarray(mapped.fields[f.name], f.dtype) for f in fields])
+            lines = (line + parsed.lines_of[good]).tolist()
+            return Sought(keys, tuple(f"{name}: {table.unit} {number:,}" for number in lines))
+        line += parsed.lines
+    return Sought(np.empty(0, np.uint64))
 
 
 class Held:
@@ -96,31 +110,31 @@ class Held:
     """
 
     def __init__(
-        self, pack: Pack, fields: Sequence[Field], rows: int, *, threads: int, wanted: NDArray[np.uint64]
+        self, pack: Pack, fields: Sequence[Field], rows: int, *, threads: int, sought: Sought
     ) -> None:
-        """Read the pack once. wanted: keys that must be among its rows'. Raises PackerError if one is not."""
+        """Read the pack once. sought: rows that must be among its. Raises PackerError if one is not."""
         names = [f.name for f in fields]
-        found = np.zeros(len(wanted), np.bool_)
-        total = own = np.uint64(0)
+        found = np.zeros(len(sought.keys), np.bool_)
+        total = own = 0
         parts: list[torch.Tensor] = []
         at = 0
         with PackedBatchDataset(pack, _AT_ONCE, fields=names, threads=threads, placement="disk") as batches:
             for batch in batches:
                 parts = parts or [torch.empty(rows, *t.shape[1:], dtype=t.dtype) for t in batch]
                 keys = row_keys([tensor.numpy() for tensor in batch])
-                found |= np.isin(wanted, keys)
+                found |= np.isin(sought.keys, keys)
                 n = max(0, min(len(keys), rows - at))
                 for part, tensor in zip(parts, batch, strict=True):
                     part[at : at + n] = tensor[:n]
-                total += keys.sum(dtype=np.uint64)
-                own += keys[:n].sum(dtype=np.uint64)
+                total += _sum(keys)
+                own += _sum(keys[:n])
                 at += n
         if not found.all():
             raise PackerError(
-                f"{pack.path}: lacks the row that number {int(np.argmin(found)) + 1:,} of the table's rows gives now;"
+                f"{sought.places[int(np.argmin(found))]}: {pack.path} holds no such row;"
                 " a comparison needs the same on both sides. Convert the table again."
             )
-        self.tensors, self.total, self.own = tuple(parts), int(total), int(own)
+        self.tensors, self.total, self.own = tuple(parts), total % _WRAP, own % _WRAP
         self.rows = rows
 
 

@@ -7,10 +7,11 @@ of the limit right before it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
+import torch
 from torch.utils.data import TensorDataset
 
 from packer import units
@@ -22,7 +23,7 @@ from packer.bench.report import FirstBatch, TableReport, Way
 from packer.bench.rounds import Lane, run_rounds, ways_of
 from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate, first_batch
 from packer.bench.table_parsing import parser
-from packer.bench.table_same import Held, check_epoch, check_source, reading_of, source_keys
+from packer.bench.table_same import Held, check_epoch, check_source, reading_of, sought_rows
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.inputs.tables.opening import open_table
@@ -64,13 +65,12 @@ def bench(
     reading = reading_of(opened)
     threads, size = min(4, cores()), max(1, min(batch_size, opened.rows // 4))
     fields = fixed_fields(opened)
-    with closing(open_table(names, reading)) as table:
-        check_source(table, called, opened)
-        say("comparing rows")
-        wanted = source_keys(table, opened, fields)
-        rows = min(opened.rows, memory() // HELD_SHARE // row_bytes(opened))
-        held = Held(opened, fields, rows, threads=threads, wanted=wanted)
-        files = table.names
+    table = open_table(names, reading)
+    check_source(table, called, opened)
+    say("comparing rows")
+    sought = sought_rows(table, opened, fields)
+    rows = min(opened.rows, memory() // HELD_SHARE // row_bytes(opened))
+    held = Held(opened, fields, rows, threads=threads, sought=sought)
     loaders = {
         order: Packed(opened, size, order, threads=threads, fields=[f.name for f in fields])
         for order in ORDERS
@@ -79,7 +79,7 @@ def bench(
         counts = sorted(set(workers or worker_counts(cores())))
         ways = _measure(opened, held, loaders, size, rounds, seconds, counts, say)
         say("first batch")
-        parse, name = parser(files, reading)
+        parse, name = parser(table.names, reading)
         make = partial(PackedBatchDataset, opened.path, size, fields=[f.name for f in fields])
         times = [((parse(),) if parse else (), first_batch(make)) for _ in range(rounds)]
     finally:
@@ -111,10 +111,11 @@ def bench(
             **machine(),
             "versions": versions(),
             "threads": threads,
+            "torch_threads": torch.get_num_threads(),
             "source_bytes": table.nbytes,
             "packed_bytes": opened.nbytes,
             "rows_held": held.rows,
-            "rows_compared": len(wanted),
+            "rows_compared": len(sought.keys),
         },
         notes=tuple(notes),
     )
@@ -135,7 +136,7 @@ def _measure(
     say(f"DataLoader with {', '.join(map(str, workers))} workers")
     count = best_workers(items, batch_size=size, counts=workers, seconds=seconds)
     one_by_one = partial(loader_rate, items, batch_size=size, workers=count, seconds=seconds)
-    peers = {
+    peers: dict[str, Iterable[Any]] = {
         "DataLoader, batches by a sampler": batch_sampled(items, size),
         "tensors, copied each epoch, slices": ContiguousSlices(*held.tensors, batch_size=size),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -10,6 +10,9 @@ from tqdm import tqdm
 
 from packer.cli.saying import say
 from packer.errors import MissingDependencyError, PackerError, UsageError
+
+if TYPE_CHECKING:
+    from packer.bench.report import Report
 
 
 @click.command()
@@ -71,10 +74,11 @@ def bench(
         ) from None
     if batch_size is not None:
         options["batch_size"] = batch_size
-    opened = open_pack(pack)
+    table = open_pack(pack).header.table is not None
+    report: Report
     with tqdm(bar_format="{desc}", disable=None if not quiet else True, leave=False) as line:
         options |= {"workers": counts, "progress": line.set_description_str}
-        if opened.header.table is None:
+        if not table:
             report = raw_vs_packed.bench(_only(sources), pack, **options)
         else:
             for name, option in (("labels", "--labels"), ("cold", "--cold")):

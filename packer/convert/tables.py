@@ -343,12 +343,13 @@ def _recipe_of(like: str, choices: Choices, reading: Reading) -> Recipe:
 
 def _plan(table: TableSource, plan: Draft) -> TablePlan:
     """What a user is told before the work begins."""
-    what = {"label": "label", "keep": "kept", "drop": "dropped"}
-    roles: dict[str, tuple[str, ...]] = {}
+    words = {"label": "label", "keep": "kept", "drop": "dropped"}
+    roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
     for column, role in zip(plan.columns, plan.roles, strict=True):
-        name = what.get(role) or ("categories" if column.type == "category" else "features")
-        roles[name] = (*roles.get(name, ()), column.name)
-    return TablePlan(len(plan.columns), table.nbytes, table.rows, roles, table.notes)
+        word = words.get(role) or ("categories" if column.type == "category" else "features")
+        roles[word].append(column.name)
+    named = {word: tuple(names) for word, names in roles.items() if names}
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, table.notes)
 
 
 def _notes(header: Header) -> list[str]:

@@ -1,0 +1,127 @@
+"""packer convert and packer info of tables: what is printed, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from packer.cli import cli
+from packer.errors import PackerError, UsageError
+from packer.tables.columns import TYPES
+
+TABLE = """when,price,shop,sold
+2013-01-01T10:00:00Z,1.5,north,1
+2013-01-02T11:30:00Z,NA,south,0
+2013-01-03T12:00:00Z,2.5,north,1
+2013-01-04T13:00:00Z,3.5,"east, far",NA
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("sales.csv")
+    path.write_text(TABLE)
+    return path
+
+
+def run(*arguments: object, code: int = 0) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(cli, [str(a) for a in arguments], standalone_mode=False)
+    if result.exception is not None and not isinstance(result.exception, (SystemExit, PackerError)):
+        raise result.exception
+    if isinstance(result.exception, PackerError):
+        raise result.exception
+    assert (result.return_value or 0) == code, result.output
+    return result
+
+
+def test_a_table_is_told_before_and_after(table: Path):
+    said = run(
+        "convert", table, "sales.h5", "--label", "price", "--drop", "sold", "--on-error", "skip", code=3
+    )
+    lines = said.stdout.splitlines()
+    assert lines[0] == (
+        f"sales.csv: 4 columns, {len(TABLE)} bytes -> sales.h5: features when; categories shop; label price; dropped sold"
+    )
+    assert lines[1].startswith(f"packed 3 rows, {len(TABLE)} bytes -> ")
+    assert said.stderr.splitlines() == [
+        "left out 1 row (1 column 'price' is missing; a label is needed):",
+        "  sales.csv: line 3, column 'price': is missing; a label is needed",
+    ]
+
+
+def test_missing_values_are_noted(table: Path):
+    said = run("convert", table, "sales.h5", "--label", "shop").stdout
+    assert (
+        "note: 2 columns have missing values (price 25.0%, sold 25.0%), stored as NaN. A network needs numbers:"
+        " pass --missing median, mean or zero." in said
+    )
+    assert "note" not in run("convert", table, "b.h5", "--label", "shop", "--missing", "mean").stdout
+    assert run("convert", table, "c.h5", "--label", "shop", "--quiet").output == ""
+
+
+def test_info_shows_every_column(table: Path):
+    run("convert", table, "sales.h5", "--label", "shop", "--keep", "sold", "--type", "sold=number", "--quiet")
+    lines = run("info", "sales.h5").stdout.splitlines()
+    names = ["when", "price", "shop", "sold"]
+    described = {line.split()[0]: line for line in lines if line.split()[1] in TYPES}
+    assert list(described) == names
+    assert "timestamp" in described["when"]
+    assert "2013-01-01 10:00:00 to 2013-01-04 13:00:00" in described["when"]
+    assert "1.5 to 3.5" in described["price"]
+    assert "25 %" in described["price"]
+    assert "3 categories: north 50 %" in described["shop"]
+    record = json.loads(run("info", "sales.h5", "--json").stdout)
+    assert [c["name"] for c in record["table"]["columns"]] == names
+
+
+def test_rows_that_were_left_out_are_shown(table: Path):
+    run("convert", table, "sales.h5", "--label", "sold", "--on-error", "skip", "--quiet", code=3)
+    assert (
+        "left out   1 rows: column 'sold' is missing; a label is needed"
+        in run("info", "sales.h5").stdout.splitlines()
+    )
+
+
+def test_several_files_follow_each_other(table: Path):
+    Path("more.csv").write_text("when,price,shop,sold\n2014-01-01T00:00:00Z,9,west,1\n")
+    said = run("convert", table, "more.csv", "all.h5", "--label", "shop").stdout
+    assert said.startswith("2 files: 4 columns, ")
+    assert "packed 5 rows" in said
+
+
+def test_a_pack_that_is_there_is_told(table: Path):
+    run("convert", table, "sales.h5", "--label", "shop", "--quiet")
+    said = run("convert", table, "sales.h5", "--label", "shop", "--resume").stdout
+    assert said == "sales.h5: holds all 4 rows already\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--size", "32"], "--size: is about images; sales.csv is a table. Leave it out."),
+        (["--type", "price"], "--type price: is not COLUMN=TYPE. Pass for example --type zip=category."),
+        (
+            ["--label", "shops"],
+            "--label shops: no column has that name; the nearest is 'shop'. Pass one that is in the table.",
+        ),
+        (["--delimiter", "ab"], None),
+        (["--dtype", "float8"], None),
+    ],
+)
+def test_wrong_usage_is_one_sentence(table: Path, arguments: list[str], sentence: str | None):
+    with pytest.raises(UsageError) as caught:
+        run("convert", table, "sales.h5", *arguments)
+    assert sentence is None or str(caught.value) == sentence
+    assert "\n" not in str(caught.value)
+    assert sorted(p.name for p in Path().iterdir()) == ["sales.csv"]
+
+
+def test_options_of_tables_are_refused_for_images(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"--missing: is about tables; .* is none"):
+        run("convert", tmp_path, tmp_path / "x.h5", "--missing", "mean")
+    with pytest.raises(UsageError, match=r"is a second SRC; images come from one"):
+        run("convert", tmp_path, tmp_path, tmp_path / "x.h5")
