@@ -146,9 +146,12 @@ UNITS: dict[str, set[str]] = {
         "packer.errors",
         "packer.format",
         "packer.inputs",
+        "packer.inputs.tables",
         "packer.load.batches",
+        "packer.machine",
         "packer.pixels",
         "packer.read",
+        "packer.tables",
         "packer.units",
     },
 }

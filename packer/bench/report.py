@@ -100,7 +100,7 @@ class Report:
         lines = [
             self.heading,
             f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
-            f" medians of {self.rounds} rounds of {self.seconds:g} s",
+            f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s",
         ]
         for title, ways in self.sections.items():
             lines += ["", f"{title:<{name_width}}  {rate:>{wide}}  {times:>{broad}}  x limit  s/epoch"]
@@ -146,7 +146,7 @@ class FirstBatch:
             return f"first batch: {once} after the pack is opened."
         ratio = median(a / b for a, b in zip(self.parse, self.pack, strict=True))
         parsed = units.duration(median(self.parse))
-        return f"first batch: {once} after the pack is opened; {self.parser} parses the table for {parsed}, {ratio:,.0f} times as long."
+        return f"first batch: {once} after the pack is opened; {self.parser} parses the table for {parsed}, {_times(ratio)} times as long."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +181,10 @@ def bar(share: float) -> str:
     """A bar of blocks, BAR characters long at 1.0, to an eighth of a character."""
     eighths = round(share * BAR * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def _ratio(value: float | None, width: int, digits: int) -> str:

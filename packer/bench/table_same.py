@@ -68,7 +68,7 @@ def check_source(table: TableSource, source: str, pack: Pack) -> None:
     end = "bench compares a pack with the table it was made from. Pass that, or convert this one."
     if made["names"] != found["names"]:
         here, there = (", ".join(f["names"][:3]) for f in (found, made))
-        raise UsageError(f"{source}: is called {here}, {pack.path} was made from {there}; {end}")
+        raise UsageError(f"{source}: is {here}, {pack.path} was made from {there}; {end}")
     if made["sizes"] != found["sizes"]:
         here, there = (f"{sum(f['sizes']):,}" for f in (found, made))
         raise UsageError(f"{source}: has {here} bytes, {pack.path} was made from one of {there}; {end}")

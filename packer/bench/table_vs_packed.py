@@ -31,7 +31,7 @@ from packer.load.batches import PackedBatchDataset
 from packer.machine import cores, memory
 
 HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile
-_SECTION = "shuffled epochs"
+_SECTION = "warm page cache"
 
 
 def bench(
@@ -148,7 +148,8 @@ def _measure(
     nbytes = row_bytes(pack)
     copies = {n: CopyLimit(size * nbytes, pack.rows * nbytes, n) for n in {1, min(4, cores())}}
     threads = max(copies, key=lambda n: copies[n].rate(seconds))
-    copy = copies[threads]
+    copy = copies.pop(threads)
+    copies.clear()
     for order, loader in loaders.items():
         say(f"comparing rows: packed, {order}")
         check_epoch(pack, f"packed, {order}", loader.batches, held.total)

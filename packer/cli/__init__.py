@@ -1,6 +1,6 @@
 """The command line: a thin skin over packer's functions. Only this folder knows click and progress bars.
 
-    converting.py    convert
+    converting.py    convert; tables.py: its options for tables
     looking.py       info, verify
     reworking.py     append, merge, split, repack, export
     benching.py      bench
@@ -35,10 +35,11 @@ _AGAIN_SECONDS = 0.02
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="packer")
 def cli() -> None:
-    """Turn a folder of images into one file that trains at memory speed.
+    """Turn a folder of images, or a table, into one file that trains at memory speed.
 
     \b
     packer convert images/ train.h5 --size 256
+    packer convert table.csv train.h5 --label target
     packer info train.h5
     packer bench images/ train.h5
     """

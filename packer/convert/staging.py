@@ -9,6 +9,7 @@ is down: an interrupted conversion goes on behind the last one whose bytes are a
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,7 @@ from packer.tables.layout import Bad, Layout, Parsed
 
 FOLDER = "staging"  # in the workplace
 MAX_SKIPPED = 1000  # listed in the header; all are counted
+_SHORT = 40  # characters of a text that may mean missing
 _AHEAD = 2  # pieces of the input read ahead, a worker
 
 
@@ -317,10 +319,12 @@ class _Writer:
         if bad.column is None:
             return "Mend it, or pass --on-error skip to leave such rows out."
         name = self._source.columns[bad.column].name
+        skip = "--on-error skip to leave such rows out."
         if bad.reason == "is not UTF-8":
-            return (
-                "Pass --encoding, for example cp1252 or latin-1, or --on-error skip to leave such rows out."
-            )
+            return f"Pass --encoding, for example cp1252 or latin-1, or {skip}"
+        if "quote" in bad.reason:
+            return f"Mend it, or pass --quote none, or {skip}"
         if not bad.value:
-            return "Mend it, or pass --on-error skip to leave such rows out."
-        return f"Mend it, pass --type {name}=category, --na {bad.value}, or --on-error skip to leave such rows out."
+            return f"Mend it, or pass {skip}"
+        na = f"--na {shlex.quote(bad.value)}, " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
+        return f"Mend it, pass --type {shlex.quote(name)}=category, {na}or {skip}"

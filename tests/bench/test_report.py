@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from packer.bench.report import BenchReport, Way, bar
+from packer.bench.report import BenchReport, FirstBatch, TableReport, Way, bar
 
 
 @pytest.fixture
@@ -72,3 +72,44 @@ def test_the_json_holds_raw_numbers_and_what_is_made_of_them(report: BenchReport
 @pytest.mark.parametrize(("share", "text"), [(0, ""), (1 / 192, "▏"), (0.5, "█" * 12), (1, "█" * 24)])
 def test_a_bar_is_as_long_as_its_share(share: float, text: str) -> None:
     assert bar(share) == text
+
+
+def test_a_tables_report_has_wider_columns_and_tells_the_first_batch() -> None:
+    rows = Way("DataLoader, rows, 0 workers", (200_000.0,), (200_000.0,))
+    packed = Way("packed, slices", (40_000_000.0,), (200_000.0,), (80_000_000.0,))
+    report = TableReport(
+        source="higgs.csv",
+        pack="higgs.h5",
+        fields={"features": (28,), "label": ()},
+        rows=1_000_000,
+        batch_size=1024,
+        rounds=1,
+        seconds=0.5,
+        sections={"warm page cache": (rows, packed)},
+        first_batch=FirstBatch(parser="pandas.read_csv", parse=(1.0, 3.0, 2.0), pack=(0.01, 0.01, 0.01)),
+        conditions={"cpu": "Abacus 1", "cores": 2},
+        notes=("one note.",),
+    )
+    assert report.table().splitlines() == [
+        "higgs.csv beside higgs.h5: 1,000,000 rows of features [28], label, batches of 1,024",
+        "Abacus 1, 2 cores; medians of 1 round of 0.5 s",
+        "",
+        "warm page cache                   rows/s  x DataLoader  x limit  s/epoch",
+        "DataLoader, rows, 0 workers      200,000           1.0             5.000  ▏",
+        "packed, slices                40,000,000         200.0     0.50    0.025  ████████████████████████",
+        "",
+        "first batch: 0.01 s after the pack is opened; pandas.read_csv parses the table for 2 s, 200 times as long.",
+        "one note.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parse", "end"),
+    [
+        (0.005, "0.005 s, 0.5 times as long."),
+        (0.0123, "0.0123 s, 1.2 times as long."),
+        (12.0, "12 s, 1,200 times as long."),
+    ],
+)
+def test_a_first_batch_that_is_no_earlier_is_told(parse: float, end: str) -> None:
+    assert str(FirstBatch(parser="p", parse=(parse,), pack=(0.01,))).endswith(f"p parses the table for {end}")

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from packer import convert_table
 from packer.bench.packed import fixed_fields
-from packer.bench.table_same import Held, Sought, check_epoch, epoch_sum, row_keys
-from packer.errors import PackerError
+from packer.bench.table_same import Held, Sought, check_epoch, epoch_sum, reading_of, row_keys
+from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
+from packer.inputs.tables.source import Reading
 from packer.load.batches import PackedBatchDataset
 
 COLUMNS = [
@@ -75,3 +76,15 @@ def test_held_rows_are_the_packs_first_ones_and_an_epoch_that_lacks_one_is_told(
             PackerError, match=r"an epoch of 'short' is not the pack's rows, each once; .* Run packer verify"
         ):
             check_epoch(pack, "short", short, held.total)
+
+
+def test_a_pack_that_was_made_from_a_pack_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("a,b\n1,2\n3,4\n")
+    convert_table(tmp_path / "n.csv", tmp_path / "n.h5", na=["none"])
+    pack = open_pack(tmp_path / "n.h5")
+    assert reading_of(pack) == Reading(na=("none",))
+    del pack.header.provenance["source"]["reading"]
+    with pytest.raises(
+        UsageError, match=r"n\.h5: was made from another pack; .* Pass one that packer convert wrote\.$"
+    ):
+        reading_of(pack)

@@ -73,7 +73,7 @@ def test_every_way_is_measured_beside_its_limit(table: Path, packed: Path) -> No
     assert len(report.first_batch.parse) == len(report.first_batch.pack) == 2
     assert report.first_batch.parser == "pandas.read_csv"
     assert said[0] == "comparing rows"
-    assert "round 2 of 2: packed, rows (shuffled epochs)" in said
+    assert "round 2 of 2: packed, rows (warm page cache)" in said
     assert multiprocessing.active_children() == []
     assert threading.active_count() == threads
 
@@ -84,7 +84,7 @@ def test_the_table_and_the_json_tell_the_same(table: Path, packed: Path) -> None
     assert lines[0] == (
         f"{table} beside {packed}: 355 rows of features [1], categories [1], label, batches of 88"
     )
-    assert re.fullmatch(r"shuffled epochs +rows/s  x DataLoader  x limit  s/epoch", lines[3])
+    assert re.fullmatch(r"warm page cache +rows/s  x DataLoader  x limit  s/epoch", lines[3])
     (ways,) = report.sections.values()
     for line, way in zip(lines[4:], ways, strict=False):
         assert line.startswith(way.name)
@@ -94,7 +94,7 @@ def test_the_table_and_the_json_tell_the_same(table: Path, packed: Path) -> None
     assert lines[-1] == "left out: name, of any length."
     record = json.loads(report.to_json())
     assert record["source"] == str(table)
-    assert record["sections"]["shuffled epochs"][3]["median"] == ways[3].rate
+    assert record["sections"]["warm page cache"][3]["median"] == ways[3].rate
     assert record["first_batch"]["pack"] == list(report.first_batch.pack)
 
 
@@ -106,7 +106,7 @@ def test_shards_directories_and_several_files(tmp_path: Path) -> None:
     convert_table(sources, tmp_path / "all", header=False, label="1", format="npy", shard_rows=64)
     report = bench(sources, tmp_path / "all", rounds=1, seconds=0.01, workers=[0])
     assert report.source == f"{sources[0]} and 1 other"
-    assert report.conditions["rows_compared"] == 200
+    assert report.conditions["rows_compared"] == 100  # those of the first piece
     assert bench(tmp_path / "part*.csv", tmp_path / "all", rounds=1, seconds=0.01, workers=[0]).rows == 200
 
 
@@ -125,7 +125,7 @@ def test_other_tables_are_refused(table: Path, packed: Path, tmp_path: Path) -> 
     with pytest.raises(UsageError) as caught:
         bench(other, packed)
     assert str(caught.value) == (
-        f"{other}: is called others.csv, {packed} was made from rows.csv; bench compares a pack with the table it was"
+        f"{other}: is others.csv, {packed} was made from rows.csv; bench compares a pack with the table it was"
         " made from. Pass that, or convert this one."
     )
     size = table.stat().st_size

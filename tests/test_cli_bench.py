@@ -1,0 +1,92 @@
+"""packer bench of a table: what it prints, what it writes, and which options it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from packer import convert_table
+from packer.cli import main
+
+pytest.importorskip("torch")
+
+SHORT = ("--rounds", 1, "--seconds", "0.02", "--workers", "0")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """run("rows.csv", ...) -> exit code, output, errors of packer bench, where rows.h5 holds the 5,000 rows of rows.csv."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("a;b;c\n" + "".join(f"{i};{i / 9};{i % 3}\n" for i in range(5000)))
+    convert_table("rows.csv", "rows.h5", label="c")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["packer", "bench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return Done(int(stop.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+def test_a_table_is_measured_in_its_own_batches(run: Run) -> None:
+    done = run("rows.csv", "rows.h5", *SHORT, "--json", "found.json")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(
+        "rows.csv beside rows.h5: 5,000 rows of features [2], label, batches of 1,024\n"
+    )
+    assert "DataLoader, rows, 0 workers" in done.out
+    assert "packed, slices" in done.out
+    record = json.loads(Path("found.json").read_text())
+    assert (record["rows"], record["batch_size"], record["fields"]) == (
+        5000,
+        1024,
+        {"features": [2], "label": []},
+    )
+
+
+def test_a_batch_size_that_is_given_wins(run: Run) -> None:
+    done = run("rows.csv", "rows.h5", *SHORT, "--batch-size", 100, "--no-cold")
+    assert (done.code, done.err) == (0, "")
+    assert ", batches of 100\n" in done.out
+    assert run("rows.csv", "rows.h5", *SHORT, "--quiet").out == ""
+
+
+@pytest.mark.parametrize("options", [("--labels", "l.csv"), ("--cold",)])
+def test_options_about_images_are_refused(run: Run, options: tuple[str, ...]) -> None:
+    done = run("rows.csv", "rows.h5", *options)
+    assert done == (2, "", f"Error: {options[0]}: is about images; rows.h5 is a table's. Leave it out.\n")
+
+
+def test_another_table_is_refused(run: Run) -> None:
+    Path("rows.csv").write_text(Path("rows.csv").read_text()[:-2])
+    done = run("rows.csv", "rows.h5", *SHORT)
+    assert done.code == 2
+    assert done.err.startswith("Error: rows.csv: has ")
+    assert done.err.count("\n") == 1
+
+
+def test_images_come_from_one_source(run: Run, photo_folder: Path) -> None:
+    from packer import convert_images
+
+    convert_images(photo_folder, "photos.h5", size=32)
+    done = run(photo_folder, "more", "photos.h5")
+    assert done == (2, "", "Error: more: is a second SRC; images come from one. Leave it out.\n")
