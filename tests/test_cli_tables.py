@@ -56,7 +56,7 @@ def test_a_table_is_told_before_and_after(table: Path):
 def test_missing_values_are_noted(table: Path):
     said = run("convert", table, "sales.h5", "--label", "shop").stdout
     assert (
-        "note: 2 columns have missing values (price 25.0%, sold 25.0%), stored as NaN. A network needs numbers:"
+        "note: 2 columns (price 25.0%, sold 25.0%): missing values, stored as NaN. A network needs numbers:"
         " pass --missing median, mean or zero." in said
     )
     assert "note" not in run("convert", table, "b.h5", "--label", "shop", "--missing", "mean").stdout

@@ -113,7 +113,7 @@ def verify(
             say(f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
         return
     if source is None:
-        if not as_json:
+        if not as_json and _repairable(pack):
             say(f"To make damaged blocks anew from the images: packer verify {pack} --repair SRC", err=True)
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
@@ -126,6 +126,17 @@ def verify(
     if not (quiet or as_json):
         said = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
         say(f"{pack}: repaired ({', '.join(said)}), and whole again")
+
+
+def _repairable(path: str) -> bool:
+    """Whether damaged blocks can be made anew: not those of tables."""
+    from packer.errors import FormatError
+    from packer.format.pack import open_pack
+
+    try:
+        return open_pack(path).header.table is None
+    except FormatError:
+        return True
 
 
 def _describe(pack: Pack) -> list[str]:

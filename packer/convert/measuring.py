@@ -14,6 +14,7 @@ from packer import randomness
 from packer.convert.order import Order
 from packer.convert.staging import Staged
 from packer.errors import PackerError
+from packer.tables.checks import is_missing
 from packer.tables.roles import Draft
 from packer.tables.statistics import Part, Sums
 from packer.tables.sums import BLOCK
@@ -24,42 +25,54 @@ _STEP = 8 * BLOCK  # rows read at once; statistics depend on BLOCK alone
 
 
 class Measured(NamedTuple):
-    """sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of draft.numeric], NaN for missing."""
+    """sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of draft.numeric], NaN for missing; missing: column
+    number -> missing cells of numbers, among all rows.
+    """
 
     sums: Sums
     sample: NDArray[np.float64]
     fit: str
+    missing: dict[int, int]
 
 
-def measure(staged: Staged, order: Order, draft: Draft, *, workers: int) -> Measured:
+def measure(staged: Staged, order: Order, draft: Draft, *, all_rows: bool, workers: int) -> Measured:
     """Go through all rows once, in the order of the input. Equal rows and seeds give equal results, whatever the workers.
 
-    Measured are the rows of the split called train, where there is one, else all; the sample is drawn from them, at most SAMPLE rows.
+    Measured are the rows of the split called train, where there is one and not all are asked for, else all; the sample is drawn
+    from them, at most SAMPLE rows.
     Raises UsageError (a label has too many classes), PackerError.
     """
     names = list(order.splits)
-    fit = TRAIN if TRAIN in names else "all"
-    first, stop = order.splits.get(TRAIN, (0, len(order.samples)))
+    fit = TRAIN if TRAIN in names and not all_rows else "all"
+    first, stop = order.splits[TRAIN] if fit == TRAIN else (0, len(order.samples))
     count = min(SAMPLE, stop - first)
     drawn = randomness.permute(np.arange(count), stop - first, randomness.key("table", "sample"))
     sampled = np.sort(order.samples[first + drawn])
     sums = Sums(draft)
     local = threading.local()
 
-    def part(start: int) -> tuple[Part, NDArray[np.float64]]:
+    def part(start: int) -> tuple[Part, NDArray[np.float64], list[int]]:
         rows = np.arange(start, min(start + _STEP, staged.rows))
         records = _read(staged, start, len(rows), local)
         mask = None if fit == "all" else order.owner(rows) == names.index(TRAIN)
         low, high = np.searchsorted(sampled, (start, start + len(rows)))
-        return sums.part(records, mask), draft.sample(records[sampled[low:high] - start])
+        missing = [int(is_missing(records[w.name], w.column.type).sum()) for w in counted]
+        return sums.part(records, mask), draft.sample(records[sampled[low:high] - start]), missing
 
+    # Where all rows are measured, the sums tell.
+    counted = () if fit == "all" else draft.numeric
+    missing = np.zeros(len(counted), np.int64)
     samples = []
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-measure") as pool:
-        for found, sample in pool.map(part, range(0, staged.rows, _STEP)):
+        for found, sample, absent in pool.map(part, range(0, staged.rows, _STEP)):
             sums.merge(found)
             samples.append(sample)
+            missing += np.array(absent, np.int64)
     # Column by column in memory, as they are sorted.
-    return Measured(sums, np.asfortranarray(np.concatenate(samples)), fit)
+    lacking = {w.index: count for w, count in zip(counted, missing.tolist(), strict=True)} or {
+        w.index: sums.rows - sums.of(w.index).count for w in draft.numeric
+    }
+    return Measured(sums, np.asfortranarray(np.concatenate(samples)), fit, lacking)
 
 
 def _read(staged: Staged, start: int, rows: int, local: threading.local) -> NDArray[Any]:

@@ -146,6 +146,10 @@ def _task(
     part = pack.parts[number]
     provenance = part.header.provenance
     options = provenance.get("options", {})
+    if part.header.table is not None:
+        raise UsageError(
+            f"{pack.path}: was made of a table; packs of images can be repaired. Convert the table again, with --overwrite."
+        )
     if "source" not in provenance or {"repack", "merge", "shares"} & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
     made = prepare(stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part)

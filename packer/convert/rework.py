@@ -116,6 +116,10 @@ def append_images(
     """
     began = time.perf_counter()
     name, pack = os.fspath(path).rstrip("/"), open_pack(path)
+    if pack.parts[0].header.table is not None:
+        raise UsageError(
+            f"{name}: was made of a table; packs of images can be added to. Convert the rows of both tables into one pack."
+        )
     options = pack.parts[0].header.provenance.get("options", {})
     if (
         not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(options)

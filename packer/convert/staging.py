@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.files import pread_all, pwrite_all
-from packer.format.output import failure
+from packer.format.output import check_space, failure
 from packer.format.workplace import Workplace
 from packer.inputs.tables.source import TableChunk, TableSource
 from packer.tables.columns import TEXT, Column
@@ -64,39 +64,46 @@ class Staged:
         return {"rows": self.skipped_rows, "reasons": dict(self.reasons), "first": self.skipped}
 
 
-Check = Callable[[NDArray[Any]], tuple[NDArray[np.bool_] | None, list[Bad]]]
-"""Records [n] -> which of them are bad, None for none, and why: Bad.line is the number of the record."""
+@dataclass(frozen=True)
+class Terms:
+    """What rows of a table must be.
+
+    layout: how they are read; check: records [n] -> which of them are bad, None for none, and why (Bad.line is a record's number);
+    known: column number -> the texts it may hold, for the label of a mapping that is given; skip: leave bad rows out, else the first
+    one ends the run; max_categories: of a column; like: the mapping is given.
+    """
+
+    layout: Layout
+    check: Callable[[NDArray[Any]], tuple[NDArray[np.bool_] | None, list[Bad]]]
+    known: Mapping[int, list[str]]
+    skip: bool
+    max_categories: int
+    like: bool
 
 
 def stage(
     source: TableSource,
-    layout: Layout,
-    check: Check,
+    terms: Terms,
     place: Workplace,
     *,
     workers: int,
-    skip: bool,
-    max_categories: int,
-    known: Mapping[int, list[str]],
     progress: Callable[[int], None],
 ) -> Staged:
     """Read a table, or the rest of it, into the workplace.
 
-    check: finds rows that were read but have no place in the pack; workers: threads that take text apart; skip: leave bad rows out,
-    else the first one ends the run; max_categories: of a column; known: column number -> the texts it may hold, of columns whose
-    others are errors; progress: called with the bytes of input read.
-    Raises SourceError (a bad row, a file that is damaged), UsageError (too many categories), SpaceError, PackerError.
+    workers: threads that take text apart; progress: called with the bytes of input read.
+    Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
     """
     folder = os.path.join(place.path, FOLDER)
     os.makedirs(folder, exist_ok=True)
-    staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), layout)
-    writer = _Writer(source, staged, place, skip=skip, max_categories=max_categories, known=known)
+    staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), terms.layout)
+    writer = _Writer(source, staged, place, terms)
     try:
         after, done = writer.take_over()
         if done or staged.resumed:
             progress(writer.bytes_done)
         if not done:
-            for piece in _pieces(source, layout, after, check, workers):
+            for piece in _pieces(source, terms, after, workers):
                 writer.add(piece)
                 progress(writer.bytes_done)
             writer.finish()
@@ -115,34 +122,49 @@ class _Piece(NamedTuple):
     bad: Counter[str]
 
 
-def _read(chunk: TableChunk, columns: Sequence[Column], check: Check) -> _Piece:
+def _read(chunk: TableChunk, columns: Sequence[Column], terms: Terms) -> _Piece:
     """Take a piece apart, and leave out the rows that have no place in the pack."""
     parsed = chunk.read()
-    mask, found = check(parsed.records)
-    first = {b.line: b for b in reversed(found)}
-    reasons = Counter(_reason(b, columns) for b in (*parsed.bad, *first.values()))
-    if mask is not None:
-        parsed.leave_out(mask, found)
+    reasons = Counter(_reason(b, columns) for b in parsed.bad)
+    for check in (terms.check, lambda records: _unknown(parsed, terms.known)):
+        mask, found = check(parsed.records)
+        if mask is not None:
+            first = {b.line: b for b in reversed(found)}
+            reasons.update(_reason(b, columns) for b in first.values())
+            parsed.leave_out(mask, found)
     if parsed.bad_rows > reasons.total():
         reasons["not told apart, as there are so many"] = parsed.bad_rows - reasons.total()
     return _Piece(chunk, parsed, reasons)
+
+
+def _unknown(parsed: Parsed, known: Mapping[int, list[str]]) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
+    """The records whose label is none of the classes there may be."""
+    for index, texts in known.items():
+        held = parsed.dictionaries.get(index, [])
+        codes = [code for code, text in enumerate(held) if text not in texts]
+        if codes:
+            column = parsed.records[f"c{index}"]
+            mask = np.isin(column, codes)
+            rows = np.flatnonzero(mask).tolist()
+            return mask, [
+                Bad(row, index, held[column[row]], "is none of the label's classes") for row in rows
+            ]
+    return None, []
 
 
 def _reason(bad: Bad, columns: Sequence[Column]) -> str:
     return bad.reason if bad.column is None else f"column {columns[bad.column].name!r} {bad.reason}"
 
 
-def _pieces(
-    source: TableSource, layout: Layout, after: list[Any] | None, check: Check, workers: int
-) -> Iterator[_Piece]:
+def _pieces(source: TableSource, terms: Terms, after: list[Any] | None, workers: int) -> Iterator[_Piece]:
     """The pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
-    chunks = source.chunks(layout, after)
+    chunks = source.chunks(terms.layout, after)
     waiting: deque[Future[_Piece]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
         try:
             while True:
                 for chunk in islice(chunks, _AHEAD * workers - len(waiting)):
-                    waiting.append(pool.submit(_read, chunk, source.columns, check))
+                    waiting.append(pool.submit(_read, chunk, source.columns, terms))
                 if not waiting:
                     return
                 yield waiting.popleft().result()
@@ -154,18 +176,10 @@ def _pieces(
 class _Writer:
     """Puts what was read down, in order, and notes how far it came."""
 
-    def __init__(
-        self,
-        source: TableSource,
-        staged: Staged,
-        place: Workplace,
-        *,
-        skip: bool,
-        max_categories: int,
-        known: Mapping[int, list[str]],
-    ) -> None:
-        self._source, self._staged, self._place = source, staged, place
-        self._skip, self._most, self._known = skip, max_categories, known
+    def __init__(self, source: TableSource, staged: Staged, place: Workplace, terms: Terms) -> None:
+        self._source, self._staged, self._place, self._terms = source, staged, place, terms
+        self._size = staged.layout.dtype.itemsize
+        self._state = _state(source.names)
         self._records = os.open(staged.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._texts = os.open(staged.texts, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._text_bytes = 0
@@ -176,7 +190,7 @@ class _Writer:
         self._text_members = [w.name for w in staged.layout.wanted if w.dtype == TEXT]
         for w in staged.layout.wanted:
             if w.column.type == "category":
-                given = list(known.get(w.index, ()))
+                given = list(terms.known.get(w.index, ()))
                 staged.dictionaries[w.index] = given
                 self._codes[w.index] = {text: code for code, text in enumerate(given)}
 
@@ -196,8 +210,8 @@ class _Writer:
                 pieces.append(record)
         after: list[Any] | None = None
         for number, piece in enumerate(pieces):
-            if not self._same(piece):
-                done = False
+            if not self._same(piece) or (piece["reasons"] and not self._terms.skip):
+                done = False  # from here on it is read again: a bad row is then told
                 break
             after = piece["after"]
             self._pieces = number + 1
@@ -211,7 +225,8 @@ class _Writer:
         if chunk.name != self._input:
             self._input, self._lines = chunk.name, self._source.first_line(chunk.name)
         bad = [self._told(b) for b in parsed.bad]
-        if bad and not self._skip:
+        if bad and not self._terms.skip:
+            self._check_unchanged()
             raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
         fresh = self._merge(parsed)
         records = parsed.records
@@ -219,7 +234,7 @@ class _Writer:
             records[name]["at"] += self._text_bytes
         nbytes = records.nbytes
         data = records.view(np.uint8).reshape(-1) if nbytes else np.empty(0, np.uint8)
-        pwrite_all(self._records, data.data, self._staged.rows * self._staged.layout.dtype.itemsize)
+        pwrite_all(self._records, data.data, self._staged.rows * self._size)
         if parsed.texts:
             pwrite_all(self._texts, parsed.texts, self._text_bytes)
         piece = {
@@ -236,20 +251,42 @@ class _Writer:
             "reasons": dict(read.bad),
         }
         self._place.record(piece)
+        if not self._pieces:
+            self._check_room(len(records), parsed.nbytes)
         self._pieces += 1
         self._staged.bytes_read += parsed.nbytes
         self._note(piece)
 
     def finish(self) -> None:
-        """All pieces are there. Raises SourceError if no row is."""
-        if not self._staged.rows:
+        """All pieces are there. Raises SourceError if no row is, or the files have been changed."""
+        self._check_unchanged()
+        staged = self._staged
+        if not staged.rows:
             names = ", ".join(self._source.names[:3])
             self._place.recorded = False  # there is nothing to go on with
-            why = f"; the first of {self._staged.skipped_rows:,} that were left out: {self._staged.skipped[0]['reason']}"
+            first = f"the first of {staged.skipped_rows:,} that were left out: " if staged.skipped else ""
+            why = staged.skipped[0]["reason"] if staged.skipped else "there is none"
             raise SourceError(
-                f"{names}: none of its rows can be taken{why if self._staged.skipped else ''}. Check the columns' types."
+                f"{names}: none of its rows can be taken; {first}{why}. Check the columns' types."
             )
         self._place.record("staged")
+
+    def _check_unchanged(self) -> None:
+        """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
+        for name, before, now in zip(
+            self._source.names, self._state, _state(self._source.names), strict=True
+        ):
+            if before != now:
+                self._place.recorded = False
+                raise SourceError(
+                    f"{name}: was changed while it was read. Run the same command again when it is whole."
+                )
+
+    def _check_room(self, rows: int, nbytes: int) -> None:
+        """Refuse early when the disk has less room than all rows take, if the others are like those of the first piece."""
+        expected = rows * self._source.nbytes / max(1, nbytes)
+        # Records, and at least half as much again for the pack.
+        check_space(self._place.out, round(1.5 * self._size * (expected - rows)))
 
     def close(self) -> None:
         """Let go of the files."""
@@ -274,7 +311,7 @@ class _Writer:
 
     def _same(self, piece: Mapping[str, Any]) -> bool:
         """Whether a journalled piece's bytes are those that were written."""
-        size = self._staged.layout.dtype.itemsize
+        size = self._size
         data = pread_all(self._records, piece["rows"] * size, self._staged.rows * size)
         texts = pread_all(self._texts, piece["texts"][0], self._text_bytes)
         sums = [block_checksum(np.frombuffer(part, np.uint8)) for part in (data, texts)]
@@ -286,15 +323,10 @@ class _Writer:
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
             fresh[index] = [text for text in texts if text not in codes]
-            if fresh[index] and index in self._known:
-                raise SourceError(
-                    f"{self._input}: column {name!r} holds {fresh[index][0]!r}, which the pack given as like does not have as a class."
-                    " Convert the table that has all of them first."
-                )
-            if len(codes) + len(fresh[index]) > self._most:
+            if len(codes) + len(fresh[index]) > self._terms.max_categories:
                 raise UsageError(
-                    f"column {name!r}: has more than {self._most:,} different texts; as many categories are allowed."
-                    f" Pass --drop {name}, --keep {name}, or a larger --max-categories."
+                    f"column {name!r}: has more than {self._terms.max_categories:,} different texts; as many categories are"
+                    f" allowed. Pass --drop {name}, --keep {name}, or a larger --max-categories."
                 )
             numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
             take = np.array(
@@ -318,13 +350,24 @@ class _Writer:
         """What can be done about a bad row."""
         if bad.column is None:
             return "Mend it, or pass --on-error skip to leave such rows out."
-        name = self._source.columns[bad.column].name
+        name = shlex.quote(self._source.columns[bad.column].name)
         skip = "--on-error skip to leave such rows out."
         if bad.reason == "is not UTF-8":
             return f"Pass --encoding, for example cp1252 or latin-1, or {skip}"
         if "quote" in bad.reason:
             return f"Mend it, or pass --quote none, or {skip}"
-        if not bad.value:
+        if not bad.value or self._terms.like:
             return f"Mend it, or pass {skip}"
-        na = f"--na {shlex.quote(bad.value)}, " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
-        return f"Mend it, pass --type {shlex.quote(name)}=category, {na}or {skip}"
+        if bad.reason == "is not a whole number":
+            return f"Mend it, pass --type {name}=number, or {skip}"
+        if bad.reason == "is beyond float32":
+            return f"Mend it, pass --dtype float64, or {skip}"
+        na = (
+            f"--na {shlex.quote(bad.value)}, " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
+        )
+        return f"Mend it, pass --type {name}=category, {na}or {skip}"
+
+
+def _state(names: Sequence[str]) -> list[tuple[int, int]]:
+    """What tells whether files are still the same: size and time of the last change, in nanoseconds."""
+    return [(found.st_size, found.st_mtime_ns) for found in map(os.stat, names)]

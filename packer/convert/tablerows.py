@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from packer.convert.external import Shuffled
 from packer.convert.rows import ColumnRows
 from packer.convert.staging import Staged
+from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.writer import Rows
 from packer.tables.mapping import Mapper
@@ -38,6 +39,13 @@ class TableRows(ColumnRows):
         self.ragged_bytes = size // staged.rows + 8 * ragged
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """All fields of these rows."""
+        """All fields of these rows. Raises UsageError if a number does not fit its field."""
         records = self._records.take(samples).view(self._dtype).reshape(-1)
-        return self._mapper.map(records, memoryview(self._texts)).fields
+        mapped = self._mapper.map(records, memoryview(self._texts))
+        if mapped.beyond is not None:
+            record, name = mapped.beyond
+            raise UsageError(
+                f"row {int(samples[record]) + 1:,} of the rows taken, column {name!r}: its value, mapped, is beyond"
+                f" {np.dtype(self._mapper.recipe.dtype).name}. Mend it, pass --dtype float64, or --drop {name}."
+            )
+        return mapped.fields

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,10 +20,11 @@ from packer.convert.order import Order, parse_parts, table_order
 from packer.convert.packing import Running, Task, write_pack
 from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.segments import Segments
-from packer.convert.staging import Staged, stage
+from packer.convert.staging import Staged, Terms, stage
 from packer.convert.storing import Storing
 from packer.convert.tablerows import TableRows
 from packer.errors import FormatError, PackerError, UsageError
+from packer.format.checksums import digest
 from packer.format.header import Header
 from packer.format.output import check_output, failure, format_of
 from packer.format.pack import open_pack
@@ -32,6 +35,7 @@ from packer.tables.mapping import Mapper
 from packer.tables.recipe import Recipe
 from packer.tables.roles import Choices, Draft, draft
 
+_NAMED = 6  # columns, in a note
 SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
 
 
@@ -116,7 +120,7 @@ def convert_table(
     quote: str = '"',
     decimal: str = ".",
     thousands: str = "",
-    na: Sequence[str] = (),
+    na: str | Sequence[str] = (),
     encoding: str = "utf-8",
     format: str | None = None,
     compress: str = "none",
@@ -165,7 +169,8 @@ def convert_table(
     out = os.fspath(out).rstrip("/")
     sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     names = [os.fspath(name) for name in sources]
-    reading = Reading(header, delimiter, quote, decimal, thousands, tuple(na), encoding, dict(types or {}))
+    texts = (na,) if isinstance(na, str) else tuple(na)
+    reading = Reading(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
     choices = Choices(
         label=_list(label),
         label_as=label_as,
@@ -199,7 +204,7 @@ def convert_table(
     recipe = None if like is None else _recipe_of(os.fspath(like), choices, reading)
     options = {
         "choices": None if recipe is not None else choices.record(),
-        "like": None if recipe is None else recipe.to_json(),
+        "like": None if recipe is None else digest([json.dumps(recipe.to_json()).encode()]).hex(),
         "split": None if split is None else parse_parts(split),
         "split_seed": whole("seed", seed) if split is not None else None,
         "seed": whole("seed", seed) if shuffle else None,
@@ -232,14 +237,14 @@ def convert_table(
         )
         try:
             staged = _read(job, place)
-            made = _write(job, place, staged)
+            made, notes = _write(job, place, staged)
             place.publish()
         except BaseException as error:
             if isinstance(error, PackerError):  # what failed inside the workplace is told of the output
                 error.args = (str(error).replace(place.pack, out),)
             place.close(keep=place.recorded and not isinstance(error, UsageError))
             raise
-    return _report(job, made, began, staged, place.cleared)
+    return _report(job, made, began, staged, place.cleared, notes)
 
 
 @dataclass(frozen=True)
@@ -263,33 +268,68 @@ class _Job:
 def _read(job: _Job, place: Workplace) -> Staged:
     """All rows, in raw form, into the workplace."""
     job.begin(Stage("reading", job.table.nbytes, "B"))
-    return stage(
-        job.table,
+    like = job.recipe is not None
+    terms = Terms(
         job.draft.layout,
         job.draft.bad_rows,
-        place,
-        workers=job.running.workers,
-        skip=job.running.skip,
-        max_categories=job.draft.choices.max_categories,
-        known={} if job.recipe is None else job.recipe.known(job.table.columns),
-        progress=job.running.progress,
+        job.recipe.known(job.table.columns) if job.recipe is not None else {},
+        job.running.skip,
+        sys.maxsize if like else job.draft.choices.max_categories,
+        like,
     )
+    return stage(job.table, terms, place, workers=job.running.workers, progress=job.running.progress)
 
 
-def _fit(job: _Job, staged: Staged, order: Order) -> Recipe:
-    """The mapping that fits the rows."""
-    measured = measure(staged, order, job.draft, workers=job.running.workers)
-    reading = job.table.fingerprint().get("reading")
-    return Recipe.fit(job.draft, measured.sums, measured.sample, staged.dictionaries, measured.fit, reading)
+def _fit(job: _Job, staged: Staged, order: Order) -> tuple[Recipe, list[str]]:
+    """The mapping that fits the rows, or the one that is given, with the rows' statistics; what a user should know of it."""
+    like = job.recipe is not None
+    found = measure(staged, order, job.draft, all_rows=like, workers=job.running.workers)
+    texts = staged.dictionaries
+    if job.recipe is not None:
+        recipe = job.recipe.measured(job.draft, found.sums, found.sample, texts, found.fit)
+        unknown = recipe.unknown(job.draft, found.sums, texts)
+    else:
+        # What means missing in text means nothing in files that have nulls.
+        reading = job.table.fingerprint()["reading"] if job.table.unit == "line" else {}
+        recipe = Recipe.fit(job.draft, found.sums, found.sample, texts, found.fit, reading)
+        unknown = {}
+    missing = {
+        c.name: found.missing[w.index]
+        for w in job.draft.numeric
+        if (c := recipe.column(w.column.name)).role == "feature" and c.missing == "nan"
+    }
+    notes = []
+    if any(missing.values()):
+        notes.append(
+            f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
+            + (
+                " map them otherwise in the pack given as like."
+                if like
+                else " pass --missing median, mean or zero."
+            )
+        )
+    if any(unknown.values()):
+        notes.append(
+            f"{_shares(unknown, staged.rows)}: categories that the pack given as like does not have; they are 0, as missing ones."
+        )
+    return recipe, notes
 
 
-def _write(job: _Job, place: Workplace, staged: Staged) -> Header:
-    """The pack, in the workplace; one that an interrupted run had finished there is taken as it is."""
+def _shares(cells: Mapping[str, int], rows: int) -> str:
+    """The first columns that have such cells, with their share of the rows."""
+    some = [(name, count / rows) for name, count in cells.items() if count]
+    few = ", ".join(f"{name} {share:.1%}" for name, share in some[:_NAMED])
+    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+    return f"{units.count(len(some), 'column')} ({few}{more})"
+
+
+def _write(job: _Job, place: Workplace, staged: Staged) -> tuple[Header, list[str]]:
+    """The pack, in the workplace, and notes; a pack that an interrupted run had finished there is taken as it is."""
     with suppress(FormatError):
-        return open_pack(place.pack).header
+        return open_pack(place.pack).header, []
     running, layout = job.running, job.draft.layout
     order = job.order(staged.rows)
-    recipe = job.recipe or _fit(job, staged, order)
+    recipe, notes = _fit(job, staged, order)
     job.begin(Stage("writing", staged.rows, "rows"))
     assert isinstance(order.samples, Segments)
     with Shuffled(
@@ -314,7 +354,8 @@ def _write(job: _Job, place: Workplace, staged: Staged) -> Header:
             "table": {**recipe.to_json(), "skipped": staged.to_json()},
         }
         task = Task(job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False)
-        return write_pack(task, place.pack, replace(running, resume=False, overwrite=True)).header
+        written = write_pack(task, place.pack, replace(running, resume=False, overwrite=True))
+        return written.header, notes
 
 
 def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -345,39 +386,24 @@ def _plan(table: TableSource, plan: Draft) -> TablePlan:
     """What a user is told before the work begins."""
     words = {"label": "label", "keep": "kept", "drop": "dropped"}
     roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
+    choices = plan.choices
     for column, role in zip(plan.columns, plan.roles, strict=True):
-        word = words.get(role) or ("categories" if column.type == "category" else "features")
-        roles[word].append(column.name)
+        coded = column.type == "category" and choices.one_hot != "all" and column.name not in choices.one_hot
+        roles[words.get(role) or ("categories" if coded else "features")].append(column.name)
+    roles["label"].sort(key=choices.label.index)
     named = {word: tuple(names) for word, names in roles.items() if names}
     return TablePlan(len(plan.columns), table.nbytes, table.rows, named, table.notes)
 
 
-def _notes(header: Header) -> list[str]:
-    """What a user should know of a pack of a table."""
-    columns = (header.table or {}).get("columns", ())
-    lacking = [
-        (c["name"], c["statistics"]["missing"] / c["statistics"]["rows"])
-        for c in columns
-        if c["role"] == "feature"
-        and c["missing"] == "nan"
-        and c["type"] != "category"
-        and c["statistics"]["missing"]
-    ]
-    notes = []
-    if lacking:
-        few = ", ".join(f"{name} {share:.1%}" for name, share in lacking[:6])
-        more = f" and {len(lacking) - 6} more" if len(lacking) > 6 else ""
-        notes.append(
-            f"{units.count(len(lacking), 'column')} have missing values ({few}{more}), stored as NaN."
-            " A network needs numbers: pass --missing median, mean or zero."
-        )
-    return notes
-
-
 def _report(
-    job: _Job, header: Header, began: float, staged: Staged | None = None, cleared: str = ""
+    job: _Job,
+    header: Header,
+    began: float,
+    staged: Staged | None = None,
+    cleared: str = "",
+    notes: Sequence[str] = (),
 ) -> TableReport:
-    skipped = (header.table or {})["skipped"]
+    skipped = (header.table or {}).get("skipped") or Staged("", "", job.draft.layout).to_json()
     return TableReport(
         out=job.out,
         rows=header.rows,
@@ -388,7 +414,7 @@ def _report(
         skipped_rows=skipped["rows"],
         skipped=tuple(skipped["first"]),
         reasons=skipped["reasons"],
-        notes=tuple(_notes(header)),
+        notes=tuple(notes),
         resumed=0 if staged is None else staged.resumed,
         cleared=cleared,
     )

@@ -51,9 +51,11 @@ Tables
     in order: ``name``; ``type`` and ``role`` (feature, label, keep, drop); ``missing``, ``fill``, ``log1p``, ``standardize``,
     ``categories`` and ``one_hot``, what is done with its cells; ``indicator``; ``field``, that of a kept column; ``statistics``.
     ``features`` and ``categories`` name the columns of the fields ``features`` (``[F]``, of ``dtype``) and ``categories``
-    (int64 ``[C]``; 0: missing or unknown, k: the k-th of the column's categories), where a pack has these fields. ``label`` names
+    (int64 ``[C]``; 0: missing or unknown, k: the k-th of the column's categories), where a pack has these fields; names of features
+    differ (of equal ones the second ends in ``.1``). ``label`` names
     the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that statistics are of;
-    ``reading`` is how text files were read. ``packer/tables/recipe.py`` says what is computed.
+    ``reading`` is how text files were read. ``packer/tablerecord.py`` says which members there must be,
+    ``packer/tables/recipe.py`` what is computed.
 
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64
@@ -83,6 +85,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import FormatError
+from packer.tablerecord import check_table
 
 VERSION = 1
 FORMAT = "packer"
@@ -392,27 +395,9 @@ def _codec(value: Any) -> dict[str, Any]:
 
 
 def _table(value: Any) -> dict[str, Any]:
-    """A table's JSON object: every column has a name, the others are named."""
-    table = dict(value)
-    names = [c["name"] for c in table["columns"]]
-    listed = [*names, *table["features"], *table["categories"]]
-    if not names or len(set(names)) != len(names) or not all(type(name) is str for name in listed):
-        raise ValueError("the table's columns are malformed")
-    if not _finite(table):
-        raise ValueError("the table's numbers are not all finite")
-    return table
-
-
-def _finite(value: Any) -> bool:
-    """Whether all numbers in a JSON value are finite."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (dict, list)):
-            waiting += value.values() if isinstance(value, dict) else value
-        elif isinstance(value, float) and not math.isfinite(value):
-            return False
-    return True
+    """A table's JSON object."""
+    check_table(value)
+    return dict(value)
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@
     recipe.py, mapping.py   the mapping: fitted, written to the header; and applied to rows
     apply.py, describe.py   the mapping of a pack for a data frame; what `packer info` shows
 
-Read recipe.py first. It imports packer.errors and nothing else of packer.
+Read recipe.py first. Of packer, errors and tablerecord.py (the form of the header's record) are imported, nothing else.
 """
 
 from packer.tables.apply import apply

@@ -22,8 +22,10 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     header: of a pack that was made from a table: Pack, Header, or its member `table`; data: a pandas or polars DataFrame, a pyarrow
     Table, or a dict of arrays or lists. Columns are found by name; others than the pack's are passed over.
     Returns: field name -> array [n, ...] as in the pack; texts that were kept as a list. Without the columns of the label, or a kept
-    column, its field is left out. Categories that the pack does not know are 0, as missing ones are.
-    Raises: UsageError if a feature's column is missing, or a cell is not of its column's type, or its label is none of the classes.
+    column, its field is left out. Categories that the pack does not know are 0, as missing ones are. A number in a column of categories
+    is taken as its shortest text, 1 for 1.0: so whole numbers that pandas holds as floats, because cells are missing, are found again.
+    Raises: UsageError if a feature's column is missing, or a cell is not of its column's type, or its label is none of the classes, or
+    what a cell becomes does not fit the features' dtype.
     """
     recipe = _recipe(header)
     frame = frames.frame(data)
@@ -31,7 +33,8 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     layout = draft.layout
     records = np.empty(frame.rows, layout.dtype)
     dictionaries: dict[int, list[str]] = {}
-    na = frames.NA | frozenset(map(str, recipe.reading.get("na", ())))
+    # A pack of text files says how they were read; files that have nulls have no texts that mean missing.
+    na = frames.NA | frozenset(map(str, recipe.reading.get("na", ()))) if recipe.reading else frozenset()
     blob = bytearray()
     for w in layout.wanted:
         cells = frame.get(w.column.name)
@@ -40,7 +43,7 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
         elif w.column.type == "text":
             records[w.name] = _texts(frames.texts(cells, na), blob)
         else:
-            raw = frames.numbers(cells, w.column, na)
+            raw = frames.numbers(cells, w.column, na or frames.NA)
             with np.errstate(over="ignore"):
                 records[w.name] = raw
             _check_range(raw, records[w.name], w.column)
@@ -58,6 +61,12 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
         raise UsageError(
             f"row {row:,}, column {name!r}: {str(frames.texts(frame.get(name))[row])!r} is none of the label's classes."
             " Leave the row, or the column, out."
+        )
+    if mapped.beyond is not None:
+        row, name = mapped.beyond
+        raise UsageError(
+            f"row {row:,}, column {name!r}: becomes a number beyond {np.dtype(recipe.dtype).name} once it is mapped."
+            " Mend the cell, or leave the row out."
         )
     return {
         name: [text.decode("utf-8", "surrogateescape") for text in rows] if isinstance(rows, list) else rows

@@ -17,7 +17,7 @@ from packer.tables.layout import MAX_BAD, Bad, Wanted
 class Rule:
     """What a column's cells must be. wanted: how it is read; missing: what is wrong with a missing cell, None if nothing is;
     log1p: whether it is taken of them; dtype: what cells must fit into as they are, None if that is not known; classes: the numbers
-    that cells may be, rising, None if they may be any.
+    that cells may be, rising, None if they may be any; of integers int, compared exactly.
     """
 
     wanted: Wanted
@@ -99,19 +99,31 @@ def _wrong(x: NDArray[Any], rule: Rule) -> list[tuple[NDArray[np.bool_], str]]:
     if rule.log1p:
         found.append((x <= -1, "has no log1p; numbers above -1 have one"))
     if rule.dtype is not None:
-        with np.errstate(all="ignore"):
-            cast = x.astype(rule.dtype)
-        if rule.dtype.kind == "f":
-            found.append((np.isinf(cast), f"is beyond {rule.dtype.name}"))
-        else:
-            limits = np.iinfo(rule.dtype)
-            # 2.0**63 is no int64, but what its largest becomes as a float.
-            beyond = (x < limits.min) | (x >= float(limits.max) + 1)
-            found.append((beyond, f"is beyond {rule.dtype.name} ({limits.min} to {limits.max})"))
-            found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), "is not a whole number"))
+        parts = [x]
+        if rule.wanted.column.type == "timestamp":  # they become whole days, and seconds since midnight
+            days = np.floor(x / 86_400)
+            parts = [days, x - days * 86_400]
+        for part in parts:
+            found += _misfits(part, rule.dtype)
     if rule.classes is not None:
-        known = np.isin(x, rule.classes) | is_missing(x, rule.wanted.column.type)
+        known = np.isin(x, np.array(rule.classes, x.dtype)) | is_missing(x, rule.wanted.column.type)
         found.append((~known, "is none of the label's classes"))
+    return found
+
+
+def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.bool_], str]]:
+    """Which present numbers a dtype has no value for."""
+    if dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return [(np.isinf(x.astype(dtype)), f"is beyond {dtype.name}")]
+    limits = np.iinfo(dtype)
+    # 2.0**63 is no int64, but what its largest becomes as a float.
+    beyond = (x < limits.min) | (x >= float(limits.max) + 1)
+    found = [(beyond, f"is beyond {dtype.name} ({limits.min} to {limits.max})")]
+    if x.dtype.kind == "i":
+        beyond &= x != MISSING_INTEGER
+    else:
+        found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), "is not a whole number"))
     return found
 
 
@@ -120,4 +132,6 @@ def _text(value: Any, rule: Rule) -> str:
     kind = rule.wanted.column.type
     if kind in ("category", "text") or is_missing(np.asarray([value]), kind)[0]:
         return ""
+    if kind == "integer":
+        return str(int(value))
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e16 else repr(float(value))

@@ -65,7 +65,8 @@ def _cells(column: Mapping[str, Any]) -> list[str]:
     ]
 
 
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�")
+# Lone surrogates have no bytes in UTF-8, and would end the printing.
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160), *range(0xD800, 0xE000)), "�")
 
 
 def _role(column: Mapping[str, Any]) -> str:
@@ -86,14 +87,15 @@ def _role(column: Mapping[str, Any]) -> str:
 
 
 def _numbers(kind: str, found: Mapping[str, Any]) -> str:
-    if found["mean"] is None:
+    if found["min"] is None:
         return "no values"
-    if kind == "boolean":
-        return f"{100 * found['mean']:.3g} % true"
-    low, high, mean = (_value(kind, found[key]) for key in ("min", "max", "mean"))
-    if kind in ("date", "time", "timestamp"):
+    low, high = (_value(kind, found[key]) for key in ("min", "max"))
+    mean, std = found["mean"], found["std"]
+    if mean is None or kind in ("date", "time", "timestamp"):
         return f"{low} to {high}"
-    return f"{low} to {high}, {mean} ± {short(found['std'])}"
+    if kind == "boolean":
+        return f"{100 * mean:.3g} % true"
+    return f"{low} to {high}, {_value(kind, mean)}" + ("" if std is None else f" ± {short(std)}")
 
 
 def _value(kind: str, number: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Layout:
 
     wanted: tuple[Wanted, ...]
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Of a record: packed, a member `c<index>` a column, in order."""
         return np.dtype([(w.name, w.dtype) for w in self.wanted])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.tables.checks import is_missing
+from packer.tables.columns import MISSING_INTEGER
 from packer.tables.layout import Layout, Wanted
 from packer.tables.recipe import Recipe, Treated
 from packer.tables.roles import as_float
@@ -22,16 +23,17 @@ _CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache
 @dataclass
 class Mapped:
     """fields: name -> [n, ...], C-contiguous, or the rows' texts; bad: bool [n], the rows whose label is missing or no known
-    class, None if there are none; unknown: cells of features whose category the recipe does not know.
+    class, None if there are none; beyond: (record, column name) of the first record whose features do not all fit their dtype (a cell
+    that is there became infinite), None if all do.
     """
 
     fields: Fields
     bad: NDArray[np.bool_] | None = None
-    unknown: int = 0
+    beyond: tuple[int, str] | None = None
 
 
-Step = Callable[[NDArray[Any], NDArray[Any]], None]
-"""Fills columns of the features [n, F] from records [n]."""
+Step = Callable[[NDArray[Any], NDArray[Any]], "tuple[int, str] | None"]
+"""Fills columns of the features [n, F] from records [n]. Returns the first record, and its column, that became infinite."""
 
 
 class Mapper:
@@ -48,15 +50,15 @@ class Mapper:
         dictionaries = dictionaries or {}
         self._wanted = {w.column.name: w for w in layout.wanted}
         self._codes: dict[str, NDArray[np.int64]] = {}
-        self._unknown: dict[str, NDArray[np.bool_]] = {}
         for w in layout.wanted:
             c = recipe.column(w.column.name)
             if c.type == "category":
-                self._codes[c.name], self._unknown[c.name] = _codes(c, dictionaries.get(w.index, ()))
+                self._codes[c.name] = _codes(c, dictionaries.get(w.index, ()))
         self._dtype = np.dtype(recipe.dtype)
         self._steps = self._plan()
         self._label = [self._wanted[name] for name in recipe.label if name in self._wanted]
-        self._classes = np.array(recipe.class_values or (), np.float64)
+        exact = recipe.classes is not None and recipe.column(recipe.label[0]).type == "integer"
+        self._classes = np.array(recipe.class_values or (), np.int64 if exact else np.float64)
 
     def map(
         self, records: NDArray[Any], texts: bytes | memoryview = b"", features: NDArray[Any] | None = None
@@ -79,8 +81,8 @@ class Mapper:
                     f"features are {features.dtype} {features.shape}; {self._dtype} {shape} is needed"
                 )
             with np.errstate(all="ignore"):
-                for step in self._steps:
-                    step(records, features)
+                beyond = [found for step in self._steps if (found := step(records, features)) is not None]
+            mapped.beyond = min(beyond, default=None, key=lambda found: found[0])
             mapped.fields["features"] = features
         names = recipe.categories
         if names:
@@ -93,10 +95,6 @@ class Mapper:
         for c in recipe.columns:
             if c.field is not None and c.name in self._wanted:
                 mapped.fields[c.field] = _kept(c, records[self._wanted[c.name].name], texts)
-        for c in recipe.columns:
-            if c.role == "feature" and c.type == "category" and self._unknown[c.name].any():
-                cells = records[self._wanted[c.name].name]
-                mapped.unknown += int(self._unknown[c.name][cells].sum())
         return mapped
 
     def _plan(self) -> list[Step]:
@@ -140,14 +138,18 @@ class Mapper:
         filled, scaled = not np.isnan(fill).all(), any(c.standardize for c in run)
         columns, rows = slice(first, first + width), max(1, _CELLS // width)
 
-        def step(records: NDArray[Any], features: NDArray[Any]) -> None:
+        def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
             cells = records[member]
             cells = np.lib.stride_tricks.as_strided(
                 cells, (len(cells), width), (cells.strides[0], cells.itemsize), writeable=False
             )
             if not (filled or scaled or len(logs)):
                 features[:, columns] = cells
-                return
+                return None
+            if cells.dtype.kind == "i":
+                features[:, columns] = np.where(cells == MISSING_INTEGER, 0, cells)  # all that is filled in
+                return None
+            beyond = None
             for start in range(0, len(cells), rows):
                 part = slice(start, start + rows)
                 x = cells[part].astype(np.float64)
@@ -159,6 +161,10 @@ class Mapper:
                     x -= mean
                     x /= std
                 features[part, columns] = x
+                # Logarithms are small, and fills fit; what is left as it is was checked when it was read.
+                if scaled and beyond is None and (where := _infinite(features[part, columns])) is not None:
+                    beyond = start + where[0], run[where[1]].name
+            return beyond
 
         return step
 
@@ -166,12 +172,14 @@ class Mapper:
         member = self._wanted[c.name].name
         day_mean, day_std, mean, std = c.standardize or (0.0, 1.0, 0.0, 1.0)
 
-        def step(records: NDArray[Any], features: NDArray[Any]) -> None:
+        def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
             x = records[member].astype(np.float64)
             if c.fill is not None:
                 x[np.isnan(x)] = c.fill
             features[:, first] = (days_of(x) - day_mean) / day_std
             features[:, first + 1] = (seconds_of(x) - mean) / std
+            where = _infinite(features[:, first : first + 2]) if c.standardize or c.fill else None
+            return None if where is None else (where[0], c.name)
 
         return step
 
@@ -188,10 +196,10 @@ class Mapper:
         return step
 
     def _indicator(self, c: Treated, at: int) -> Step:
-        member = self._wanted[c.name].name
+        wanted = self._wanted[c.name]
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> None:
-            features[:, at] = np.isnan(records[member])
+            features[:, at] = is_missing(records[wanted.name], wanted.column.type)
 
         return step
 
@@ -216,18 +224,23 @@ class Mapper:
         """Classes from 0, -1 for none."""
         if w.column.type == "category":
             return np.asarray(self._codes[w.column.name][x] - 1)
-        values = as_float(x)
+        values = x if x.dtype.kind == "i" else as_float(x)
         places = np.minimum(np.searchsorted(self._classes, values), len(self._classes) - 1)
         return np.asarray(np.where(self._classes[places] == values, places, -1), np.int64)
 
 
-def _codes(c: Treated, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Category numbers by code, and which codes mean none that is known; the entry of code -1, missing, is the last."""
+def _codes(c: Treated, texts: Sequence[str]) -> NDArray[np.int64]:
+    """Category numbers by code, 0 for those that are not known; the entry of code -1, missing, is the last."""
     numbers = {text: k for k, text in enumerate(c.categories or (), 1)}
-    codes = np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
-    unknown = codes == 0
-    unknown[-1] = False
-    return codes, unknown
+    return np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
+
+
+def _infinite(features: NDArray[Any]) -> tuple[int, int] | None:
+    """Row and column of the first infinity in [n, F], None if there is none."""
+    if features.dtype.kind != "f":
+        return None
+    found = np.isinf(features)
+    return divmod(int(np.argmax(found)), found.shape[1]) if found.any() else None
 
 
 def _kept(c: Treated, x: NDArray[Any], texts: bytes | memoryview) -> NDArray[Any] | list[bytes]:

@@ -13,20 +13,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.tablerecord import check_table
 from packer.tables import statistics
-from packer.tables.columns import RAW_DTYPES, TYPES, Column
-from packer.tables.roles import DTYPES, MISSING, SCALED, TEXTS, Choices, Draft, Label, nearest
+from packer.tables.columns import MISSING_INTEGER, Column
+from packer.tables.roles import DTYPES, SCALED, TEXTS, Choices, Draft, Label, nearest
 from packer.tables.statistics import Sums, check_categories
 
-ROLES = ("feature", "label", "keep", "drop")
 BOOLEANS = ("false", "true")
 MAX_FEATURES = 1 << 16
+MAX_NAME = 100  # characters of a field's name
 _TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums", "header", "trailer")
 
 
@@ -72,7 +74,7 @@ class Treated:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of its features, but for its indicator."""
+        """The names of its features, but for its indicator; Recipe.features tells equal ones apart."""
         if self.role != "feature" or self.coded:
             return ()
         if self.one_hot:
@@ -110,24 +112,23 @@ class Recipe:
 
         sums: over the rows that count; sample: float64 [m, draft.numeric], of these rows; dictionaries: column number -> texts of
         the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
-        Raises UsageError (too many categories).
+        Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
         """
+        found = _statistics(draft, sums, sample, dictionaries)
         places = {w.index: k for k, w in enumerate(draft.numeric)}
         fields = _kept_fields(
             [c.name for c, r in zip(draft.columns, draft.roles, strict=True) if r == "keep"]
         )
         columns = []
         for index, (column, role) in enumerate(zip(draft.columns, draft.roles, strict=True)):
+            name = column.name
+            treated = Treated(name, column.type, role, field=fields.get(name), statistics=found.get(name))
             if role == "drop":
-                columns.append(Treated(column.name, column.type, role))
+                columns.append(treated)
             elif column.type in TEXTS:
-                columns.append(
-                    _fit_texts(draft, index, sums, dictionaries.get(index, ()), fields.get(column.name))
-                )
+                columns.append(_fit_texts(treated, draft.choices, dictionaries.get(index, ())))
             else:
-                columns.append(
-                    _fit_numbers(draft, index, sums, sample[:, places[index]], fields.get(column.name))
-                )
+                columns.append(_fit_numbers(treated, draft, index, sums, sample[:, places[index]]))
         label = draft.label
         recipe = cls(
             tuple(columns),
@@ -149,8 +150,8 @@ class Recipe:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """The names of the columns of the field `features`."""
-        plain = (name for c in self.columns for name in c.outputs)
-        return (*plain, *(f"{c.name}.missing" for c in self.columns if c.indicator))
+        plain = [name for c in self.columns for name in c.outputs]
+        return _unique([*plain, *(f"{c.name}.missing" for c in self.columns if c.indicator)])
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -228,17 +229,50 @@ class Recipe:
             standardize=any(c.standardize is not None for c in features),
             log1p=tuple(c.name for c in features if c.log1p),
             dtype=np.dtype(self.dtype).name,
+            max_categories=max(Choices.max_categories, *(len(c.categories or ()) for c in self.columns)),
         )
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
-        """The numbers that are the label's classes, rising; None if classes are texts, or there are none."""
+        """The numbers that are the label's classes, rising, int of integers; None if classes are texts, or there are none."""
         if self.label_kind != "classes":
             return None
         c = self.column(self.label[0])
         if c.type == "boolean":
             return (0.0, 1.0)
-        return tuple(map(float, c.categories or ())) if c.numeric else None
+        number = int if c.type == "integer" else float
+        return tuple(map(number, c.categories or ())) if c.numeric else None
+
+    def measured(
+        self,
+        draft: Draft,
+        sums: Sums,
+        sample: NDArray[np.float64],
+        dictionaries: Mapping[int, Sequence[str]],
+        fit_name: str | None = None,
+    ) -> Recipe:
+        """The same mapping, with the statistics of other rows; none for columns that these lack.
+
+        draft: of self.draft; sums, sample, dictionaries: as in fit; fit_name: of the rows that count, None: leave it.
+        """
+        found = _statistics(draft, sums, sample, dictionaries)
+        columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
+        return replace(self, columns=columns, fit_name=self.fit_name if fit_name is None else fit_name)
+
+    def unknown(self, draft: Draft, sums: Sums, dictionaries: Mapping[int, Sequence[str]]) -> dict[str, int]:
+        """How many cells of other rows hold a category that is not known: of each column of features that has such cells.
+
+        draft: of self.draft; sums: over the rows that count; dictionaries: as in fit.
+        """
+        found = {}
+        for index, (column, role) in enumerate(zip(draft.columns, draft.roles, strict=True)):
+            if role == "feature" and column.type == "category":
+                known = set(self.column(column.name).categories or ())
+                names, counts = dictionaries.get(index, ()), sums.counts.get(index, np.zeros(0, np.int64))
+                cells = sum(n for name, n in zip(names, counts.tolist(), strict=False) if name not in known)
+                if cells:
+                    found[column.name] = cells
+        return found
 
     def known(self, columns: Sequence[Column]) -> dict[int, list[str]]:
         """Number of the label's column in another table -> the texts it may hold, where they are classes."""
@@ -281,55 +315,43 @@ class Recipe:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Recipe:
         """Read what to_json wrote. Raises ValueError."""
-        try:
-            label = record["label"]
-            recipe = cls(
-                tuple(_treated(c) for c in record["columns"]),
-                str(record["dtype"]),
-                () if label is None else tuple(map(str, label["columns"])),
-                None if label is None else str(label["kind"]),
-                None if label is None else str(label["dtype"]),
-                str(record["fit"]),
-                dict(record["reading"]),
-            )
-            recipe._check(record)
-        except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-            raise ValueError(f"the table is malformed ({error!r})") from None
+        check_table(record)
+        label = record["label"]
+        recipe = cls(
+            tuple(_treated(c) for c in record["columns"]),
+            record["dtype"],
+            () if label is None else tuple(label["columns"]),
+            None if label is None else label["kind"],
+            None if label is None else label["dtype"],
+            record["fit"],
+            dict(record["reading"]),
+        )
+        recipe._check(record)
         return recipe
 
     def _check(self, record: Mapping[str, Any]) -> None:
-        names = [c.name for c in self.columns]
-        if len(set(names)) != len(names):
-            raise ValueError("two columns have one name")
+        """Whether the members go together. Raises ValueError."""
         if self.dtype not in {np.dtype(d).str for d in DTYPES}:
             raise ValueError(f"features have dtype {self.dtype!r}")
-        if [c.name for c in self.columns if c.role == "label"] != sorted(self.label, key=names.index):
-            raise ValueError(f"the label is {self.label}")
-        if self.label and (
-            self.label_kind not in ("classes", "number") or self.label_dtype not in ("<i8", "<f4", "<f8")
-        ):
-            raise ValueError(f"the label is {self.label_kind} of {self.label_dtype}")
-        if self.label_kind == "classes" and (len(self.label) != 1 or not self.classes):
-            raise ValueError("the label has no classes")
+        whole = np.dtype(self.dtype).kind in "iu"
+        for c in self.columns:
+            fill = c.fill if c.fill is not None and c.standardize is None else 0.0
+            if not _sound(c, whole) or abs(fill) > (0 if whole else np.finfo(self.dtype).max):
+                raise ValueError(f"column {c.name[:80]!r} is malformed")
+        if len({c.missing for c in self.columns if c.role == "feature"}) > 1:
+            raise ValueError("missing cells become one thing in some columns, another in others")
+        labels = [c for c in self.columns if c.role == "label"]
+        if sorted(self.label) != sorted(c.name for c in labels):
+            raise ValueError("the label is not that of the columns")
+        if labels and not _sound_label(labels, self.label_kind, self.label_dtype):
+            raise ValueError("the label is malformed")
         if list(self.features) != list(record["features"]):
             raise ValueError("the features are not those of the columns")
         if list(self.categories) != list(record["categories"]):
             raise ValueError("the categories are not those of the columns")
-        for c in self.columns:
-            wide = 4 if c.type == "timestamp" else 2
-            if (
-                c.type not in TYPES
-                or c.role not in ROLES
-                or (c.missing is not None) != (c.role == "feature")
-                or (c.missing or "nan") not in MISSING
-                or (c.field is not None) != (c.role == "keep")
-                or (c.role == "feature" and c.type in ("text", "integer"))
-                or (c.role == "feature" and c.type == "category" and c.categories is None)
-                or (c.standardize is not None and (len(c.standardize) != wide or c.type not in SCALED))
-                or not all(map(math.isfinite, (*(c.standardize or ()), c.fill or 0.0)))
-                or not all(c.standardize[1::2] if c.standardize else ())
-            ):
-                raise ValueError(f"column {c.name!r} is malformed")
+        fields = [c.field.casefold() for c in self.columns if c.field is not None]
+        if len({*fields, *_TAKEN}) != len(fields) + len(_TAKEN):
+            raise ValueError("two fields have one name")
 
 
 _KEPT: dict[str, tuple[str, dict[str, Any]]] = {
@@ -343,39 +365,49 @@ _KEPT: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _fit_texts(draft: Draft, index: int, sums: Sums, names: Sequence[str], field: str | None) -> Treated:
-    column, role, choices = draft.columns[index], draft.roles[index], draft.choices
-    missing = sums.missing.get(index, 0)
+def _statistics(
+    draft: Draft, sums: Sums, sample: NDArray[np.float64], dictionaries: Mapping[int, Sequence[str]]
+) -> dict[str, dict[str, Any]]:
+    """The statistics of the columns that are read, by name, as the header has them."""
+    found: dict[str, dict[str, Any]] = {}
+    places = {w.index: k for k, w in enumerate(draft.numeric)}
+    for w in draft.layout.wanted:
+        index, missing = w.index, sums.missing.get(w.index, 0)
+        if w.column.type == "text":
+            found[w.column.name] = {"rows": sums.rows, "missing": missing}
+        elif w.column.type == "category":
+            counts = sums.counts.get(index, np.zeros(0, np.int64))
+            names = dictionaries.get(index, ())
+            found[w.column.name] = statistics.of_categories(sums.rows, missing, names, counts)
+        else:
+            found[w.column.name] = statistics.of_numbers(sums.rows, sums.of(index), sample[:, places[index]])
+    return found
+
+
+def _fit_texts(column: Treated, choices: Choices, names: Sequence[str]) -> Treated:
     if column.type == "text":
-        found = {"rows": sums.rows, "missing": missing}
-        return Treated(column.name, column.type, role, field=field, statistics=found)
-    check_categories(column.name, len(names), choices.max_categories, role)
-    found = statistics.of_categories(sums.rows, missing, names, sums.counts.get(index, np.zeros(0, np.int64)))
-    return Treated(
-        column.name,
-        column.type,
-        role,
-        missing=choices.missing if role == "feature" else None,
+        return column
+    check_categories(column.name, len(names), choices.max_categories, column.role)
+    feature = column.role == "feature"
+    return replace(
+        column,
+        missing=choices.missing if feature else None,
         categories=tuple(sorted(names)),
-        one_hot=role == "feature" and (choices.one_hot == "all" or column.name in choices.one_hot),
-        statistics=found,
+        one_hot=feature and (choices.one_hot == "all" or column.name in choices.one_hot),
     )
 
 
 def _fit_numbers(
-    draft: Draft, index: int, sums: Sums, sample: NDArray[np.float64], field: str | None
+    column: Treated, draft: Draft, index: int, sums: Sums, sample: NDArray[np.float64]
 ) -> Treated:
-    column, role, choices = draft.columns[index], draft.roles[index], draft.choices
-    found = sums.of(index)
-    record = statistics.of_numbers(sums.rows, found, sample)
-    treated = Treated(column.name, column.type, role, field=field, statistics=record)
-    if role == "label" and draft.label is not None and draft.label.kind == "classes":
+    choices, found = draft.choices, sums.of(index)
+    if column.role == "label" and draft.label is not None and draft.label.kind == "classes":
         if column.type == "boolean":
-            return replace(treated, categories=BOOLEANS)
+            return replace(column, categories=BOOLEANS)
         values = sums.values.get(index, np.zeros(0))
-        return replace(treated, categories=tuple(map(_shortest, values.tolist())))
-    if role != "feature":
-        return treated
+        return replace(column, categories=tuple(map(_shortest, values.tolist())))
+    if column.role != "feature":
+        return column
     log1p = column.name in choices.log1p
     if log1p:
         found = sums.of(index, "log1p")
@@ -383,21 +415,108 @@ def _fit_numbers(
     fill = {"mean": found.mean, "zero": 0.0}.get(choices.missing)
     if choices.missing == "median":
         present = sample[~np.isnan(sample)]
-        fill = float(np.median(present)) if len(present) else 0.0
+        with np.errstate(over="ignore"):
+            fill = float(np.median(present)) if len(present) else 0.0
     scale: tuple[float, ...] | None = None
     if choices.standardize and column.type in SCALED:
         parts = [found]
         if column.type == "timestamp":
             parts = [sums.of(index, "days"), sums.of(index, "seconds")]
         scale = tuple(x for p in parts for x in (p.mean, p.std or 1.0))
+    for option, needed in ((f"--missing {choices.missing}", (fill,)), ("--standardize", scale or ())):
+        if not all(x is None or math.isfinite(x) for x in needed):
+            raise UsageError(
+                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot tell their mean and"
+                f" deviation, which {option} needs; distances from 1e-140 to 1e140 are allowed. Leave the column out with"
+                f" --drop {column.name}, or give it in another unit."
+            )
     return replace(
-        treated,
+        column,
         missing=choices.missing,
         fill=fill,
         indicator=choices.indicators and found.count < sums.rows,
         log1p=log1p,
         standardize=scale,
     )
+
+
+def _sound(c: Treated, whole: bool) -> bool:
+    """Whether what is done with a column goes together. whole: features hold whole numbers."""
+    feature = c.role == "feature"
+    if (
+        (c.missing is not None) != feature
+        or (c.field is not None) != (c.role == "keep")
+        or (c.fill is not None) != (feature and c.numeric and c.missing in ("mean", "median", "zero"))
+        or (c.categories is not None and len(set(c.categories)) != len(c.categories))
+    ):
+        return False
+    if c.field is not None and not (
+        re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", c.field)
+        and not keyword.iskeyword(c.field)
+        and len(c.field) <= MAX_NAME
+        and c.type in _KEPT
+    ):
+        return False
+    if not feature:
+        return not (c.indicator or c.log1p or c.one_hot or c.standardize is not None)
+    if (
+        c.type == "text"
+        or (c.type == "integer" and not whole)
+        or (c.missing == "zero" and c.fill not in (0, None))
+    ):
+        return False
+    if c.type == "category":
+        return c.categories is not None and not (c.indicator or c.log1p or c.standardize is not None)
+    if whole and (c.log1p or c.standardize is not None or c.missing in ("mean", "median")):
+        return False
+    wide = 4 if c.type == "timestamp" else 2
+    return (
+        not c.one_hot
+        and c.categories is None
+        and (not c.log1p or c.type == "number")
+        and (
+            c.standardize is None
+            or (c.type in SCALED and len(c.standardize) == wide and all(x > 0 for x in c.standardize[1::2]))
+        )
+    )
+
+
+def _sound_label(columns: Sequence[Treated], kind: str | None, dtype: str | None) -> bool:
+    """Whether columns can be a label of that kind and dtype."""
+    if kind == "number":
+        whole = all(c.type in ("integer", "boolean") for c in columns)
+        numeric = all(c.numeric and c.categories is None for c in columns)
+        return numeric and dtype in (("<i8", "<f4", "<f8") if whole else ("<f4", "<f8"))
+    (c,) = columns if len(columns) == 1 else (None,)
+    if kind != "classes" or dtype != "<i8" or c is None or not c.categories:
+        return False
+    if c.type == "boolean":
+        return c.categories == BOOLEANS
+    values: Sequence[Any] = c.categories
+    if c.type in ("number", "integer"):
+        try:
+            values = [int(x) if c.type == "integer" else float(x) for x in c.categories]
+        except ValueError:
+            return False
+        ends = (MISSING_INTEGER, -MISSING_INTEGER) if c.type == "integer" else (-math.inf, math.inf)
+        if not all(ends[0] < x < ends[1] for x in values):
+            return False
+    return c.type in ("number", "integer", "category") and all(a < b for a, b in pairwise(values))
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, all different: of equal ones the second is `name.1`, the third `name.2`."""
+    if len(set(names)) == len(names):
+        return tuple(names)
+    found: dict[str, None] = {}
+    next_of: dict[str, int] = {}
+    for base in names:
+        name = base
+        while name in found:
+            next_of[base] = next_of.get(base, 0) + 1
+            name = f"{base}.{next_of[base]}"
+        found[name] = None
+    return tuple(found)
 
 
 def _kept_fields(names: Sequence[str]) -> dict[str, str]:
@@ -408,7 +527,8 @@ def _kept_fields(names: Sequence[str]) -> dict[str, str]:
         field = base = _field_name(name)
         number = 2
         while field.casefold() in taken:
-            field = f"{base}_{number}"
+            end = f"_{number}"
+            field = base[: MAX_NAME - len(end)] + end
             number += 1
         taken.add(field.casefold())
         fields[name] = field
@@ -419,31 +539,24 @@ def _field_name(name: str) -> str:
     field = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not re.match(r"[A-Za-z]", field):
         field = f"column_{field}"
+    field = field[:MAX_NAME]
     return f"{field}_" if keyword.iskeyword(field) else field
 
 
 def _shortest(value: float) -> str:
-    """The shortest text of a number: "3" for 3.0."""
+    """The shortest text of a number: "3" for 3.0. All digits of an int."""
+    if isinstance(value, int):
+        return str(value)
     return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
 
 
 def _treated(record: Mapping[str, Any]) -> Treated:
-    """A column of the header's member `table`."""
-    name, kind, role = record["name"], record["type"], record["role"]
-    flags = [record[key] for key in ("indicator", "log1p", "one_hot")]
-    optional = [record[key] for key in ("missing", "field")]
+    """A column of the header's member `table`, which has been checked."""
     categories, scale = record["categories"], record["standardize"]
-    if (
-        not all(type(x) is str for x in (name, kind, role, *(categories or ())))
-        or not all(type(x) is bool for x in flags)
-        or not all(x is None or type(x) is str for x in optional)
-        or kind not in RAW_DTYPES
-    ):
-        raise ValueError(f"column {name!r} is malformed")
     return Treated(
-        name,
-        kind,
-        role,
+        record["name"],
+        record["type"],
+        record["role"],
         record["missing"],
         None if record["fill"] is None else float(record["fill"]),
         record["indicator"],

@@ -80,8 +80,31 @@ class Choices:
             raise UsageError(
                 f"--one-hot {self.one_hot!r}: is one text; a list of columns or 'all' is allowed. Pass a list."
             )
+        for option, names in self.lists():
+            twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
+            if twice is not None:
+                raise UsageError(
+                    f"{option} {','.join(names)}: names {twice!r} twice; once is allowed. Leave one of them out."
+                )
+        if self.label_as != "auto" and not self.label:
+            raise UsageError(
+                f"--label-as {self.label_as}: tells what a label becomes, but there is none; it goes with --label."
+                " Pass --label, or leave it out."
+            )
         if self.max_categories < 1:
             raise UsageError(f"--max-categories {self.max_categories}: is below 1. Pass a number from 1.")
+
+    def lists(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The options that name columns, and the names."""
+        one_hot = () if isinstance(self.one_hot, str) else self.one_hot
+        return [
+            ("--label", self.label),
+            ("--keep", self.keep),
+            ("--drop", self.drop),
+            ("--features", self.features or ()),
+            ("--one-hot", one_hot),
+            ("--log1p", self.log1p),
+        ]
 
     def record(self) -> dict[str, Any]:
         """What differs from the rule, as plain JSON values."""
@@ -182,7 +205,9 @@ def draft(columns: Sequence[Column], choices: Choices) -> Draft:
                     f"column {name!r}: holds texts, which are no features; numbers and categories are. Pass --keep"
                     f" {name}, --drop {name} or --type {name}=category."
                 )
-            read[name] = "number" if kind == "integer" else kind
+            # Whole numbers stay exact where features hold such numbers.
+            whole = np.dtype(choices.dtype).kind in "iu"
+            read[name] = "number" if kind == "integer" and not whole else kind
         elif role == "keep":
             read[name] = "text" if kind == "category" else kind
         elif role == "label":
@@ -225,12 +250,7 @@ def _roles(types: dict[str, str], choices: Choices) -> dict[str, str]:
         "feature": choices.features or (),
     }
     options = {"label": "--label", "keep": "--keep", "drop": "--drop", "feature": "--features"}
-    one_hot = () if isinstance(choices.one_hot, str) else choices.one_hot
-    for option, names in (
-        *((options[role], names) for role, names in given.items()),
-        ("--one-hot", one_hot),
-        ("--log1p", choices.log1p),
-    ):
+    for option, names in choices.lists():
         for name in names:
             if name not in types:
                 raise UsageError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import isfinite, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,15 @@ DAY = 86_400.0  # seconds
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 BINS = 16
 FREQUENT = 20  # categories that are listed
+_LEAST_SQUARES = 1e-290  # a sum of squares below has lost digits, or all of it
 
 
 @dataclass(frozen=True)
 class Numbers:
     """Of a column's present values: how many, mean, population deviation, least, greatest; all 0 if there are none.
 
-    whole: all are whole numbers. least and most are int for columns read as integers.
+    mean and std are NaN where sums of float64 cannot tell them: squares of distances that overflow, or that underflow (above 1e150
+    and below 1e-150, about). whole: all are whole numbers. least and most are int for columns read as integers.
     """
 
     count: int
@@ -53,21 +55,21 @@ class Part:
     limits: Mapping[int, tuple[int, int]]
     counts: Mapping[int, NDArray[np.int64]]
     missing: Mapping[int, int]
-    values: Mapping[int, NDArray[np.float64]]
+    values: Mapping[int, NDArray[Any]]
 
 
 @dataclass
 class Sums:
     """Sums over rows of a draft's layout. rows: that count, so far; counts: column number -> how often each code occurs there;
     missing: column number -> missing cells, of categories and texts; values: column number -> the different numbers of a label
-    whose numbers are classes, rising, of all rows.
+    whose numbers are classes, rising, of all rows: int64 of integers, else float64.
     """
 
     draft: Draft
     rows: int = 0
     counts: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     missing: dict[int, int] = field(default_factory=dict)
-    values: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    values: dict[int, NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         draft = self.draft
@@ -123,7 +125,7 @@ class Sums:
             missing[w.index] = int(absent.sum())
             if w.column.type == "category":
                 counts[w.index] = np.bincount(chosen[w.name][~absent]).astype(np.int64)
-        values = {w.index: _different(as_float(records[w.name])) for w in self._classes}
+        values = {w.index: _different(records[w.name]) for w in self._classes}
         return Part(len(chosen), figures, whole, limits, counts, missing, values)
 
     def merge(self, part: Part) -> None:
@@ -164,16 +166,23 @@ class Sums:
         least, most = (float(self._least[i]), float(self._most[i])) if count else (0.0, 0.0)
         if what == "integer":
             least, most = self._limits.get(index, (0, 0))
+        squares = float(self._squares[i])
+        known = isfinite(squares) and (squares > _LEAST_SQUARES or self._least[i] == self._most[i])
+        mean = float(self._base[i]) + float(self._mean[i])
         return Numbers(
             count,
-            float(self._base[i] + self._mean[i]),
-            sqrt(self._squares[i] / count) if count else 0.0,
+            mean if isfinite(mean) else nan,
+            (sqrt(squares / count) if known else nan) if count else 0.0,
             least,
             most,
             bool(self._whole[i]) and count > 0,
         )
 
     def _merge_block(self, block: NDArray[np.float64]) -> None:
+        with np.errstate(all="ignore"):  # what overflows is not told
+            self._add_block(block)
+
+    def _add_block(self, block: NDArray[np.float64]) -> None:
         count = block[:, COUNT]
         # Means are counted from the first value of all, or those of timestamps would differ by rounding alone.
         self._base = np.where(self._count > 0, self._base, block[:, SHIFT])
@@ -213,10 +222,14 @@ def quantiles(values: NDArray[np.float64], levels: Sequence[float] = LEVELS) -> 
     places = np.array(levels) * (len(values) - 1)
     below = places.astype(np.int64)
     low, high = values[below], values[np.minimum(below + 1, len(values) - 1)]
-    share, apart = places - below, high - low
-    # From the nearer one: so that equal neighbours give just themselves.
-    found: list[float] = np.where(share < 0.5, low + apart * share, high - apart * (1 - share)).tolist()
-    return found
+    share = places - below
+    with np.errstate(all="ignore"):
+        apart = high - low
+        # From the nearer one: so that equal neighbours give just themselves.
+        found = np.where(share < 0.5, low + apart * share, high - apart * (1 - share))
+        found = np.where(np.isfinite(apart), found, low * (1 - share) + high * share)
+    numbers: list[float] = found.tolist()
+    return numbers
 
 
 def histogram(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
@@ -226,7 +239,7 @@ def histogram(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
     and the last have what lies outside as well. Where the quantiles are equal: that value twice, and one count.
     """
     low, high = quantiles(values, (0.005, 0.995))
-    if not (low < high and np.isfinite(high - low)):
+    if not (low < high and isfinite(high - low)):
         return [low, high], [len(values)]
     inner = low + (high - low) * (np.arange(1, BINS) / BINS)
     ends = np.searchsorted(values, inner)
@@ -239,8 +252,8 @@ def of_numbers(rows: int, found: Numbers, sample: NDArray[np.float64]) -> dict[s
     record: dict[str, Any] = {
         "rows": rows,
         "missing": rows - found.count,
-        "mean": found.mean if some else None,
-        "std": found.std if some else None,
+        "mean": found.mean if some and isfinite(found.mean) else None,
+        "std": found.std if some and isfinite(found.std) else None,
         "min": found.least if some else None,
         "max": found.most if some else None,
         "integral": found.whole,
@@ -269,9 +282,11 @@ def of_categories(rows: int, missing: int, names: Sequence[str], counts: NDArray
     }
 
 
-def _different(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The different ones, rising, without NaN; 0 for -0."""
-    return np.unique(values[~np.isnan(values)] + 0.0)
+def _different(values: NDArray[Any]) -> NDArray[Any]:
+    """The different ones, rising, without missing ones; 0 for -0. Of float32 as float64."""
+    if values.dtype.kind == "i":
+        return np.unique(values[values != MISSING_INTEGER])
+    return np.unique(values[~np.isnan(values)].astype(np.float64) + 0.0)
 
 
 def _log1p(x: NDArray[Any]) -> NDArray[np.float64]:

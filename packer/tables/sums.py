@@ -65,13 +65,16 @@ def _add_block(
     present = ~np.isnan(x)
     first = np.take_along_axis(x, present.argmax(axis=0)[None], axis=0)[0]
     first[~present.any(axis=0)] = 0.0
-    distance = np.where(present, x - first, 0.0)
+    with np.errstate(all="ignore"):  # as in C; what overflows is found where the sums are put together
+        distance = np.where(present, x - first, 0.0)
+        sums = np.add.reduce(distance, axis=0) + 0.0
+        squares = np.add.reduce(distance * distance, axis=0)
     found = np.stack(
         [
             present.sum(axis=0),
             first,
-            np.add.reduce(distance, axis=0) + 0.0,
-            np.add.reduce(distance * distance, axis=0),
+            sums,
+            squares,
             np.where(present, x, np.inf).min(axis=0) + 0.0,
             np.where(present, x, -np.inf).max(axis=0) + 0.0,
         ],

@@ -17,6 +17,7 @@ from packer.codecs import jpeg
 from packer.convert.images import convert_images
 from packer.convert.order import arrange
 from packer.convert.rework import append_images, merge_packs, repack, split_pack
+from packer.convert.tables import convert_table
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
@@ -607,3 +608,15 @@ def test_a_bad_input_stops_an_append(photo_folder: Path, tmp_path: Path, convert
     ):
         append_images(tmp_path / "p", photo_folder)
     assert opened(tmp_path / "p").rows == 24
+
+
+def test_nothing_is_added_to_a_pack_of_a_table(tmp_path: Path):
+    source = tmp_path / "x.csv"
+    source.write_text("a,b\n" + "1.5,x\n2.5,y\n" * 200)
+    for out, options in ((tmp_path / "p.h5", {}), (tmp_path / "p", {"shard_rows": 100})):
+        convert_table(source, out, **options)
+        with pytest.raises(UsageError) as error:
+            append_images(out, source)
+        assert str(error.value) == (
+            f"{out}: was made of a table; packs of images can be added to. Convert the rows of both tables into one pack."
+        )

@@ -12,10 +12,12 @@ import h5py
 import numpy as np
 import pandas
 import pytest
+from PIL import Image
 
 from packer.convert import staging
+from packer.convert.images import convert_images
 from packer.convert.tables import SHUFFLE_BYTES, convert_table
-from packer.errors import PackerError, SourceError, UsageError
+from packer.errors import SourceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.inputs.tables import text
@@ -122,7 +124,7 @@ def test_every_type_becomes_what_the_docs_say(mixed: Path, tmp_path: Path):
     assert [key.decode() for key in pack.read_ragged("id")] == frame["id"].tolist()
     assert np.array_equal(rows_of(report.out, "count"), frame["count"])
     assert report.notes == (
-        "1 column have missing values (height 14.3%), stored as NaN. A network needs numbers: pass --missing median, mean or zero.",
+        "1 column (height 14.3%): missing values, stored as NaN. A network needs numbers: pass --missing median, mean or zero.",
     )
 
 
@@ -169,6 +171,17 @@ def test_the_mapping_is_the_same_for_new_rows(mixed: Path, tmp_path: Path):
     convert_table(new, tmp_path / "new.h5", like=tmp_path / "m.h5", shuffle=False)
     assert np.array_equal(rows_of(tmp_path / "new.h5"), rows_of(tmp_path / "m.h5")[100:200])
     assert [f.name for f in open_pack(tmp_path / "new.h5").fields] == ["features"]
+
+
+def test_texts_of_files_with_nulls_are_texts(tmp_path: Path):
+    frame = pandas.DataFrame({"land": ["NA", "", None, "DE"], "size": [825.6, 1.5, None, 357.0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    convert_table(tmp_path / "t.parquet", tmp_path / "t.h5", shuffle=False)
+    header = open_pack(tmp_path / "t.h5").header
+    assert rows_of(tmp_path / "t.h5", "categories")[:, 0].tolist() == [3, 1, 0, 2]
+    mapped = apply(header, frame)
+    assert np.array_equal(mapped["categories"], rows_of(tmp_path / "t.h5", "categories"))
+    assert np.array_equal(mapped["features"], rows_of(tmp_path / "t.h5"), equal_nan=True)
 
 
 def test_packs_of_shards_and_npy_hold_the_same(mixed: Path, tmp_path: Path):
@@ -374,20 +387,66 @@ def test_like_refuses_what_it_cannot_map(mixed: Path, numbers: Path, tmp_path: P
         convert_table(mixed, tmp_path / "b.h5", like=tmp_path / "m.h5", label="grade")
     with pytest.raises(UsageError, match=r"has no column 'height', 'count', 'colour'"):
         convert_table(numbers, tmp_path / "b.h5", like=tmp_path / "m.h5", header=False)
+    with pytest.raises(UsageError, match=r"is not a pack of a table"):
+        convert_table(mixed, tmp_path / "b.h5", like=images_pack(tmp_path))
+
+
+def images_pack(folder: Path) -> Path:
+    """A pack that was made of no table."""
+    (folder / "photos").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "photos" / "a.png")
+    convert_images(folder / "photos", folder / "photos.h5", size=8)
+    return folder / "photos.h5"
+
+
+def test_labels_that_are_no_class_are_bad_rows(mixed: Path, tmp_path: Path):
+    convert_table(mixed, tmp_path / "m.h5", label="grade", drop=["id"])
+    lines = mixed.read_text().splitlines()
+    lines[1000] = lines[1000].rpartition(",")[0] + ",lowest"
     other = tmp_path / "other.csv"
-    other.write_text(mixed.read_text().replace(",low\n", ",lowest\n"))
-    with pytest.raises(
-        PackerError,
-        match=r"column 'grade' holds 'lowest', which the pack given as like does not have as a class",
-    ):
-        convert_table(other, tmp_path / "b.h5", like=tmp_path / "m.h5")
+    other.write_text("\n".join(lines) + "\n")
+    with pytest.raises(SourceError) as caught:
+        convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5")
+    assert str(caught.value).startswith(
+        f"{other}: line 1,001, column 'grade': 'lowest' is none of the label's classes. Mend it, or pass --on-error skip to leave"
+    )
+    report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", on_error="skip")
+    assert (report.rows, report.skipped_rows) == (ROWS - 1, 1)
+    assert report.reasons == {"column 'grade' is none of the label's classes": 1}
+    assert open_pack(report.out).header.classes == ("high", "low", "middle")
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(numbers: Path, tmp_path: Path):
+    def grow(done: int) -> None:
+        with open(numbers, "a") as file:
+            file.write("1,2,3,4,5\n")
+
+    with pytest.raises(SourceError) as caught:
+        convert_table(numbers, tmp_path / "n.h5", header=False, label="0", on_progress=grow)
+    assert str(caught.value) == (
+        f"{numbers}: was changed while it was read. Run the same command again when it is whole."
+    )
+    assert os.listdir(tmp_path) == ["numbers.csv"]
+
+
+def test_rows_that_were_left_out_are_told_when_they_no_longer_may_be(numbers: Path, tmp_path: Path):
+    broken(numbers, 100, "1.0,2.0,oops,4.0,5.0")
+    options: dict[str, Any] = {"header": False, "label": "0"}
+    with pytest.raises(_StopError):
+        convert_table(numbers, tmp_path / "n.h5", on_error="skip", **options, **stop_after(5, "reading"))
+    with pytest.raises(SourceError, match=r"line 100, column '2': 'oops' is not a number"):
+        convert_table(numbers, tmp_path / "n.h5", **options)
 
 
 def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
     convert_table(mixed, tmp_path / "m.h5", label="grade", drop=["id"])
     other = tmp_path / "other.csv"
     other.write_text(mixed.read_text().replace(",red,", ",violet,"))
-    convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", shuffle=False)
+    report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", shuffle=False)
     frame = pandas.read_csv(other)
     codes = rows_of(tmp_path / "o.h5", "categories")[:, 0]
     assert np.array_equal(codes == 0, frame["colour"].isna() | (frame["colour"] == "violet"))
+    assert report.notes[-1] == (
+        f"1 column (colour {(frame['colour'] == 'violet').mean():.1%}): categories that the pack given as like does not have;"
+        " they are 0, as missing ones."
+    )

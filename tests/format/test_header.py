@@ -209,13 +209,27 @@ def test_blocks_exceed_the_chunk_cache_and_stay_few(rows: int, row_bytes: int):
     assert -(-rows // size) <= MAX_BLOCKS
 
 
+COLUMN = {
+    "name": "x", "type": "number", "role": "feature", "missing": "nan", "fill": None, "indicator": True, "log1p": False,
+    "standardize": None, "categories": None, "one_hot": False, "field": None,
+    "statistics": {
+        "rows": 3, "missing": 1, "mean": 0.5, "std": 0.5, "min": 0.0, "max": 1.0, "integral": True,
+        "quantiles": {"levels": [0, 1], "values": [0.0, 1.0]}, "histogram": {"edges": [0.0, 1.0], "counts": [1, 1]},
+    },
+}  # fmt: skip
+CATEGORY = COLUMN | {
+    "name": "caf\u00e9", "type": "category", "indicator": False, "categories": ["a"],
+    "statistics": {"rows": 3, "missing": 0, "distinct": 1, "counts": [["a", 3]]},
+}  # fmt: skip
 TABLE = {
-    "columns": [
-        {"name": "x", "type": "number", "statistics": {"mean": 0.5}},
-        {"name": "caf\u00e9", "type": "category"},
-    ],
+    "columns": [COLUMN, CATEGORY],
     "features": ["x", "x.missing"],
     "categories": ["caf\u00e9"],
+    "dtype": "<f4",
+    "label": None,
+    "fit": "all",
+    "reading": {"na": ["?"]},
+    "skipped": {"rows": 1, "reasons": {"is odd": 1}, "first": [{"key": "x.csv: line 3", "reason": "is odd"}]},
 }
 FROM_TABLE = Header(
     rows=3,
@@ -230,7 +244,10 @@ def test_the_mapping_of_a_table_comes_back_and_other_packs_do_not_have_the_membe
     data = FROM_TABLE.to_bytes()
     assert Header.from_bytes(data, "x") == FROM_TABLE
     assert Header.from_bytes(data, "x").to_bytes() == data
-    assert b'"table":{"categories":["caf\\u00e9"],"columns":[{"name":"x","statistics":{"mean":0.5}' in data
+    assert (
+        b'"table":{"categories":["caf\\u00e9"],"columns":[{"categories":null,"field":null,"fill":null,'
+        in data
+    )
     assert b"table" not in HEADER.to_bytes()
     assert Header.from_bytes(data.replace(b'"table":{', b'"other":{'), "x").table is None
 
@@ -241,7 +258,19 @@ def test_the_mapping_of_a_table_comes_back_and_other_packs_do_not_have_the_membe
         3, [], {}, "x", TABLE | {"columns": []}, TABLE | {"columns": [1]}, TABLE | {"columns": [{}]}, TABLE | {"columns": [{"name": 1}]},
         TABLE | {"columns": [{"name": "x"}, {"name": "x"}]}, TABLE | {"features": None}, TABLE | {"features": ["x"]},
         TABLE | {"features": ["x", 1]}, TABLE | {"categories": []}, TABLE | {"categories": 1}, TABLE | {"fill": [{"a": float("inf")}]},
-        TABLE | {"fill": float("nan")},
+        TABLE | {"fill": float("nan")}, TABLE | {"label": 3}, TABLE | {"dtype": None}, TABLE | {"reading": {"na": [None]}},
+        TABLE | {"skipped": {"rows": 1, "reasons": {"x": "y"}, "first": []}}, TABLE | {"skipped": 3},
+        *(TABLE | {"columns": [COLUMN | {member: 7}, CATEGORY]} for member in COLUMN if member != "fill"),
+        TABLE | {"columns": [COLUMN | {"fill": True}, CATEGORY]}, TABLE | {"columns": [COLUMN | {"statistics": None}, CATEGORY]},
+        *(
+            TABLE | {"columns": [COLUMN | {"statistics": COLUMN["statistics"] | {member: [wrong]}}, CATEGORY]}
+            for member in COLUMN["statistics"]
+            for wrong in ("a", None, -1)
+        ),
+        *(
+            TABLE | {"columns": [COLUMN, CATEGORY | {"statistics": CATEGORY["statistics"] | {member: ["a"]}}]}
+            for member in CATEGORY["statistics"]
+        ),
     ],
 )  # fmt: skip
 def test_malformed_mappings_of_tables(table: object):

@@ -49,7 +49,14 @@ def test_equal_to_what_conversion_stores_to_the_bit(data):
         with pytest.raises(UsageError, match=r"^row \d+, column "):
             apply(fitted.recipe.to_json(), cells)
         return
-    stored = fitted.map().fields
+    mapped = fitted.map()
+    if mapped.beyond is not None:
+        with pytest.raises(
+            UsageError, match=f"^row {mapped.beyond[0]}, column '{mapped.beyond[1]}': becomes a number beyond"
+        ):
+            apply(fitted.recipe.to_json(), cells)
+        return
+    stored = mapped.fields
     check(apply(fitted.recipe.to_json(), cells), stored)
     order = data.draw(st.permutations(list(cells)))
     check(
@@ -144,6 +151,17 @@ def test_numbers_beyond_float32():
     with pytest.raises(UsageError) as error:
         apply(record, {"x": [1.0, 1e39]})
     assert str(error.value) == "row 1, column 'x': 1e+39 is beyond float32. Mend it, or leave the row out."
+
+
+def test_numbers_that_are_beyond_the_dtype_once_they_are_mapped():
+    record = fit(
+        Table([Column("x", "number")], [[0.0, 1e-9]]), Choices(standardize=True, dtype="float16")
+    ).recipe.to_json()
+    with pytest.raises(UsageError) as error:
+        apply(record, {"x": [0.0, None, 1.0]})
+    assert str(error.value) == (
+        "row 2, column 'x': becomes a number beyond float16 once it is mapped. Mend the cell, or leave the row out."
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.tables.columns import Column
+from packer.tables.describe import describe
 from packer.tables.mapping import Mapper
 from packer.tables.recipe import FieldSpec, Recipe
 from packer.tables.roles import MISSING, Choices, draft
+from packer.tables.statistics import Sums
 from tests.tables.rawtables import Fitted, Table, fit, read, tables
 
 
@@ -135,7 +137,11 @@ def test_fields_are_those_computed_cell_by_cell(data):
             assert (value.dtype.str, value.shape[1:]) == (spec.dtype, spec.shape)
             assert value.flags.c_contiguous
         Field(*spec)
-    assert (mapped.bad, mapped.unknown) == (None, 0)
+    assert mapped.bad is None
+    infinite = np.isinf(expected.get("features", np.zeros((1, 1))).astype(np.float64)).any(axis=1)
+    assert (mapped.beyond is not None) == infinite.any()
+    if mapped.beyond is not None:
+        assert mapped.beyond[0] == int(np.argmax(infinite))
 
 
 @settings(max_examples=100)
@@ -179,7 +185,6 @@ def test_a_recipe_for_another_table_finds_columns_by_name(data):
         assert plan.bad_rows(records)[0] is not None
         return
     expected = fitted.map()
-    assert mapped.unknown == 0
     for name, value in expected.fields.items():
         assert value == mapped.fields[name] if isinstance(value, list) else same(mapped.fields[name], value)
 
@@ -260,6 +265,14 @@ def labelled(kind: str, *cells: Any) -> Table:
         ("boolean", [1, 0, 1], {"label_as": "number"}, "<f4", [1, 0, 1], None),
         ("integer", [7, 2**60 + 1, -1], {}, "<i8", [7, 2**60 + 1, -1], None),
         ("integer", [10, 9, -1], {"label_as": "classes"}, "<i8", [2, 1, 0], ("-1", "9", "10")),
+        (
+            "integer",
+            [2**53 + 1, 2**53, 2**53 + 2, -(2**63) + 1],
+            {"label_as": "classes"},
+            "<i8",
+            [2, 1, 3, 0],
+            ("-9223372036854775807", "9007199254740992", "9007199254740993", "9007199254740994"),
+        ),
         ("integer", [10, 9, -1], {"label_as": "number"}, "<f4", [10, 9, -1], None),
         ("number", [0.1, 9, -1], {}, "<f4", [np.float32(0.1), 9, -1], None),
         ("number", [0.1, 9, -1], {"dtype": "float64"}, "<f8", [0.1, 9, -1], None),
@@ -337,7 +350,10 @@ def test_unknown_categories_are_counted():
     plan = recipe.draft(other.columns)
     records, dictionaries, _ = read(other, plan.layout)
     mapped = Mapper(recipe, plan.layout, dictionaries).map(records)
-    assert mapped.unknown == 3
+    sums = Sums(plan)
+    sums.add(records)
+    assert recipe.unknown(plan, sums, dictionaries) == {"c": 2, "h": 1}
+    assert fit(table, Choices(one_hot=("h",))).recipe.unknown(plan, Sums(plan), dictionaries) == {}
     assert mapped.fields["categories"].tolist() == [[2], [0], [0], [0]]
     assert mapped.fields["features"].tolist() == [[0, 0], [0, 1], [1, 0], [0, 0]]
 
@@ -385,6 +401,149 @@ def test_numbers_that_do_not_fit(dtype, cells, reasons):
     np.testing.assert_array_equal(
         kept, np.array([cells[i] if cells[i] is not None else np.nan for i in good], dtype)
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cells", "bad_rows"),
+    [
+        ("float16", [1.6e9, -1.0, 60_000.0], [1]),
+        ("int16", [1.6e9 - 1.6e9 % 86_400, -1.0, 20_000.0, 0.5], [1, 3]),
+    ],
+)
+def test_days_and_seconds_must_fit(dtype, cells, bad_rows):
+    fitted = fit(numbers(*cells, kind="timestamp"), Choices(dtype=dtype))
+    assert [b.line for b in fitted.draft.bad_rows(fitted.records)[1]] == bad_rows
+    good = [i for i in range(len(cells)) if i not in bad_rows]
+    expected = np.array([divmod(cells[i], 86_400) for i in good], dtype)
+    assert fitted.map().fields["features"][good].tolist() == expected.tolist()
+
+
+def test_whole_features_are_exact():
+    cells = [2**53 + 1, None, -(2**63) + 1, 2**63 - 1]
+    fitted = fit(numbers(*cells, kind="integer"), Choices(dtype="int64", missing="zero", indicators=True))
+    assert fitted.draft.bad_rows(fitted.records)[0] is None
+    features = fitted.map().fields["features"]
+    assert features.tolist() == [[c or 0, c is None] for c in cells]
+    assert features.dtype == np.int64
+    assert Recipe.from_json(json.loads(json.dumps(fitted.recipe.to_json()))) == fitted.recipe
+    plan = fit(numbers(127, 128, None, -(2**40), kind="integer"), Choices(dtype="int8")).draft
+    _, bad = plan.bad_rows(read(numbers(127, 128, None, -(2**40), kind="integer"), plan.layout)[0])
+    assert [(b.line, b.value, b.reason) for b in bad] == [
+        (1, "128", "is beyond int8 (-128 to 127)"),
+        (2, "", "is missing, for which int8 has no value"),
+        (3, str(-(2**40)), "is beyond int8 (-128 to 127)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fitted_on", "mapped", "choices", "beyond"),
+    [
+        ([0, 1e-9], [[0.0], [1.0], [None], [1e300]], {"standardize": True}, (3, "x")),
+        ([0, 1], [[1.0], [40_000.0], [1e9]], {"standardize": True, "dtype": "float16"}, (1, "x")),
+        ([0, 1], [[1e9]], {"log1p": ("x",), "dtype": "float16"}, None),
+        ([0, 1e-3], [[None], [-1e308], [1e308]], {"standardize": True, "dtype": "float64"}, (1, "x")),
+        ([0, 1], [[None], [1.0]], {"missing": "mean"}, None),
+    ],
+)
+def test_what_does_not_fit_once_it_is_mapped_is_told(fitted_on, mapped, choices, beyond):
+    """The first row, whatever the number of rows; NaN of missing cells is not meant."""
+    recipe = fit(numbers(*map(float, fitted_on)), Choices(**choices)).recipe
+    for before in (0, 100_000):
+        other = numbers(*[0.0] * before, *(cell for (cell,) in mapped))
+        plan = recipe.draft(other.columns)
+        found = Mapper(recipe, plan.layout).map(read(other, plan.layout)[0]).beyond
+        assert found == (beyond and (beyond[0] + before, beyond[1]))
+
+
+def test_the_first_of_several_columns_that_do_not_fit():
+    table = Table(
+        [Column("a", "number"), Column("c", "category"), Column("b", "number"), Column("t", "timestamp")],
+        [[0.0, 1.0], ["u", "v"], [0.0, 1.0], [0.0, 1.0]],
+    )
+    recipe = fit(table, Choices(standardize=True, dtype="float16", one_hot="all")).recipe
+    other = Table(table.columns, [[0.0, 0.0, 1e6], ["u"] * 3, [0.0, 0.0, 1e6], [0.0, 86_399.0, 0.0]])
+    plan = recipe.draft(other.columns)
+    records, dictionaries, _ = read(other, plan.layout)
+    assert Mapper(recipe, plan.layout, dictionaries).map(records).beyond == (1, "t")
+
+
+@pytest.mark.parametrize("cells", [[1e200, -1e200, 3.0], [1.7e308, -1.7e308, 1.6e308], [1e-200, 2e-200, 0.0]])
+def test_numbers_that_sums_cannot_hold(cells):
+    fitted = fit(numbers(*cells), Choices(dtype="float64"))
+    found = json.loads(json.dumps(fitted.recipe.to_json(), allow_nan=False))["columns"][0]["statistics"]
+    assert (found["std"], found["min"], found["max"]) == (None, min(cells), max(cells))
+    assert found["mean"] is None or found["mean"] == pytest.approx(
+        sum(x / 3 for x in cells), abs=1e-15 * max(cells)
+    )
+    assert Recipe.from_json(fitted.recipe.to_json()) == fitted.recipe
+    assert describe(fitted.recipe.to_json())[0].startswith("x  number  feature")
+    with pytest.raises(
+        UsageError, match=r"^column 'x': holds numbers so large, .* which --standardize needs"
+    ):
+        fit(numbers(*cells), Choices(dtype="float64", standardize=True))
+    if max(cells) > 1:
+        fit(numbers(*map(abs, cells)), Choices(dtype="float64", standardize=True, log1p=("x",)))
+
+
+def test_a_mean_that_overflows_fills_nothing():
+    with pytest.raises(UsageError, match=r"^column 'x': .* which --missing mean needs"):
+        fit(numbers(1.7e308, -1.7e308, None), Choices(dtype="float64", missing="mean"))
+    with pytest.raises(UsageError, match=r"^column 'x': .* which --missing median needs"):
+        fit(numbers(1.7e308, 1.6e308, None), Choices(dtype="float64", missing="median"))
+
+
+@pytest.mark.parametrize("distance", [1e-130, 1e-20, 1e130])
+def test_deviations_of_any_size_are_divided_by(distance):
+    fitted = fit(numbers(0.0, distance), Choices(dtype="float64", standardize=True))
+    assert fitted.map().fields["features"].tolist() == pytest.approx(np.array([[-1.0], [1.0]]), rel=1e-12)
+
+
+def test_statistics_of_other_rows():
+    table = Table(
+        [Column("x", "number"), Column("c", "category"), Column("y", "integer"), Column("k", "text")],
+        [[0.0, 2.0], ["a", "b"], [7, 8], ["t", None]],
+    )
+    recipe = fit(table, Choices(label=("y",), label_as="classes", keep=("k",), standardize=True)).recipe
+    other = Table(
+        [Column("c", "category"), Column("more", "text"), Column("x", "number")],
+        [["z", "b", "z"], ["", "", ""], [5.0, None, 6.0]],
+    )
+    plan = recipe.draft(other.columns)
+    records, dictionaries, _ = read(other, plan.layout)
+    sums = Sums(plan)
+    sums.add(records)
+    again = recipe.measured(plan, sums, plan.sample(records), dictionaries, "train")
+    assert again.fit_name == "train"
+    assert [replace(c, statistics=None) for c in again.columns] == [
+        replace(c, statistics=None) for c in recipe.columns
+    ]
+    x, c, y, k = (column.statistics for column in again.columns)
+    assert (x["rows"], x["missing"], x["mean"], x["min"], x["max"]) == (3, 1, 5.5, 5, 6)
+    assert c == {"rows": 3, "missing": 0, "distinct": 2, "counts": [["z", 2], ["b", 1]]}
+    assert (y, k) == (None, None)
+    assert recipe.unknown(plan, sums, dictionaries) == {"c": 2}
+    assert Recipe.from_json(again.to_json()) == again
+    assert len(describe(again.to_json())) == 4
+
+
+def test_names_of_features_are_all_different():
+    table = Table(
+        [Column("a", "category"), Column("a=b", "number"), Column("y", "number"), Column("y.missing", "number"), Column("a=b.1", "number")],
+        [["b", None], [1.0, 2.0], [None, 3.0], [4.0, 5.0], [6.0, 7.0]],
+    )  # fmt: skip
+    fitted = fit(table, Choices(one_hot="all", indicators=True))
+    assert fitted.recipe.features == ("a=b", "a=b.1", "y", "y.missing", "a=b.1.1", "y.missing.1")
+    assert fitted.map().fields["features"][0].tolist() == pytest.approx(
+        [1, 1, math.nan, 4, 6, 1], nan_ok=True
+    )
+    assert Recipe.from_json(fitted.recipe.to_json()) == fitted.recipe
+
+
+def test_kept_fields_have_names_of_at_most_100_characters():
+    names = ["x" * 300, "x" * 200, "x" * 100, "é" * 101]
+    table = Table([Column("f", "number"), *(Column(n, "number") for n in names)], [[0.0]] * 5)
+    fields = [c.field for c in fit(table, Choices(keep=tuple(names))).recipe.columns[1:]]
+    assert fields == ["x" * 100, "x" * 98 + "_2", "x" * 98 + "_3", "column_" + "_" * 93]
 
 
 def test_no_logarithm_below_minus_one():

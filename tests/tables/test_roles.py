@@ -67,7 +67,7 @@ def test_only_named_features_are_read():
 @pytest.mark.parametrize("kind", ["number", "integer"])
 def test_numbers_are_read_as_float32_where_nothing_is_computed(choices, dtype, kind):
     plan = draft([Column("a", kind), Column("b", "number")], Choices(**choices))
-    if kind == "integer" and ("label" in choices or "keep" in choices):
+    if kind == "integer" and ("label" in choices or "keep" in choices or choices.get("dtype") == "int8"):
         dtype = "<i8"
     assert plan.layout.dtype["c0"] == dtype
 
@@ -153,6 +153,18 @@ def test_choices_as_a_record():
             " text=category.",
         ),
         (
+            {"label": ("number", "number")},
+            "--label number,number: names 'number' twice; once is allowed. Leave one of them out.",
+        ),
+        (
+            {"one_hot": ("category", "text", "category")},
+            "--one-hot category,text,category: names 'category' twice; once is allowed. Leave one of them out.",
+        ),
+        (
+            {"label_as": "classes"},
+            "--label-as classes: tells what a label becomes, but there is none; it goes with --label. Pass --label, or leave it out.",
+        ),
+        (
             {"features": ()},
             "table: no column is left as a feature; one at least is needed. Name fewer with --label, --keep and --drop.",
         ),
@@ -188,3 +200,11 @@ def test_choices_that_cannot_be_met(choices: dict[str, Any], message: str):
     with pytest.raises(UsageError) as error:
         draft(COLUMNS, Choices(**choices))
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("option", ["label", "keep", "drop", "features", "one_hot", "log1p"])
+def test_no_list_names_a_column_twice(option):
+    with pytest.raises(
+        UsageError, match=f"^--{option.replace('_', '-')} a,b,a: names 'a' twice; once is allowed"
+    ):
+        Choices(**{option: ("a", "b", "a")})

@@ -210,6 +210,29 @@ def test_histogram():
     assert histogram(np.array([1.0, 1e9]))[1] == [1] + [0] * 14 + [1]
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("cells", [[1e200, -1e200], [1.7e308, -1.7e308], [3e-170, 1e-170], [5e-324, 0.0]])
+def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells):
+    if compiled and not sums_module.COMPILED:
+        pytest.skip("the loops in C are missing")
+    monkeypatch.setattr(
+        "packer.tables.statistics.block_sums", lambda *args: block_sums(*args, compiled=compiled)
+    )
+    plan = draft([Column("x", "number")], Choices(dtype="float64"))
+    sums = Sums(plan)
+    for block in (cells, cells * BLOCK):
+        records = np.zeros(len(block), plan.layout.dtype)
+        records["c0"] = block
+        sums.add(records)
+    found = sums.of(0)
+    assert math.isnan(found.std)
+    assert (found.least, found.most) == (min(cells), max(cells))
+    record = of_numbers(sums.rows, found, np.array(cells))
+    assert record["std"] is None
+    assert np.isfinite(record["quantiles"]["values"]).all()
+    assert np.isfinite(record["histogram"]["edges"]).all()
+
+
 def test_quantiles_of_a_sample_have_the_ends_of_all_rows():
     plan = draft([Column("x", "number")], Choices())
     records = np.zeros(1001, plan.layout.dtype)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.sources import newest_file
-from packer.inputs.tables.arrowfiles import Part, open_file, pyarrow, reading
+from packer.inputs.tables.arrowfiles import File, Part, open_file, pyarrow, reading
 from packer.inputs.tables.arrowvalues import readable, records_of, type_of
-from packer.inputs.tables.dialect import form_of
+from packer.inputs.tables.dialect import form_of, unique_names
 from packer.inputs.tables.form import Form
 from packer.inputs.tables.infer import check_types
-from packer.inputs.tables.source import Reading
+from packer.inputs.tables.source import Reading, fingerprint
 from packer.tables.columns import Column
 from packer.tables.layout import Layout, Parsed
 
@@ -44,29 +43,35 @@ class ArrowTable:
         self._sizes = [s.st_size for s in status]
         self._times = [s.st_mtime_ns for s in status]
         self.nbytes = sum(self._sizes)
-        self._files = [open_file(name) for name in names]
+        self._files: list[File] = [open_file(name) for name in names]
         first = self._files[0]
-        called, notes = _names(first.name, first.schema.names)
+        called, notes = unique_names(first.name, first.schema.names)
         check_types(first.name, called, reading.types)
-        self.columns = tuple(
-            Column(name, reading.types.get(name) or type_of(self._pa, field.type) or "category")
-            for name, field in zip(called, first.schema, strict=True)
-        )
         for file in self._files[1:]:
-            self._compare(first, file)
+            _compare_names(first, file)
+        known = [self._known(number) for number in range(len(called))]
+        self.columns = tuple(
+            Column(
+                name,
+                reading.types.get(name) or type_of(self._pa, file.schema.field(number).type) or "category",
+            )
+            for number, (name, file) in enumerate(zip(called, known, strict=True))
+        )
+        for file in self._files:
+            self._compare_types(known, file)
         counts = [file.rows for file in self._files]
         self.rows: int | None = None if None in counts else sum(count or 0 for count in counts)
         if self.rows == 0:
             raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
         notes += [
             f"column {column.name!r} holds {field.type}, which is not read: it can only be dropped."
-            for column, field in zip(self.columns, first.schema, strict=True)
-            if type_of(self._pa, field.type) is None
+            for number, (column, file) in enumerate(zip(self.columns, known, strict=True))
+            if type_of(self._pa, (field := file.schema.field(number)).type) is None
         ]
         notes += [
             f"column {column.name!r} holds nulls alone: it is read as number."
-            for column, field in zip(self.columns, first.schema, strict=True)
-            if self._pa.types.is_null(field.type) and column.type == "number"
+            for number, (column, file) in enumerate(zip(self.columns, known, strict=True))
+            if self._pa.types.is_null(file.schema.field(number).type) and column.type == "number"
         ]
         self.notes = tuple(notes)
 
@@ -87,16 +92,7 @@ class ArrowTable:
 
     def fingerprint(self) -> dict[str, Any]:
         """Names below the folder that holds all files, sizes, the Reading."""
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
-        return {
-            "names": [os.path.relpath(name, folder) for name in self.names],
-            "sizes": self._sizes,
-            "reading": {
-                **asdict(self._reading),
-                "types": dict(self._reading.types),
-                "na": list(self._reading.na),
-            },
-        }
+        return fingerprint(self.names, self._sizes, self._reading)
 
     def newest(self) -> str:
         """Which file was changed last, and when."""
@@ -105,21 +101,19 @@ class ArrowTable:
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
 
-    def _compare(self, first: Any, file: Any) -> None:
-        """Raises SourceError if another file has other columns than the first, or of other types."""
-        here, there = file.schema, first.schema
-        if len(here) != len(there):
-            raise SourceError(
-                f"{file.name}: has {len(here):,} columns, {first.name} has {len(there):,}; all files must have the same columns. "
-                "Leave it out, or make it alike."
-            )
-        for number, (one, other) in enumerate(zip(here, there, strict=True)):
-            if one.name != other.name:
-                raise SourceError(
-                    f"{file.name}: column {number} (from 0) is {one.name!r}, in {first.name} it is {other.name!r}; all files must "
-                    "have the same columns in the same order. Leave it out, or make it alike."
-                )
-            column = self.columns[number]
+    def _known(self, number: int) -> File:
+        """The first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
+        for file in self._files:
+            if not self._pa.types.is_null(file.schema.field(number).type):
+                return file
+        return self._files[0]
+
+    def _compare_types(self, known: Sequence[File], file: File) -> None:
+        """Raises SourceError if a file has columns of other types. known: for each column, the file that tells its type."""
+        for number, (one, first) in enumerate(zip(file.schema, known, strict=True)):
+            if file is first:
+                continue
+            column, other = self.columns[number], first.schema.field(number)
             found = type_of(self._pa, one.type)
             alike = found == column.type or column.name in self._reading.types
             if not alike and not (
@@ -162,20 +156,17 @@ class ArrowChunk:
         return parsed
 
 
-def _names(name: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Columns' names, each of them another; and sentences about those that were changed."""
-    names: list[str] = []
-    notes: list[str] = []
-    for number, text in enumerate(given):
-        stem = text or f"column_{number}"
-        fresh, k = stem, 1
-        while fresh in names or (fresh != text and fresh in given):
-            fresh, k = f"{stem}.{k}", k + 1
-        if not text:
-            notes.append(f"column {number} (from 0) of {name} has no name: it is called {fresh!r}.")
-        elif fresh != text:
-            notes.append(
-                f"{name} has several columns {text!r}: the one at {number} (from 0) is called {fresh!r}."
+def _compare_names(first: File, file: File) -> None:
+    """Raises SourceError if another file has other columns than the first."""
+    here, there = file.schema.names, first.schema.names
+    if len(here) != len(there):
+        raise SourceError(
+            f"{file.name}: has {len(here):,} columns, {first.name} has {len(there):,}; all files must have the same columns. "
+            "Leave it out, or make it alike."
+        )
+    for number, (one, other) in enumerate(zip(here, there, strict=True)):
+        if one != other:
+            raise SourceError(
+                f"{file.name}: column {number} (from 0) is {one!r}, in {first.name} it is {other!r}; all files must "
+                "have the same columns in the same order. Leave it out, or make it alike."
             )
-        names.append(fresh)
-    return names, notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -86,15 +87,16 @@ class _Parquet:
         self.rows: int | None = self._metadata.num_rows
         groups = [self._metadata.row_group(g) for g in range(self._metadata.num_row_groups)]
         self._rows = [group.num_rows for group in groups]
-        weights = [
-            sum(group.column(c).total_compressed_size for c in range(group.num_columns)) for group in groups
-        ]
-        self._before = [0, *accumulate(weights)]
+        self._before = [0, *accumulate(group.total_byte_size for group in groups)]
 
     def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[Part]:
-        names = [self.schema.names[index] for index in indices]
         # Columns may have equal names: which of those with this one.
-        numbers = [self.schema.names[:index].count(self.schema.names[index]) for index in indices]
+        counts: Counter[str] = Counter()
+        every: list[tuple[str, int]] = []
+        for name in self.schema.names:
+            every.append((name, counts[name]))
+            counts[name] += 1
+        names, numbers = [every[i][0] for i in indices], [every[i][1] for i in indices]
         done = self._bytes(group, row)
         for g in range(group, len(self._rows)):
             count, first = self._rows[g], row if g == group else 0
@@ -185,9 +187,12 @@ class _Ipc:
 
 def _picked(table: Arrow, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
     """The columns, each as one array. numbers: which of those with the same name."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(table.schema.names):
+        places.setdefault(name, []).append(place)
     found = []
     for name, number in zip(names, numbers, strict=True):
-        column = table.column(table.schema.get_all_field_indices(name)[number])
+        column = table.column(places[name][number])
         if hasattr(column, "combine_chunks"):
             column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         found.append(column)

@@ -68,7 +68,12 @@ def records_of(pa: Arrow, columns: Sequence[Arrow], layout: Layout, form: Form) 
     rows = len(columns[0])
     raws: dict[str, _Raw] = {}
     wrong: list[tuple[Wanted, Arrow, NDArray[np.bool_], str]] = []
-    for w, column in zip(layout.wanted, columns, strict=True):
+    columns = list(columns)
+    for i, w in enumerate(layout.wanted):
+        columns[i], shown, mask = _checked(pa, columns[i])
+        if mask is not None:
+            wrong.append((w, shown, mask, "is not UTF-8"))
+        column = columns[i]
         if w.column.type not in ("category", "text"):
             raws[w.name] = _read(pa, column, w, form)
             wrong += [(w, column, mask, why) for mask, why in raws[w.name].wrong]
@@ -94,6 +99,27 @@ def records_of(pa: Arrow, columns: Sequence[Arrow], layout: Layout, form: Form) 
     records = _filled({name: raw.values for name, raw in raws.items()}, layout.dtype)
     lines_of = np.arange(rows) if keep is None else np.flatnonzero(keep)
     return Parsed(records, dictionaries, blob, bad, rows - len(records), rows, lines_of=lines_of)
+
+
+def _checked(pa: Arrow, column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
+    """Look whether all texts of a column are UTF-8, which no format promises.
+
+    Returns: the column, with nulls for those that are not; it as messages show it; which are not, None if all are.
+    """
+    if not any(test(_plain(pa, column.type)) for test in _text_tests(pa)):
+        return column, column, None
+    try:
+        (column.dictionary if pa.types.is_dictionary(column.type) else column).validate(full=True)
+        return column, column, None
+    except pa.lib.ArrowInvalid:
+        pass
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    given: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
+    shown = [text.decode(errors="replace") for text in given]
+    mask = np.array([text != s.encode() for text, s in zip(given, shown, strict=True)])
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(shown, pa.large_string(), mask=mask | null), pa.array(shown, pa.large_string()), mask
 
 
 def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np.void]:
@@ -146,7 +172,7 @@ def _reader(pa: Arrow, type: Arrow, wanted: str) -> Reader | None:
         "integer": (
             (t.is_integer, _integers),
             (t.is_floating, _whole_floats),
-            (t.is_decimal, _whole_floats),
+            (t.is_decimal, _whole_decimals),
             (t.is_boolean, _integers),
         ),
         "boolean": ((t.is_boolean, _booleans), (t.is_integer, _flags)),
@@ -229,11 +255,6 @@ def _integers(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
 
 
 def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
-    if pa.types.is_decimal(column.type):
-        column = pa.array(
-            [None if text is None else float(text) for text in column.cast(pa.string()).to_pylist()],
-            pa.float64(),
-        )
     given = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(given)
     infinite, beyond = np.isinf(given), np.abs(given) >= 2.0**63
@@ -249,6 +270,27 @@ def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
     ]
     values = np.where(missing | beyond | broken, 0, given).astype(np.int64)
     values[missing] = MISSING_INTEGER
+    return _Raw(values, wrong)
+
+
+def _whole_decimals(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    try:
+        return _integers(pa, column.cast(pa.int64()), w)  # exact, or an error
+    except pa.lib.ArrowInvalid:
+        pass
+    values = np.full(len(column), MISSING_INTEGER, np.int64)
+    broken, beyond = np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_)
+    for row, value in enumerate(column.to_pylist()):
+        if value is not None:
+            whole = int(value)
+            broken[row] = value != whole
+            beyond[row] = not MISSING_INTEGER < whole <= -(MISSING_INTEGER + 1)
+            values[row] = 0 if beyond[row] else whole
+    wrong = [
+        (mask, why)
+        for mask, why in ((beyond, "is beyond 64-bit integers"), (broken, "is not a whole number"))
+        if mask.any()
+    ]
     return _Raw(values, wrong)
 
 

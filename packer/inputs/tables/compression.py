@@ -53,20 +53,32 @@ class Raw:
         try:
             return self._reader.readinto(buffer) or 0
         except EOFError:
+            self._check_behind()
             raise SourceError(
                 f"{self._name}: its compressed data stop before their end; whole {self._suffix} files are read. Copy it again."
             ) from None
         except OSError as error:
             if error.errno is None:
+                self._check_behind()
                 raise self._damaged(error) from None
             raise unreadable(self._name, error) from None
         except self._faults as error:
+            self._check_behind()
             raise self._damaged(error) from None
 
     @property
     def compressed(self) -> bool:
         """Whether the file's bytes are not what is read."""
         return bool(self._suffix)
+
+    def _check_behind(self) -> None:
+        """Raises SourceError if the compressed data are whole, and something else follows them."""
+        count = bytes_behind(self._file) if self._suffix == ".gz" else 0
+        if count:
+            raise SourceError(
+                f"{self._name}: has {count:,} bytes behind its compressed data that are none; .gz files end with them. "
+                "Write it again, as by: gzip -dc OLD | gzip > NEW."
+            )
 
     def _damaged(self, error: Exception) -> SourceError:
         return SourceError(
@@ -98,6 +110,36 @@ def _gzip(file: io.FileIO) -> Opened:
     bare = getattr(modules[1], "_GzipReader", None)
     reader = modules[0].IGzipFile(fileobj=file, mode="rb") if bare is None else bare(file, _AT_A_TIME)
     return cast(Reader, reader), (zlib.error, modules[1].error)
+
+
+def bytes_behind(file: io.FileIO) -> int:
+    """How many bytes follow the whole members of a .gz file, and begin no other; 0 if a member is damaged or cut off."""
+    at, size = 0, file.seek(0, io.SEEK_END)
+    while at < size:
+        file.seek(at)
+        begin = file.read(2)
+        if begin[:1] == b"\0":  # zeros may fill up the last block of a tape
+            at += 1
+        elif begin != b"\x1f\x8b":
+            return size - at
+        else:
+            try:
+                at = _member_end(file, at)
+            except zlib.error:
+                return 0
+    return 0
+
+
+def _member_end(file: io.FileIO, at: int) -> int:
+    """Where the member that begins there ends; if it was cut off: the end of the file."""
+    file.seek(at)
+    member = zlib.decompressobj(wbits=31)
+    while not member.eof and (data := file.read(_AT_A_TIME)):
+        at += len(data)
+        while data and not member.eof:
+            member.decompress(data, _AT_A_TIME)  # bounded: a file may hold a thousand times its size
+            data = member.unconsumed_tail
+    return at - len(member.unused_data)
 
 
 def _bz2(file: io.FileIO) -> Opened:

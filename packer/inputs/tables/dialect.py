@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,15 +14,13 @@ from packer.inputs.tables.parse import end_of_records, split_records
 from packer.inputs.tables.source import Reading
 from packer.tables.values import NA_TEXTS
 
-DELIMITERS = (
-    b"\t",
-    b";",
-    b"|",
-    b",",
-)  # where two part all records alike, the earlier one: commas stand in numbers and texts
+# Where two part all records alike, the earlier one: commas stand in numbers and texts.
+DELIMITERS = (b"\t", b";", b"|", b",")
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # looked at to find the delimiter
 _LEAST = 0.5  # of them must have as many cells as the first
+_MOST = 0.9  # of the rows are most
+_NOTES = 10  # on names that were changed
 
 
 def form_of(reading: Reading, width: int = 0) -> Form:
@@ -67,6 +67,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: Reading) -> bytes
             return delimiter
     best, score = b"", 0.0
     unfinished, single, spaced = b"", b"", False
+    short = b""  # by which the header has fewer cells than all rows
     for delimiter in DELIMITERS:
         if delimiter in (form.quote, form.decimal, form.thousands):
             continue
@@ -78,11 +79,15 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: Reading) -> bytes
         alike = sum(len(record) == width for record in records) / len(records)
         if width > 1 and alike > score:
             best, score = delimiter, alike
-        elif all(len(record) == 1 for record in records):
+        if width > 1 and reading.header and _wide(width, records[1:]):
+            short = short or delimiter
+        if all(len(record) == 1 for record in records):
             single = delimiter
             spaced = all(_is_spaced(record[0]) for record in records[1:] or records)
     if score >= _LEAST:
         return best
+    if short:
+        return short
     if spaced and not best:
         raise SourceError(
             f"{name}: its cells are parted by spaces; one character parts them, as a comma, a semicolon, a tab or |. "
@@ -119,12 +124,20 @@ def first_records(text: bytes, ended: bool, form: Form, most: int) -> list[list[
 def first_record_end(text: bytes, form: Form) -> int:
     """The offset behind the first record that is not blank; 0 if no such record ends in the text."""
     at = 0
-    begun = False
-    while (newline := text.find(b"\n", at)) >= 0:
-        begun = begun or not is_blank(text[at:newline], form)
+    while (newline := text.find(b"\n", at)) >= 0 and is_blank(text[at:newline], form):
         at = newline + 1
-        if begun and end_of_records(text[:at], 0, form) == at:
-            return at
+    opening = re.compile(b"(?:^|(?<=[\\n" + re.escape(form.delimiter) + b"]))" + re.escape(form.quote))
+    while newline >= 0:
+        quote = opening.search(text, at, newline) if form.quote else None
+        if not quote:
+            return newline + 1
+        close = text.find(form.quote, quote.end())
+        while close >= 0 and text[close + 1 : close + 2] == form.quote:
+            close = text.find(form.quote, close + 2)
+        if close < 0:
+            return 0
+        at = close + 1
+        newline = text.find(b"\n", at)
     return 0
 
 
@@ -147,29 +160,58 @@ def column_names(name: str, cells: Sequence[bytes], form: Form) -> tuple[list[st
         raise SourceError(
             f"{name}: its first row is not UTF-8; the whole file must be. Pass --encoding, as cp1252 or latin-1."
         ) from None
+    return unique_names(name, written)
+
+
+def unique_names(name: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Make columns' names different, and give one to those without.
+
+    name: of the file. Returns: the names, and a sentence about each of the first changes, and how many more there are.
+    """
     names: list[str] = []
     notes: list[str] = []
-    taken = set(written)
-    for number, text in enumerate(written):
-        if not text:
-            fresh = _free(f"column_{number}", names, taken)
-            notes.append(f"column {number} (from 0) of {name} has no name: it is called {fresh!r}.")
-        elif text in names:
-            fresh = _free(text, names, taken)
-            notes.append(
-                f"{name} has several columns {text!r}: the one at {number} (from 0) is called {fresh!r}."
-            )
-        else:
-            fresh = text
+    taken, seen = set(given), {""}
+    numbers: dict[str, int] = {}  # the last one that was put behind a name
+    changes = 0
+    for number, text in enumerate(given):
+        fresh = text
+        if text in seen:
+            fresh = stem = text or f"column_{number}"
+            while fresh in taken:
+                numbers[stem] = numbers.get(stem, 0) + 1
+                fresh = f"{stem}.{numbers[stem]}"
+            taken.add(fresh)
+            changes += 1
+            if changes <= _NOTES:
+                what = f"has several columns {text!r}: the one at {number} (from 0) is called {fresh!r}."
+                notes.append(
+                    f"{name} {what}"
+                    if text
+                    else f"column {number} (from 0) of {name} has no name: it is called {fresh!r}."
+                )
+        seen.add(text)
         names.append(fresh)
+    if changes > _NOTES:
+        notes.append(f"{name}: {changes - _NOTES:,} more columns have such names, and are called otherwise.")
     return names, notes
 
 
-def _free(name: str, names: Sequence[str], taken: set[str]) -> str:
-    """The name, or the first of name.1, name.2, ... that no column has."""
-    if name not in names and name not in taken:
-        return name
-    number = 1
-    while (fresh := f"{name}.{number}") in names or fresh in taken:
-        number += 1
-    return fresh
+def check_widths(name: str, width: int, records: Sequence[Sequence[bytes]]) -> None:
+    """Raises SourceError if most rows have more cells than the header.
+
+    name: of the file; width: cells of its header; records: its first rows.
+    """
+    wide = _wide(width, records)
+    if wide:
+        raise SourceError(
+            f"{name}: its header has {width:,} cells, its rows {wide:,}; they must have as many. "
+            "Give each column a name there, or pass --no-header if the first row is none."
+        )
+
+
+def _wide(width: int, records: Sequence[Sequence[bytes]]) -> int:
+    """How many cells most records have, if that is more than the header has; else 0."""
+    if not records:
+        return 0
+    common, count = Counter(map(len, records)).most_common(1)[0]
+    return common if common > width and count >= _MOST * len(records) else 0

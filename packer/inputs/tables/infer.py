@@ -64,6 +64,19 @@ def infer(
     return tuple(columns), notes
 
 
+def has_empty(
+    names: Sequence[str], records: Sequence[Sequence[bytes]], form: Form, given: Mapping[str, str]
+) -> bool:
+    """Whether a column whose type is not given holds no value in these records."""
+    open_columns = [number for number, column in enumerate(names) if column not in given]
+    for record in records:
+        if len(record) == len(names):
+            open_columns = [n for n in open_columns if record[n].strip(b" \t") in form.na]
+        if not open_columns:
+            return False
+    return bool(open_columns)
+
+
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
     """Check the types a user gave. Raises: UsageError for a column or a type that is none."""
     for column, type in given.items():

@@ -88,7 +88,7 @@ def end_of_records(data: bytes | memoryview, start: int, form: Form) -> int:
 
 def split_records(data: bytes | memoryview, form: Form, most: int) -> list[list[bytes]]:
     """Take the first records apart, however many cells they have; quotes are removed, nothing else is looked at."""
-    return [record.cells for record in islice(plain.records_of(bytes(data), form), most)]
+    return list(islice(plain.cells_of(bytes(data), form), most))
 
 
 @functools.cache

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from packer.tables.columns import Column
@@ -64,3 +65,13 @@ class TableSource(Protocol):
 
     def newest(self) -> str:
         """Which file was changed last, and when; in the manner of sources.Source.newest."""
+
+
+def fingerprint(names: Sequence[str], sizes: Sequence[int], reading: Reading) -> dict[str, Any]:
+    """What tells files, read in a certain way, from others: names below the folder that holds all of them, sizes, the Reading."""
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in names])
+    return {
+        "names": [os.path.relpath(name, folder) for name in names],
+        "sizes": list(sizes),
+        "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
+    }

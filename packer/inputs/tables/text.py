@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from packer.errors import SourceError
 from packer.inputs.sources import newest_file
 from packer.inputs.tables.dialect import (
+    check_widths,
     column_names,
     delimiter_of,
     first_record_end,
@@ -23,16 +24,15 @@ from packer.inputs.tables.dialect import (
 )
 from packer.inputs.tables.files import Stream
 from packer.inputs.tables.form import Form
-from packer.inputs.tables.infer import SAMPLE_ROWS, infer
+from packer.inputs.tables.infer import SAMPLE_ROWS, has_empty, infer
 from packer.inputs.tables.parse import end_of_records, parse_records
-from packer.inputs.tables.source import Reading
+from packer.inputs.tables.source import Reading, fingerprint
 from packer.tables.layout import Layout, Parsed
 
 PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
 LONGEST = 64 << 20  # bytes of a record
-_SAMPLE = (
-    2 << 20
-)  # bytes of the first file that types are found out from: at 700 bytes a row, 3,000 rows in 50 ms
+_SAMPLE = 2 << 20  # bytes of a file that types are found out from: at 700 bytes a row, 3,000 rows
+_SAMPLE_FILES = 8  # at most, where columns hold no value in the first ones
 _HEAD = 64 << 10  # bytes of each other file, to compare its header
 _BINARY = 4096  # bytes in which a file of another kind has a zero
 
@@ -82,9 +82,32 @@ class TextTable:
             for name, head in zip(names, self._heads, strict=True)
             if not head.rows
         ]
-        records = first_records(text[head.begin :], ended, self._form, SAMPLE_ROWS)
-        self.columns, doubts = infer(first, columns, records, self._form, reading.types)
+        looked, records = self._sample(columns, text, ended)
+        self.columns, doubts = infer(looked, columns, records, self._form, reading.types)
         self.notes = (*notes, *doubts)
+
+    def _sample(self, columns: Sequence[str], text: bytes, ended: bool) -> tuple[str, list[list[bytes]]]:
+        """The first rows, and those of further files until each column holds a value.
+
+        text: the beginning of the first file. Returns: which files they are from, for messages; the records.
+        """
+        records: list[list[bytes]] = []
+        looked: list[str] = []
+        for name, head in zip(self.names, self._heads, strict=True):
+            if not head.rows:
+                continue
+            if len(looked) == _SAMPLE_FILES:
+                break
+            if name != self.names[0]:
+                text, ended = self._beginning(name, _SAMPLE)
+            looked.append(name)
+            found = first_records(text[head.begin :], ended, self._form, SAMPLE_ROWS)
+            if self._reading.header:
+                check_widths(name, len(columns), found)
+            records += found
+            if not has_empty(columns, records, self._form, self._reading.types):
+                break
+        return looked[0] if len(looked) == 1 else f"{looked[0]} to {looked[-1]}", records
 
     # Beginnings
 
@@ -105,6 +128,10 @@ class TextTable:
                 "Correct it, if a quote is not closed, or pass --quote none."
             )
         end = end or len(text)
+        if _is_unclosed(text[:end], form):
+            raise SourceError(
+                f"{name}: its first row has a quote that is never closed; closed ones are read. Correct it, or pass --quote none."
+            )
         cells = first_records(text[:end], True, form, 1)[0]
         if not self._reading.header:
             return _Head(cells, 0, 1, True)
@@ -148,56 +175,61 @@ class TextTable:
             begin = max(offset, self._heads[number].begin)
             stream.seek(begin)
             consumed = stream.consumed if offset else 0  # the header counts to the first piece
-            rest = np.empty(0, np.uint8)
+            text = np.empty(0, np.uint8)  # from where the piece begins on; it may hold several
             while True:
                 # What a piece holds depends on nothing but where it begins.
-                size = PIECE
-                piece, have = _extended(rest, size, stream)
-                ended = have < size
-                end = have if ended else end_of_records(piece.data, 0, self._form)
-                while not ended and not end:
-                    if size >= LONGEST:
+                size, end = PIECE, 0
+                while not end:
+                    text = _extended(text, size, stream)
+                    ended = len(text) < size
+                    end = end_of_records(text[:size].data, 0, self._form)
+                    if ended:
+                        break
+                    if not end and size >= LONGEST:
                         raise self._too_long(number, begin)
                     size *= 2
-                    piece, have = _extended(piece, size, stream)
-                    ended = have < size
-                    end = have if ended else end_of_records(piece.data, 0, self._form)
+                if ended:
+                    if _is_unclosed(text[end:].tobytes(), self._form):
+                        raise self._unclosed(number, begin + end)
+                    end = len(text)
                 if not end:
                     return
-                rest = piece[end:have]
+                piece, text = text[:end], text[end:]
                 begin += end
                 taken, consumed = stream.consumed - consumed, stream.consumed
-                yield TextChunk(name, [number, begin], piece[:end], self._form, layout, taken)
+                yield TextChunk(name, [number, begin], piece, self._form, layout, taken)
                 if ended:
                     return
 
     def _too_long(self, number: int, begin: int) -> SourceError:
         """What to say of a record that begins at an offset of a file's text."""
-        line, left = 1, begin
+        return SourceError(
+            f"{self.names[number]}: line {self._line(number, begin):,}: its record does not end within {LONGEST >> 20} MiB; "
+            "shorter ones are read. Correct it, if a quote is not closed, or pass --quote none."
+        )
+
+    def _unclosed(self, number: int, begin: int) -> SourceError:
+        """What to say of a record that begins there and has all that follows in its quotes."""
+        return SourceError(
+            f"{self.names[number]}: line {self._line(number, begin):,}: its record has a quote that is never closed, and takes all "
+            "lines behind it; closed ones are read. Correct it, or pass --quote none."
+        )
+
+    def _line(self, number: int, offset: int) -> int:
+        """The line, from 1, that begins at an offset of a file's text."""
+        line, left = 1, offset
         buffer = np.empty(PIECE, np.uint8)
         with closing(Stream(self.names[number], self._reading.encoding)) as stream:
             while left and (have := stream.fill(memoryview(buffer[:left]))):
                 line += int(np.count_nonzero(buffer[:have] == ord("\n")))
                 left -= have
-        return SourceError(
-            f"{self.names[number]}: line {line:,}: its record does not end within {LONGEST >> 20} MiB; shorter ones are read. "
-            "Correct it, if a quote is not closed, or pass --quote none."
-        )
+        return line
 
     # Identity
 
     def fingerprint(self) -> dict[str, Any]:
         """Names below the folder that holds all files, sizes, the Reading."""
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
-        return {
-            "names": [os.path.relpath(name, folder) for name in self.names],
-            "sizes": self._sizes,
-            "reading": {
-                **asdict(self._reading),
-                "types": dict(self._reading.types),
-                "na": list(self._reading.na),
-            },
-        }
+        return fingerprint(self.names, self._sizes, self._reading)
 
     def newest(self) -> str:
         """Which file was changed last, and when."""
@@ -225,12 +257,21 @@ class TextChunk:
         return parsed
 
 
-def _extended(begin: NDArray[np.uint8], size: int, stream: Stream) -> tuple[NDArray[np.uint8], int]:
-    """`begin` and what follows it. Returns: [size] bytes, and how many of them there are; fewer: the text ends."""
-    piece = np.empty(size, np.uint8)
-    piece[: len(begin)] = begin
-    have = len(begin) + stream.fill(memoryview(piece)[len(begin) :])
-    return piece, have
+def _extended(text: NDArray[np.uint8], size: int, stream: Stream) -> NDArray[np.uint8]:
+    """The text and what follows it: at least `size` bytes; fewer: the text ends."""
+    if len(text) >= size:
+        return text
+    longer = np.empty(size, np.uint8)
+    longer[: len(text)] = text
+    have = len(text) + stream.fill(memoryview(longer)[len(text) :])
+    return longer[:have]
+
+
+def _is_unclosed(record: bytes, form: Form) -> bool:
+    """Whether a quote of the last record of a text is never closed, and lines follow that may have been records."""
+    if b"\n" not in record.strip(b" \t\r\n"):
+        return False  # on one line: a bad row
+    return not end_of_records(record + b"\n", 0, form)
 
 
 def _check_text(name: str, text: bytes, ended: bool) -> None:

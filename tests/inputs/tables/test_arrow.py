@@ -20,6 +20,7 @@ from packer.errors import SourceError, UsageError
 from packer.inputs.tables import arrow as module
 from packer.inputs.tables.opening import open_table
 from packer.inputs.tables.source import Reading, TableSource
+from packer.tables import frames
 from packer.tables.columns import MISSING_INTEGER, Column
 from packer.tables.layout import Bad, Layout, Parsed, Wanted
 
@@ -286,6 +287,71 @@ def test_texts_are_read_as_the_cells_of_a_csv_are(tmp_path: Path, type: str, enc
     assert values(parsed, layout) == [pytest.approx(expected)]
 
 
+def broken(type: Any) -> Any:
+    """Texts of which one, that occurs twice, is not UTF-8."""
+    data = pa.array([b"ok", b"a\xff", None, b"7", b"a\xff", b"ok"], pa.binary())
+    array = pa.Array.from_buffers(pa.string(), len(data), data.buffers())
+    return array.dictionary_encode() if pa.types.is_dictionary(type) else array.cast(type)
+
+
+@every_form
+@pytest.mark.parametrize("wanted", ["text", "category", "number", "date"])
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_texts_that_are_not_utf8_are_bad(tmp_path: Path, type: Any, wanted: str, form: str):
+    table = pa.table({"n": list(range(6)), "x": broken(type)})
+    source = open_table([write(tmp_path, table, form)], Reading(types={"x": wanted}))
+    layout = layout_of(source)
+    parsed = read_all(source, layout)
+    assert [b for b in parsed.bad if b.line in (1, 4)] == [
+        Bad(line, 1, "a\ufffd", "is not UTF-8") for line in (1, 4)
+    ]
+    others = {"text": 0, "category": 0, "number": 2, "date": 3}[wanted]
+    assert parsed.bad_rows == len(parsed.bad) == 2 + others
+    expected = {
+        "text": ["ok", "", "7", "ok"],
+        "category": ["ok", None, "7", "ok"],
+        "number": [None, 7.0],
+        "date": [None],
+    }
+    assert values(parsed, layout)[1] == expected[wanted]
+
+
+def test_decimals_are_exact_integers(tmp_path: Path):
+    texts = ["123456789012345678", "9223372036854775807", None, "-9223372036854775807", "-0.000"]
+    for wide in (pa.decimal128(38, 3), pa.decimal256(60, 3)):
+        exact = [None if text is None else decimal.Decimal(text) for text in texts]
+        wrong = [
+            decimal.Decimal(text)
+            for text in ("0.125", "9223372036854775808", "-9223372036854775808", "-1.001")
+        ]
+        for given_ in (exact, exact + wrong):
+            name = write(tmp_path, pa.table({"x": pa.array(given_, wide)}), "parquet")
+            source = open_table([name], Reading(types={"x": "integer"}))
+            layout = layout_of(source)
+            parsed = read_all(source, layout)
+            assert values(parsed, layout) == [
+                [None if text is None else int(decimal.Decimal(text)) for text in texts]
+            ]
+            whole, beyond = "is not a whole number", "is beyond 64-bit integers"
+            assert [(b.line, b.reason) for b in parsed.bad] == [
+                (5, whole),
+                (6, beyond),
+                (7, beyond),
+                (8, whole),
+            ][: len(given_) - 5]
+
+
+def test_blanks_around_texts_are_kept_as_in_csv_files_and_frames(tmp_path: Path):
+    texts = [" a", "a ", "a", "\tNA", "  "]
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{text},{text}\n" for text in texts))
+    reading = Reading(types={"x": "category", "y": "text"})
+    for name in (write(tmp_path, pa.table({"x": texts, "y": texts}), "parquet"), str(tmp_path / "t.csv")):
+        source = open_table([name], reading)
+        layout = layout_of(source)
+        assert values(read_all(source, layout), layout) == [texts, texts]
+    assert frames.texts(texts) == texts
+
+
 def test_marks_of_numbers_hold_for_texts(tmp_path: Path):
     name = write(tmp_path, pa.table({"x": ["1.000,5", "-", "7"]}), "parquet")
     source = open_table([name], Reading(decimal=",", thousands=".", na=("-",), types={"x": "number"}))
@@ -391,6 +457,23 @@ def test_files_follow_each_other(tmp_path: Path):
     assert values(read_all(source, layout, chunks[0].after), layout)[0] == [1, 10, 2, 20]
     assert source.fingerprint()["names"] == [f"{k}/t.parquet" for k in range(3)]
     assert source.newest().startswith("t.parquet of ")
+
+
+def test_a_column_of_nulls_has_the_type_of_the_next_files(tmp_path: Path):
+    names = []
+    for k, column in enumerate((pa.nulls(2), pa.nulls(2), pa.array(["x", "y"]), pa.nulls(2))):
+        (tmp_path / str(k)).mkdir()
+        names.append(write(tmp_path / str(k), pa.table({"a": [k, k], "b": column}), "parquet"))
+    source = open_table(names, Reading())
+    assert source.columns == (Column("a", "integer"), Column("b", "category"))
+    assert source.notes == ()
+    layout = layout_of(source)
+    assert values(read_all(source, layout), layout)[1] == [None] * 4 + ["x", "y"] + [None] * 2
+    (tmp_path / "4").mkdir()
+    other = write(tmp_path / "4", pa.table({"a": [1], "b": [1.5]}), "parquet")
+    with pytest.raises(SourceError) as error:
+        open_table([*names, other], Reading())
+    assert str(error.value).startswith(f"{other}: column 'b' holds double, in {names[2]} it is string; ")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.tables.dialect import (
@@ -13,7 +15,10 @@ from packer.inputs.tables.dialect import (
     first_record_end,
     first_records,
     form_of,
+    is_blank,
+    unique_names,
 )
+from packer.inputs.tables.parse import end_of_records, split_records
 from packer.inputs.tables.source import Reading
 from packer.tables.values import NA_TEXTS
 
@@ -164,6 +169,21 @@ def test_a_line_of_tabs_is_a_record_of_tabs() -> None:
     assert first_record_end(b"\t\n1\t2\n", form_of(Reading())) == 6
 
 
+@given(st.text('a,"\n\r', max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
+    data, form = text.encode(), form_of(Reading())
+    end = first_record_end(data, form)
+    if not end:
+        whole = data[: end_of_records(data, 0, form)]
+        assert is_blank(whole, form)
+        return
+    assert data[end - 1] == ord("\n")
+    assert end_of_records(data[:end], 0, form) == end
+    assert len(split_records(data[:end], form, 10)) == 1
+    assert split_records(data, form, 1) == split_records(data[:end], form, 1)
+
+
 def names(*cells: str) -> tuple[list[str], list[str]]:
     return column_names("a.csv", [cell.encode() for cell in cells], form_of(Reading()))
 
@@ -175,6 +195,23 @@ def test_names_are_trimmed() -> None:
 def test_names_that_are_there_are_not_taken_again() -> None:
     assert names("a", "a", "a.1")[0] == ["a", "a.2", "a.1"]
     assert names("", "column_0", "")[0] == ["column_0.1", "column_0", "column_2"]
+
+
+@given(st.lists(st.sampled_from(["a", "a.1", "a.2", "", "column_1", "b"]), max_size=12))
+def test_names_are_unique_and_the_first_of_each_is_kept(given: list[str]) -> None:
+    found, notes = unique_names("a.csv", given)
+    assert len(set(found)) == len(given)
+    changed = [number for number, text in enumerate(given) if found[number] != text]
+    assert changed == [n for n, text in enumerate(given) if not text or text in given[:n]]
+    assert len(notes) == min(len(changed), 11)
+
+
+def test_many_equal_names_are_numbered_and_a_few_of_them_told() -> None:
+    found, notes = unique_names("a.csv", ["x"] * 50_000)
+    assert found == ["x", *(f"x.{k}" for k in range(1, 50_000))]
+    assert len(notes) == 11
+    assert notes[0] == "a.csv has several columns 'x': the one at 1 (from 0) is called 'x.1'."
+    assert notes[-1] == "a.csv: 49,989 more columns have such names, and are called otherwise."
 
 
 def test_numbers_are_no_names() -> None:

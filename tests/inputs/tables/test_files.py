@@ -202,7 +202,11 @@ def test_a_suffix_that_lies_is_refused(suffix: str) -> None:
 
 def test_zeros_behind_gzip_are_passed_over_other_bytes_are_not() -> None:
     assert read(write("a.csv.gz", gzip.compress(TEXT) + b"\0" * 512)) == TEXT
-    assert "compressed data" in refused(write("a.csv.gz", gzip.compress(TEXT) + b"not gzip at all"))
+    for junk in (b"n", b"not gzip at all", b"\0" * 700_000 + b"x"):
+        assert refused(write("a.csv.gz", gzip.compress(TEXT) * 2 + junk)) == (
+            f"a.csv.gz: has {len(junk.lstrip(bytes(1)))} bytes behind its compressed data that are none; .gz files end with them. "
+            "Write it again, as by: gzip -dc OLD | gzip > NEW."
+        )
 
 
 def test_without_isal_gzip_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +214,7 @@ def test_without_isal_gzip_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     data = gzip.compress(TEXT)
     assert read(write("a.csv.gz", data + data)) == TEXT * 2
     assert "stop before their end" in refused(write("a.csv.gz", data[:-3]))
+    assert ": has 4 bytes behind its" in refused(write("a.csv.gz", data + b"junk"))
     with open("a.csv.gz", "rb", buffering=0) as file:
         assert isinstance(compression.Raw("a.csv.gz", file)._reader, gzip.GzipFile)
 

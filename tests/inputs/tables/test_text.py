@@ -139,11 +139,34 @@ def test_ragged_rows_and_wrong_cells_are_bad_with_their_lines() -> None:
     assert part.records["c0"].tolist() == [1, 3]
 
 
-def test_a_quote_that_is_never_closed_is_a_bad_row() -> None:
-    table = opened(write("a.csv", 'a,b\n1,2\n"3,4\n5,6\n'), types={"a": "number"})
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\n"])
+def test_a_quote_that_is_not_closed_on_the_last_line_is_a_bad_row(end: str) -> None:
+    table = opened(write("a.csv", 'a,b\n1,2\n"3,4' + end), types={"a": "number"})
     ((_, part),) = parsed(table)
     assert [(bad.line, bad.reason) for bad in part.bad] == [(1, "has a quote that is never closed")]
     assert part.records["c0"].tolist() == [1]
+
+
+@pytest.mark.parametrize("size", [1, 40, 2 << 20])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_quote_that_takes_all_lines_behind_it_is_refused(
+    end: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PIECE", size)
+    sentence = (
+        "its record has a quote that is never closed, and takes all lines behind it; closed ones are read. "
+        "Correct it, or pass --quote none."
+    )
+    # More bad rows than are listed of a piece come before it.
+    write("a.csv", "a,b\n1,2\n" + "x,2\n" * 1500 + '"3,4\n5,6' + end)
+    assert refused("a.csv", types={"a": "number"}) == f"a.csv: line 1,503: {sentence}"
+    assert refused(write("b.csv", '1,2\n3,"x\ny""z\n' + end), header=False) == f"b.csv: line 2: {sentence}"
+    assert refused(write("c.csv", '"a,b\n1,2\n' + end)) == (
+        "c.csv: its first row has a quote that is never closed; closed ones are read. Correct it, or pass --quote none."
+    )
+    # A closed one may end with the file.
+    assert rows(opened(write("d.csv", 'a,b\n1,"x\n\ny"' + end))) == [[1, "x\n\ny"]]
+    assert len(rows(opened("a.csv", quote="", types={"a": "category"}))) == 1503
 
 
 def test_names_are_made_different_and_that_is_said() -> None:
@@ -275,6 +298,50 @@ def test_files_with_other_columns_are_refused() -> None:
     assert refused("a.csv", write("b.csv", "")) == "b.csv: is empty; at least one row is needed. Check it."
 
 
+def test_columns_without_values_are_looked_for_in_the_next_files() -> None:
+    write("a.csv", "x,y,z\n")
+    write("b.csv", "x,y,z\n1,,NA\n2, ,\n")
+    write("c.csv", "x,y,z\n3,red,\n")
+    write("d.csv", "x,y,z\n4,blue,2024-02-29\n")
+    table = opened("a.csv", "b.csv", "c.csv", "d.csv")
+    assert types(table) == ["integer", "category", "date"]
+    assert table.notes == ("a.csv holds a header and no rows.",)
+    assert rows(table)[1:] == [
+        [2, " ", pytest.approx(np.nan, nan_ok=True)],
+        [3, "red", pytest.approx(np.nan, nan_ok=True)],
+        [4, "blue", 19782.0],
+    ]
+    assert types(opened("b.csv", "c.csv", types={"z": "time"})) == ["integer", "category", "time"]
+
+
+def test_no_more_than_some_files_are_looked_into_for_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SAMPLE_FILES", 3)
+    names = [write(f"{k}.csv", "x,y\n1,\n") for k in range(3)]
+    last = write("3.csv", "x,y\n1,red\n")
+    assert types(opened(*names[1:], last)) == ["integer", "category"]
+    table = opened(*names, last)
+    assert types(table) == ["integer", "number"]
+    assert table.notes == (
+        "column 'y' holds no value in the first 3 rows: it is read as number. "
+        "If it is none, pass --type y=category, or another type.",
+    )
+    write("1.csv", 'x,y\n1,"1,234"\n')
+    assert refused(*names).startswith("0.csv to 1.csv: column 'y' holds numbers with , between thousands")
+
+
+def test_a_header_of_fewer_cells_than_its_rows_is_refused() -> None:
+    text = '"x","y"\n' + "".join(f'"{n}",{n}.5,a b\n' for n in range(20))
+    sentence = (
+        "a.csv: its header has 2 cells, its rows 3; they must have as many. "
+        "Give each column a name there, or pass --no-header if the first row is none."
+    )
+    assert refused(write("a.csv", text)) == sentence
+    assert refused("a.csv", delimiter=",") == sentence
+    # One such row is a bad row.
+    table = opened(write("b.csv", "x,y\n1,2\n1,2,3\n"))
+    assert [bad.reason for _, part in parsed(table) for bad in part.bad] == ["has 3 cells; 2 are expected"]
+
+
 def test_no_file_has_rows() -> None:
     assert refused(write("a.csv", "a\n"), write("b.csv", "a\n")) == (
         "a.csv: holds a header and no rows; at least one row is needed. Check it."
@@ -322,14 +389,14 @@ def test_pieces_hold_whole_records_and_resuming_gives_the_same(
         assert again == pieces[number + 1 :]
 
 
-@pytest.mark.parametrize("size", [64, 65, 127, 128])
+@pytest.mark.parametrize("size", [1, 3, 64, 65, 127, 128])
 def test_records_longer_than_a_piece_and_pieces_that_end_with_the_file(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PIECE", size)
-    data = b"a\n" + b"x" * 63 + b"\n" + b"y" * 200 + b"\n" + b"z\n" * 100 + b"w" * (size - 1) + b"\n"
-    table = opened(write("a.csv", data))
-    assert [row[0] for row in rows(table)] == ["x" * 63, "y" * 200, *"z" * 100, "w" * (size - 1)]
+    texts = ["x" * 63, "y" * 200, "v" * 190, "u" * 300, *"z" * 100, "w" * max(1, size - 1)]
+    table = opened(write("a.csv", "a\n" + "".join(text + "\n" for text in texts)))
+    assert [row[0] for row in rows(table)] == texts
     afters = [chunk.after for chunk, _ in parsed(table)]
     for number, after in enumerate(afters):
         assert [chunk.after for chunk, _ in parsed(table, after)] == afters[number + 1 :]
