@@ -4,7 +4,8 @@
     values.py, frames.py    texts and the columns of data frames, as raw values
     roles.py, checks.py     what becomes of each column, and which rows cannot be mapped
     sums.py, statistics.py  one pass over the rows
-    recipe.py, mapping.py   the mapping: fitted, written to the header; and applied to rows
+    recipe.py               the mapping; treated.py: of one column, fitting.py: what statistics decide of it
+    mapping.py              the mapping, applied to rows
     apply.py, describe.py   the mapping of a pack for a data frame; what `packer info` shows
 
 Read recipe.py first. Of packer, errors and tablerecord.py (the form of the header's record) are imported, nothing else.

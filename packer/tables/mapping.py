@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from packer.tables.checks import is_missing
 from packer.tables.columns import MISSING_INTEGER
 from packer.tables.layout import Layout, Wanted
-from packer.tables.recipe import Recipe, Treated
+from packer.tables.recipe import Recipe
 from packer.tables.roles import as_float
 from packer.tables.statistics import days_of, seconds_of
+from packer.tables.treated import Treated
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
 _CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache

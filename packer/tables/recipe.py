@@ -7,13 +7,9 @@ behind all of them those that tell missing cells. Categories are numbered from 1
 
 from __future__ import annotations
 
-import keyword
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +17,13 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.tablerecord import check_table
-from packer.tables import statistics
-from packer.tables.columns import MISSING_INTEGER, Column
-from packer.tables.roles import DTYPES, SCALED, TEXTS, Choices, Draft, Label, nearest
-from packer.tables.statistics import Sums, check_categories
+from packer.tables.columns import Column
+from packer.tables.fitting import fit_numbers, fit_texts, measured_statistics
+from packer.tables.roles import DTYPES, TEXTS, Choices, Draft, Label, nearest
+from packer.tables.statistics import Sums
+from packer.tables.treated import KEPT, TAKEN, Treated, kept_fields, sound, sound_label, treated_of, unique
 
-BOOLEANS = ("false", "true")
 MAX_FEATURES = 1 << 16
-MAX_NAME = 100  # characters of a field's name
-_TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums", "header", "trailer")
 
 
 class FieldSpec(NamedTuple):
@@ -39,47 +33,6 @@ class FieldSpec(NamedTuple):
     dtype: str
     shape: tuple[int, ...] | None
     about: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Treated:
-    """What is done with a column; see Recipe.to_json for its members' names in the header.
-
-    type: that it is read as; missing: the policy, of features; fill: what missing cells become, after log1p; standardize: mean and
-    std, of a timestamp those of days and of seconds; categories: by rising text (numbers that are classes: by rising number).
-    """
-
-    name: str
-    type: str
-    role: str
-    missing: str | None = None
-    fill: float | None = None
-    indicator: bool = False
-    log1p: bool = False
-    standardize: tuple[float, ...] | None = None
-    categories: tuple[str, ...] | None = None
-    one_hot: bool = False
-    field: str | None = None
-    statistics: Mapping[str, Any] | None = None
-
-    @property
-    def coded(self) -> bool:
-        """Whether it is a column of the field `categories`."""
-        return self.role == "feature" and self.type == "category" and not self.one_hot
-
-    @property
-    def numeric(self) -> bool:
-        """Whether it holds numbers."""
-        return self.type not in TEXTS
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of its features, but for its indicator; Recipe.features tells equal ones apart."""
-        if self.role != "feature" or self.coded:
-            return ()
-        if self.one_hot:
-            return tuple(f"{self.name}={c}" for c in self.categories or ())
-        return (self.name, f"{self.name}.seconds") if self.type == "timestamp" else (self.name,)
 
 
 @dataclass(frozen=True)
@@ -114,11 +67,9 @@ class Recipe:
         the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
         Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
         """
-        found = _statistics(draft, sums, sample, dictionaries)
+        found = measured_statistics(draft, sums, sample, dictionaries)
         places = {w.index: k for k, w in enumerate(draft.numeric)}
-        fields = _kept_fields(
-            [c.name for c, r in zip(draft.columns, draft.roles, strict=True) if r == "keep"]
-        )
+        fields = kept_fields([c.name for c, r in zip(draft.columns, draft.roles, strict=True) if r == "keep"])
         columns = []
         for index, (column, role) in enumerate(zip(draft.columns, draft.roles, strict=True)):
             name = column.name
@@ -126,9 +77,9 @@ class Recipe:
             if role == "drop":
                 columns.append(treated)
             elif column.type in TEXTS:
-                columns.append(_fit_texts(treated, draft.choices, dictionaries.get(index, ())))
+                columns.append(fit_texts(treated, draft.choices, dictionaries.get(index, ())))
             else:
-                columns.append(_fit_numbers(treated, draft, index, sums, sample[:, places[index]]))
+                columns.append(fit_numbers(treated, draft, index, sums, sample[:, places[index]]))
         label = draft.label
         recipe = cls(
             tuple(columns),
@@ -151,7 +102,7 @@ class Recipe:
     def features(self) -> tuple[str, ...]:
         """The names of the columns of the field `features`."""
         plain = [name for c in self.columns for name in c.outputs]
-        return _unique([*plain, *(f"{c.name}.missing" for c in self.columns if c.indicator)])
+        return unique([*plain, *(f"{c.name}.missing" for c in self.columns if c.indicator)])
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -184,7 +135,7 @@ class Recipe:
             fields.append(FieldSpec("label", self.label_dtype, shape, {}))
         for c in self.columns:
             if c.field is not None:
-                dtype, about = _KEPT[c.type]
+                dtype, about = KEPT[c.type]
                 fields.append(
                     FieldSpec(c.field, dtype, None if c.type == "text" else (), {"column": c.name} | about)
                 )
@@ -255,7 +206,7 @@ class Recipe:
 
         draft: of self.draft; sums, sample, dictionaries: as in fit; fit_name: of the rows that count, None: leave it.
         """
-        found = _statistics(draft, sums, sample, dictionaries)
+        found = measured_statistics(draft, sums, sample, dictionaries)
         columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
         return replace(self, columns=columns, fit_name=self.fit_name if fit_name is None else fit_name)
 
@@ -318,7 +269,7 @@ class Recipe:
         check_table(record)
         label = record["label"]
         recipe = cls(
-            tuple(_treated(c) for c in record["columns"]),
+            tuple(treated_of(c) for c in record["columns"]),
             record["dtype"],
             () if label is None else tuple(label["columns"]),
             None if label is None else label["kind"],
@@ -336,234 +287,19 @@ class Recipe:
         whole = np.dtype(self.dtype).kind in "iu"
         for c in self.columns:
             fill = c.fill if c.fill is not None and c.standardize is None else 0.0
-            if not _sound(c, whole) or abs(fill) > (0 if whole else np.finfo(self.dtype).max):
+            if not sound(c, whole) or abs(fill) > (0 if whole else np.finfo(self.dtype).max):
                 raise ValueError(f"column {c.name[:80]!r} is malformed")
         if len({c.missing for c in self.columns if c.role == "feature"}) > 1:
             raise ValueError("missing cells become one thing in some columns, another in others")
         labels = [c for c in self.columns if c.role == "label"]
         if sorted(self.label) != sorted(c.name for c in labels):
             raise ValueError("the label is not that of the columns")
-        if labels and not _sound_label(labels, self.label_kind, self.label_dtype):
+        if labels and not sound_label(labels, self.label_kind, self.label_dtype):
             raise ValueError("the label is malformed")
         if list(self.features) != list(record["features"]):
             raise ValueError("the features are not those of the columns")
         if list(self.categories) != list(record["categories"]):
             raise ValueError("the categories are not those of the columns")
         fields = [c.field.casefold() for c in self.columns if c.field is not None]
-        if len({*fields, *_TAKEN}) != len(fields) + len(_TAKEN):
+        if len({*fields, *TAKEN}) != len(fields) + len(TAKEN):
             raise ValueError("two fields have one name")
-
-
-_KEPT: dict[str, tuple[str, dict[str, Any]]] = {
-    "number": ("<f8", {}),
-    "integer": ("<i8", {}),
-    "boolean": ("|u1", {}),
-    "date": ("<f8", {"unit": "days since 1970-01-01"}),
-    "time": ("<f8", {"unit": "seconds since midnight"}),
-    "timestamp": ("<f8", {"unit": "seconds since 1970-01-01T00:00:00Z"}),
-    "text": ("|u1", {"encoding": "utf-8"}),
-}
-
-
-def _statistics(
-    draft: Draft, sums: Sums, sample: NDArray[np.float64], dictionaries: Mapping[int, Sequence[str]]
-) -> dict[str, dict[str, Any]]:
-    """The statistics of the columns that are read, by name, as the header has them."""
-    found: dict[str, dict[str, Any]] = {}
-    places = {w.index: k for k, w in enumerate(draft.numeric)}
-    for w in draft.layout.wanted:
-        index, missing = w.index, sums.missing.get(w.index, 0)
-        if w.column.type == "text":
-            found[w.column.name] = {"rows": sums.rows, "missing": missing}
-        elif w.column.type == "category":
-            counts = sums.counts.get(index, np.zeros(0, np.int64))
-            names = dictionaries.get(index, ())
-            found[w.column.name] = statistics.of_categories(sums.rows, missing, names, counts)
-        else:
-            found[w.column.name] = statistics.of_numbers(sums.rows, sums.of(index), sample[:, places[index]])
-    return found
-
-
-def _fit_texts(column: Treated, choices: Choices, names: Sequence[str]) -> Treated:
-    if column.type == "text":
-        return column
-    check_categories(column.name, len(names), choices.max_categories, column.role)
-    feature = column.role == "feature"
-    return replace(
-        column,
-        missing=choices.missing if feature else None,
-        categories=tuple(sorted(names)),
-        one_hot=feature and (choices.one_hot == "all" or column.name in choices.one_hot),
-    )
-
-
-def _fit_numbers(
-    column: Treated, draft: Draft, index: int, sums: Sums, sample: NDArray[np.float64]
-) -> Treated:
-    choices, found = draft.choices, sums.of(index)
-    if column.role == "label" and draft.label is not None and draft.label.kind == "classes":
-        if column.type == "boolean":
-            return replace(column, categories=BOOLEANS)
-        values = sums.values.get(index, np.zeros(0))
-        return replace(column, categories=tuple(map(_shortest, values.tolist())))
-    if column.role != "feature":
-        return column
-    log1p = column.name in choices.log1p
-    if log1p:
-        found = sums.of(index, "log1p")
-        sample = np.log1p(sample)
-    fill = {"mean": found.mean, "zero": 0.0}.get(choices.missing)
-    if choices.missing == "median":
-        present = sample[~np.isnan(sample)]
-        with np.errstate(over="ignore"):
-            fill = float(np.median(present)) if len(present) else 0.0
-    scale: tuple[float, ...] | None = None
-    if choices.standardize and column.type in SCALED:
-        parts = [found]
-        if column.type == "timestamp":
-            parts = [sums.of(index, "days"), sums.of(index, "seconds")]
-        scale = tuple(x for p in parts for x in (p.mean, p.std or 1.0))
-    for option, needed in ((f"--missing {choices.missing}", (fill,)), ("--standardize", scale or ())):
-        if not all(x is None or math.isfinite(x) for x in needed):
-            raise UsageError(
-                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot tell their mean and"
-                f" deviation, which {option} needs; distances from 1e-140 to 1e140 are allowed. Leave the column out with"
-                f" --drop {column.name}, or give it in another unit."
-            )
-    return replace(
-        column,
-        missing=choices.missing,
-        fill=fill,
-        indicator=choices.indicators and found.count < sums.rows,
-        log1p=log1p,
-        standardize=scale,
-    )
-
-
-def _sound(c: Treated, whole: bool) -> bool:
-    """Whether what is done with a column goes together. whole: features hold whole numbers."""
-    feature = c.role == "feature"
-    if (
-        (c.missing is not None) != feature
-        or (c.field is not None) != (c.role == "keep")
-        or (c.fill is not None) != (feature and c.numeric and c.missing in ("mean", "median", "zero"))
-        or (c.categories is not None and len(set(c.categories)) != len(c.categories))
-    ):
-        return False
-    if c.field is not None and not (
-        re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", c.field)
-        and not keyword.iskeyword(c.field)
-        and len(c.field) <= MAX_NAME
-        and c.type in _KEPT
-    ):
-        return False
-    if not feature:
-        return not (c.indicator or c.log1p or c.one_hot or c.standardize is not None)
-    if (
-        c.type == "text"
-        or (c.type == "integer" and not whole)
-        or (c.missing == "zero" and c.fill not in (0, None))
-    ):
-        return False
-    if c.type == "category":
-        return c.categories is not None and not (c.indicator or c.log1p or c.standardize is not None)
-    if whole and (c.log1p or c.standardize is not None or c.missing in ("mean", "median")):
-        return False
-    wide = 4 if c.type == "timestamp" else 2
-    return (
-        not c.one_hot
-        and c.categories is None
-        and (not c.log1p or c.type == "number")
-        and (
-            c.standardize is None
-            or (c.type in SCALED and len(c.standardize) == wide and all(x > 0 for x in c.standardize[1::2]))
-        )
-    )
-
-
-def _sound_label(columns: Sequence[Treated], kind: str | None, dtype: str | None) -> bool:
-    """Whether columns can be a label of that kind and dtype."""
-    if kind == "number":
-        whole = all(c.type in ("integer", "boolean") for c in columns)
-        numeric = all(c.numeric and c.categories is None for c in columns)
-        return numeric and dtype in (("<i8", "<f4", "<f8") if whole else ("<f4", "<f8"))
-    (c,) = columns if len(columns) == 1 else (None,)
-    if kind != "classes" or dtype != "<i8" or c is None or not c.categories:
-        return False
-    if c.type == "boolean":
-        return c.categories == BOOLEANS
-    values: Sequence[Any] = c.categories
-    if c.type in ("number", "integer"):
-        try:
-            values = [int(x) if c.type == "integer" else float(x) for x in c.categories]
-        except ValueError:
-            return False
-        ends = (MISSING_INTEGER, -MISSING_INTEGER) if c.type == "integer" else (-math.inf, math.inf)
-        if not all(ends[0] < x < ends[1] for x in values):
-            return False
-    return c.type in ("number", "integer", "category") and all(a < b for a, b in pairwise(values))
-
-
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, all different: of equal ones the second is `name.1`, the third `name.2`."""
-    if len(set(names)) == len(names):
-        return tuple(names)
-    found: dict[str, None] = {}
-    next_of: dict[str, int] = {}
-    for base in names:
-        name = base
-        while name in found:
-            next_of[base] = next_of.get(base, 0) + 1
-            name = f"{base}.{next_of[base]}"
-        found[name] = None
-    return tuple(found)
-
-
-def _kept_fields(names: Sequence[str]) -> dict[str, str]:
-    """Names of fields for kept columns: all different, whatever the file system makes of capitals."""
-    fields: dict[str, str] = {}
-    taken = set(_TAKEN)
-    for name in names:
-        field = base = _field_name(name)
-        number = 2
-        while field.casefold() in taken:
-            end = f"_{number}"
-            field = base[: MAX_NAME - len(end)] + end
-            number += 1
-        taken.add(field.casefold())
-        fields[name] = field
-    return fields
-
-
-def _field_name(name: str) -> str:
-    field = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    if not re.match(r"[A-Za-z]", field):
-        field = f"column_{field}"
-    field = field[:MAX_NAME]
-    return f"{field}_" if keyword.iskeyword(field) else field
-
-
-def _shortest(value: float) -> str:
-    """The shortest text of a number: "3" for 3.0. All digits of an int."""
-    if isinstance(value, int):
-        return str(value)
-    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
-
-
-def _treated(record: Mapping[str, Any]) -> Treated:
-    """A column of the header's member `table`, which has been checked."""
-    categories, scale = record["categories"], record["standardize"]
-    return Treated(
-        record["name"],
-        record["type"],
-        record["role"],
-        record["missing"],
-        None if record["fill"] is None else float(record["fill"]),
-        record["indicator"],
-        record["log1p"],
-        None if scale is None else tuple(map(float, scale)),
-        None if categories is None else tuple(categories),
-        record["one_hot"],
-        record["field"],
-        None if record["statistics"] is None else dict(record["statistics"]),
-    )
