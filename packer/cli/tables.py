@@ -153,7 +153,10 @@ def convert_tables(sources: tuple[str, ...], out: str, *, quiet: bool, **options
         bars = {"B": bytes_bar, "rows": rows_bar}
         current = [bytes_bar]
 
+        said: list[str] = []
+
         def announce(plan: TablePlan) -> None:
+            said.extend(plan.notes)
             if not quiet:
                 _announce(sources, out, plan)
 
@@ -179,7 +182,7 @@ def convert_tables(sources: tuple[str, ...], out: str, *, quiet: bool, **options
             **options,
         )
     if not quiet:
-        _tell(report)
+        _tell(report, said)
     if report.skipped_rows and not report.already:
         why = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
         say(f"left out {units.count(report.skipped_rows, 'row')} ({why}):", err=True)
@@ -220,15 +223,16 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
 
 
-def _tell(report: TableReport) -> None:
-    """What was done."""
+def _tell(report: TableReport, said: list[str]) -> None:
+    """What was done. said: the notes that were shown before."""
     if report.cleared:
         say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
     if report.already:
         say(f"{report.out}: holds all {units.count(report.rows, 'row')} already")
         return
     for note in report.notes:
-        say(f"note: {note}")
+        if note not in said:
+            say(f"note: {note}")
     resumed = f", {report.resumed:,} of them read before it was interrupted" if report.resumed else ""
     speed = f"{report.rows_per_second:,.0f} rows/s, {units.count(report.workers, 'worker')}"
     if report.bytes_read:

@@ -69,13 +69,13 @@ class Terms:
     """What rows of a table must be.
 
     layout: how they are read; check: records [n] -> which of them are bad, None for none, and why (Bad.line is a record's number);
-    known: column number -> the texts it may hold, for the label of a mapping that is given; skip: leave bad rows out, else the first
-    one ends the run; max_categories: of a column; like: the mapping is given.
+    known: column number -> the texts it may hold, with their codes, for the label of a mapping that is given; skip: leave bad rows
+    out, else the first one ends the run; max_categories: of a column; like: the mapping is given.
     """
 
     layout: Layout
     check: Callable[[NDArray[Any]], tuple[NDArray[np.bool_] | None, list[Bad]]]
-    known: Mapping[int, list[str]]
+    known: Mapping[int, Mapping[str, int]]
     skip: bool
     max_categories: int
     like: bool
@@ -137,7 +137,9 @@ def _read(chunk: TableChunk, columns: Sequence[Column], terms: Terms) -> _Piece:
     return _Piece(chunk, parsed, reasons)
 
 
-def _unknown(parsed: Parsed, known: Mapping[int, list[str]]) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
+def _unknown(
+    parsed: Parsed, known: Mapping[int, Mapping[str, int]]
+) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
     """The records whose label is none of the classes there may be."""
     for index, texts in known.items():
         held = parsed.dictionaries.get(index, [])
@@ -190,7 +192,7 @@ class _Writer:
         self._text_members = [w.name for w in staged.layout.wanted if w.dtype == TEXT]
         for w in staged.layout.wanted:
             if w.column.type == "category":
-                given = list(terms.known.get(w.index, ()))
+                given = list(terms.known.get(w.index, {}))
                 staged.dictionaries[w.index] = given
                 self._codes[w.index] = {text: code for code, text in enumerate(given)}
 
@@ -369,5 +371,12 @@ class _Writer:
 
 
 def _state(names: Sequence[str]) -> list[tuple[int, int]]:
-    """What tells whether files are still the same: size and time of the last change, in nanoseconds."""
-    return [(found.st_size, found.st_mtime_ns) for found in map(os.stat, names)]
+    """What tells whether files are still the same: size and time of the last change, in nanoseconds; (-1, 0) of one that is gone."""
+    found = []
+    for name in names:
+        try:
+            status = os.stat(name)
+            found.append((status.st_size, status.st_mtime_ns))
+        except FileNotFoundError:
+            found.append((-1, 0))
+    return found

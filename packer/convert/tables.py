@@ -69,8 +69,8 @@ class TableReport:
 
     rows: of the pack; seconds: wall time, flushing included; bytes_read: of inputs, this time; bytes_written: of the pack;
     skipped_rows: left out; skipped: the first 1,000 of them, ({"key": ..., "reason": ...}, ...); reasons: why -> how many;
-    notes: sentences a user should see; workers: that read and wrote; resumed: rows that an interrupted run had read; cleared: how an
-    interrupted run differed whose work was cleared; already: the pack was there and whole, and was left.
+    notes: sentences a user should see, about the input and the pack; workers: that read and wrote; resumed: rows that an interrupted
+    run had read; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left.
     """
 
     out: str
@@ -200,8 +200,8 @@ def convert_table(
     )
     if not (resume and os.path.lexists(out)):
         check_output(out, overwrite=overwrite)
-    table = open_table(names, reading)
     recipe = None if like is None else _recipe_of(os.fspath(like), choices, reading)
+    table = open_table(names, reading if recipe is None else _read_alike(reading, recipe))
     options = {
         "choices": None if recipe is not None else choices.record(),
         "like": None if recipe is None else digest([json.dumps(recipe.to_json()).encode()]).hex(),
@@ -230,7 +230,7 @@ def convert_table(
     if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
         return replace(_report(job, found, began), already=True)
     if on_plan is not None:
-        on_plan(_plan(table, job.draft))
+        on_plan(_plan(job))
     with interrupted(out):
         place = Workplace(
             out, overwrite=overwrite, plan={**provenance, "newest file": table.newest()}, resume=resume
@@ -244,7 +244,7 @@ def convert_table(
                 error.args = (str(error).replace(place.pack, out),)
             place.close(keep=place.recorded and not isinstance(error, UsageError))
             raise
-    return _report(job, made, began, staged, place.cleared, notes)
+    return _report(job, made, began, staged, place.cleared, [*_source_notes(job), *notes])
 
 
 @dataclass(frozen=True)
@@ -382,17 +382,36 @@ def _recipe_of(like: str, choices: Choices, reading: Reading) -> Recipe:
         raise FormatError(f"{like}: {error}. Convert its table again.") from None
 
 
-def _plan(table: TableSource, plan: Draft) -> TablePlan:
+def _read_alike(reading: Reading, recipe: Recipe) -> Reading:
+    """Text files of rows to be mapped alike are read alike, unless it is said otherwise."""
+    rule = Reading()
+    own = {name: value for name, value in asdict(reading).items() if value != getattr(rule, name)}
+    before = {
+        name: value for name, value in recipe.reading.items() if hasattr(rule, name) and name != "types"
+    }
+    given = {**before, **own}
+    return Reading(**{**given, "na": tuple(given.get("na", ()))})
+
+
+def _source_notes(job: _Job) -> list[str]:
+    """Sentences about the input; not those about types that were found out of columns of which it is said what they are."""
+    pairs = zip(job.draft.columns, job.draft.roles, strict=True)
+    known = tuple(f"column {c.name!r} " for c, role in pairs if role != "feature" or job.recipe is not None)
+    return [note for note in job.table.notes if not note.startswith(known)]
+
+
+def _plan(job: _Job) -> TablePlan:
     """What a user is told before the work begins."""
     words = {"label": "label", "keep": "kept", "drop": "dropped"}
     roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
+    table, plan = job.table, job.draft
     choices = plan.choices
     for column, role in zip(plan.columns, plan.roles, strict=True):
         coded = column.type == "category" and choices.one_hot != "all" and column.name not in choices.one_hot
         roles[words.get(role) or ("categories" if coded else "features")].append(column.name)
     roles["label"].sort(key=choices.label.index)
     named = {word: tuple(names) for word, names in roles.items() if names}
-    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, table.notes)
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(_source_notes(job)))
 
 
 def _report(

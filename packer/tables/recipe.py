@@ -118,10 +118,11 @@ class Recipe:
 
     def column(self, name: str) -> Treated:
         """The column of that name. Raises KeyError."""
-        for c in self.columns:
-            if c.name == name:
-                return c
-        raise KeyError(name)
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> dict[str, Treated]:
+        return {c.name: c for c in self.columns}
 
     def fields(self) -> tuple[FieldSpec, ...]:
         """The fields, in order: features, categories, label, kept columns."""
@@ -225,10 +226,10 @@ class Recipe:
                     found[column.name] = cells
         return found
 
-    def known(self, columns: Sequence[Column]) -> dict[int, list[str]]:
-        """Number of the label's column in another table -> the texts it may hold, where they are classes."""
+    def known(self, columns: Sequence[Column]) -> dict[int, dict[str, int]]:
+        """Number of the label's column in another table -> the texts it may hold, with their codes, where they are classes."""
         return {
-            i: list(self.classes or ())
+            i: {text: code for code, text in enumerate(self.classes or ())}
             for i, c in enumerate(columns)
             if self.label_kind == "classes" and c.name in self.label and not self.column(c.name).numeric
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import gzip
 import os
 from pathlib import Path
@@ -429,6 +430,17 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(numbers: Path, tmp_pat
     assert os.listdir(tmp_path) == ["numbers.csv"]
 
 
+def test_a_file_that_goes_away_is_an_error(numbers: Path, tmp_path: Path):
+    with pytest.raises(SourceError, match=r"numbers.csv: was changed while it was read"):
+        convert_table(
+            numbers,
+            tmp_path / "n.h5",
+            header=False,
+            label="0",
+            on_progress=lambda done: numbers.unlink(missing_ok=True),
+        )
+
+
 def test_rows_that_were_left_out_are_told_when_they_no_longer_may_be(numbers: Path, tmp_path: Path):
     broken(numbers, 100, "1.0,2.0,oops,4.0,5.0")
     options: dict[str, Any] = {"header": False, "label": "0"}
@@ -436,6 +448,32 @@ def test_rows_that_were_left_out_are_told_when_they_no_longer_may_be(numbers: Pa
         convert_table(numbers, tmp_path / "n.h5", on_error="skip", **options, **stop_after(5, "reading"))
     with pytest.raises(SourceError, match=r"line 100, column '2': 'oops' is not a number"):
         convert_table(numbers, tmp_path / "n.h5", **options)
+
+
+def test_like_reads_text_as_the_pack_was_read(tmp_path: Path):
+    (tmp_path / "old.csv").write_text("a;b;y\n1.234,5;?;x\n2,5;3;z\n")
+    options: dict[str, Any] = {"decimal": ",", "thousands": ".", "na": "?", "label": "y", "shuffle": False}
+    convert_table(tmp_path / "old.csv", tmp_path / "old.h5", missing="zero", **options)
+    (tmp_path / "new.csv").write_text("a;b;y\n5.678;?;z\n")
+    report = convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "old.h5")
+    assert rows_of(tmp_path / "old.h5").tolist() == [[1234.5, 0], [2.5, 3]]
+    assert rows_of(tmp_path / "new.h5").tolist() == [[5678, 0]]
+    assert report.notes == ()
+
+
+def test_notes_about_the_input_are_in_the_report(tmp_path: Path):
+    (tmp_path / "t.csv").write_text("a,a\n1,2\n")
+    report = convert_table(tmp_path / "t.csv", tmp_path / "t.h5")
+    assert report.notes == (
+        f"{tmp_path / 't.csv'} has several columns 'a': the one at 1 (from 0) is called 'a.1'.",
+    )
+
+
+def test_whole_decimals_of_parquet_are_whole_numbers(tmp_path: Path):
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [decimal.Decimal(10**17 + 1), decimal.Decimal(3)]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    convert_table(tmp_path / "t.parquet", tmp_path / "t.h5", label="y", shuffle=False)
+    assert rows_of(tmp_path / "t.h5", "label").tolist() == [10**17 + 1, 3]
 
 
 def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):

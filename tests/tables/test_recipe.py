@@ -323,7 +323,7 @@ def test_labels_that_the_recipe_does_not_know_are_bad():
     recipe = fit(labelled("category", "a", "b"), Choices(label=("y",))).recipe
     other = labelled("category", "b", "c", "a")
     plan = recipe.draft(other.columns)
-    assert recipe.known(other.columns) == {1: ["a", "b"]}
+    assert recipe.known(other.columns) == {1: {"a": 0, "b": 1}}
     records, dictionaries, _ = read(other, plan.layout)
     mapped = Mapper(recipe, plan.layout, dictionaries).map(records)
     assert mapped.bad.tolist() == [False, True, False]

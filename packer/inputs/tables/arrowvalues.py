@@ -29,6 +29,9 @@ _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are i
 _TEXTS = 1000  # read at once; at most as many are listed as bad
 
 
+_INT64_DIGITS = 18  # any number of so many fits
+
+
 class _Raw(NamedTuple):
     values: NDArray[Any]
     wrong: Wrong
@@ -39,6 +42,8 @@ def type_of(pa: Arrow, type: Arrow) -> str | None:
     t = pa.types
     if t.is_dictionary(type):
         return type_of(pa, type.value_type)
+    if t.is_decimal(type) and type.scale == 0 and type.precision <= _INT64_DIGITS:
+        return "integer"
     for column, tests in (
         ("integer", (t.is_integer,)),
         ("number", (t.is_floating, t.is_decimal, t.is_null)),
