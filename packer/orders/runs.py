@@ -50,11 +50,9 @@ def one_run(start: int, stop: int) -> Runs:
 
 def consecutive(rows: NDArray[np.int64]) -> Runs:
     """Row numbers as runs: neighbours that follow each other are one run. rows: int64 [n]."""
-    if len(rows) < 2:
-        return Runs(rows, np.ones(len(rows), np.int64))
     breaks = rows[1:] - rows[:-1] != 1
     if breaks.all():  # of a permutation, mostly
-        return Runs(rows, np.ones(len(rows), np.int64))
+        return Runs(np.ascontiguousarray(rows), np.ones(len(rows), np.int64))
     at = np.flatnonzero(breaks)
     cuts = np.empty(len(at) + 2, np.int64)
     cuts[0], cuts[1:-1], cuts[-1] = 0, at + 1, len(rows)

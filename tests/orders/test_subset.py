@@ -133,3 +133,11 @@ def test_no_python_step_a_span():
         many = Runs(np.array([0, 100]), np.array([subset.rows, subset.rows - 100]))
         assert lines(subset, one_run(0, 30)) == lines(subset, one_run(0, subset.rows))
         assert lines(subset, two) == lines(subset, many)
+
+
+def test_rows_that_lie_backwards_in_memory_are_runs_that_c_code_can_read():
+    runs = consecutive(np.arange(10)[::-1])
+    assert runs.starts.tolist() == list(range(9, -1, -1))
+    assert runs.lengths.tolist() == [1] * 10
+    assert runs.starts.flags.c_contiguous
+    assert runs.lengths.flags.c_contiguous
