@@ -305,7 +305,7 @@ def goals(batch: int, found: dict[str, list[float]], memory: dict[str, tuple[flo
             verdict = "met" if value >= least else "MISSED"
             yield f"batch {batch:,}: {one} / {other}: {value:.1f}; goal {least:g}, {verdict}"
     for one in ("packer slices", "packer rows"):
-        if one in memory and SLICES + SHUFFLED in memory:
+        if one in memory and memory.get(SLICES + SHUFFLED, (0.0,))[0]:  # a small table may take no page more
             share = memory[one][0] / memory[SLICES + SHUFFLED][0]
             verdict = "met" if share <= 0.5 else "MISSED"
             yield f"batch {batch:,}: memory of {one} / {SLICES}{SHUFFLED}: {share:.2f}; goal 0.5, {verdict}"

@@ -48,7 +48,9 @@ def test_lanes_are_compared_measured_and_kept(
     assert list(record["rates"]) == [*lanes, "memcpy, 1 threads", "memcpy, 2 threads"]
     assert {len(rates) for rates in record["rates"].values()} == {2}
     assert sorted(record["memory"]) == lanes
-    assert all(0 < own <= every for own, every in record["memory"].values())
+    assert all(
+        0 <= own <= every for own, every in record["memory"].values()
+    )  # so few rows may fit what is there
     assert (tmp_path / "table-3000x5.h5").exists()
 
 
