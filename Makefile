@@ -74,12 +74,19 @@ bench: $(IMAGES) $(STAMP)
 	$(BIN)/packer bench $(TRAIN_IMAGES) demo/bench.h5 --json demo/bench.json
 	$(BIN)/python benchmarks/decode_resize.py $(TRAIN_IMAGES)
 	$(BIN)/python benchmarks/augment.py
+	$(BIN)/python tools/make_higgs_like.py demo/higgs.csv --rows 1000000
+	$(BIN)/python benchmarks/tables.py demo/higgs.csv
+	$(BIN)/python benchmarks/tables_loading.py
 
 # A machine with a GPU often brings its own PyTorch and no way to install another, so nothing is installed here.
 gpu:
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark[.]gpu' tests)
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu_augment.py
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu_loading.py
+	@mkdir -p demo
+	PYTHONPATH=. $(PYTHON) tools/make_higgs_like.py demo/higgs.csv --rows 2000000
+	PYTHONPATH=. $(PYTHON) examples/higgs.py demo/higgs.csv --device cuda --epochs 1
+	PYTHONPATH=. $(PYTHON) benchmarks/tables_higgs.py demo/higgs.h5 --device cuda
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak

@@ -36,7 +36,7 @@ SMALL_RUN_BYTES = 16 << 10  # up to here, on average, runs are copied from mappi
 # cost what the mapping saves (0.60 of memcpy for 256 px rows where the page cache is made of single pages).
 MAPPED_BYTES = memory() // 4
 GROWTH_BYTES = 64 << 20  # of the resident mappings of the process, before those of a larger array are let go
-_RUNS_AT_ONCE = 128  # of such an array: a fault may bring in 2 MiB
+_RUNS_AT_ONCE = 64  # of such an array: a fault may bring in 2 MiB, in each of several threads
 _FAULT_BYTES = 64 << 10  # that it brings in at least, where the system does not say
 _SPARE_FILES = 64
 _MACOS_FILES = 10_240  # OPEN_MAX: where there is no hard limit, macOS still refuses more
@@ -135,7 +135,9 @@ class Array:
             if (self._touched if shared is None else shared - self._floor) > GROWTH_BYTES:
                 for mapped in self._maps:
                     mapped.madvise(mmap.MADV_DONTNEED)
-                self._touched, self._floor = 0, shared_bytes() or 0
+                # Another thread may have faulted pages in meanwhile: what other arrays hold is let in slowly.
+                self._touched = 0
+                self._floor = min(shared_bytes() or 0, self._floor + GROWTH_BYTES // 8)
         return gather.DONE
 
     def _map(self) -> Table:
