@@ -58,6 +58,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         if first:
             rows = data.state_dict()["rows"]
             print(f"epoch {epoch}: {rows:,} rows, loss {mean / data.world_size:.4f}", flush=True)
+    data.close()  # ends its threads before the interpreter ends
 
 
 if __name__ == "__main__":

@@ -288,7 +288,7 @@ class Recipe:
         whole = np.dtype(self.dtype).kind in "iu"
         for c in self.columns:
             fill = c.fill if c.fill is not None and c.standardize is None else 0.0
-            if not sound(c, whole) or abs(fill) > (0 if whole else float(np.finfo(self.dtype).max)):
+            if not sound(c, whole) or (whole and fill):
                 raise ValueError(f"column {c.name[:80]!r} is malformed")
         if len({c.missing for c in self.columns if c.role == "feature"}) > 1:
             raise ValueError("missing cells become one thing in some columns, another in others")
