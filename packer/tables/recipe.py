@@ -288,7 +288,9 @@ class Recipe:
         whole = np.dtype(self.dtype).kind in "iu"
         for c in self.columns:
             fill = c.fill if c.fill is not None and c.standardize is None else 0.0
-            if not sound(c, whole) or (whole and fill):
+            with np.errstate(over="ignore"):
+                stored = np.float64(fill).astype(self.dtype)
+            if not sound(c, whole) or (whole and fill) or not np.isfinite(stored):
                 raise ValueError(f"column {c.name[:80]!r} is malformed")
         if len({c.missing for c in self.columns if c.role == "feature"}) > 1:
             raise ValueError("missing cells become one thing in some columns, another in others")

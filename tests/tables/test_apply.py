@@ -40,12 +40,16 @@ def check(found: dict[str, Any], stored: Fields) -> None:
 @given(st.data())
 def test_equal_to_what_conversion_stores_to_the_bit(data):
     table = data.draw(tables())
+    choices = data.draw(choices_for(table))
     try:
-        fitted = fit(table, data.draw(choices_for(table)))
+        fitted = fit(table, choices)
+        bad = fitted.draft.bad_rows(fitted.records)[0]
+        if bad is not None:  # conversion leaves them out before anything is measured
+            fitted = fit(table, choices, (~bad).tolist())
     except UsageError:
         return
     cells = as_data(table)
-    if fitted.draft.bad_rows(fitted.records)[0] is not None:
+    if bad is not None:
         with pytest.raises(UsageError, match=r"^row \d+, column "):
             apply(fitted.recipe.to_json(), cells)
         return

@@ -642,3 +642,13 @@ def test_too_many_features():
     assert str(error.value) == (
         "table: has 65,537 features, 65,536 of them from 'c'; 65,536 are allowed. Leave 'c' out of --one-hot."
     )
+
+
+def test_a_fill_that_the_dtype_rounds_is_one_and_one_beyond_it_is_none():
+    table = Table([Column("x", "integer")], [[None, -65505]])
+    recipe = fit(table, Choices(missing="mean", dtype="float16")).recipe
+    record = recipe.to_json()
+    assert Recipe.from_json(record) == recipe
+    record["columns"][0]["fill"] = -65520.0
+    with pytest.raises(ValueError, match="column 'x' is malformed"):
+        Recipe.from_json(record)
