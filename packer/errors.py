@@ -14,6 +14,9 @@ Each message is one sentence or two: ``<subject>: <what was found>; <what is all
 
 from __future__ import annotations
 
+# The distribution's name for pip, as in setup.cfg; the index holds another project under the import's name.
+DISTRIBUTION = "packer-torch"
+
 
 class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text is fit to be shown to a user."""
@@ -56,5 +59,5 @@ class MissingDependencyError(PackerError, ImportError):
         package: the name pip knows it by; purpose: what needs it, as the sentence's subject;
         extra: the extra of packer that brings it, if there is one.
         """
-        install = f'pip install "packer[{extra}]"' if extra else f"pip install {package}"
+        install = f'pip install "{DISTRIBUTION}[{extra}]"' if extra else f"pip install {package}"
         super().__init__(f"{purpose}: {package} is not installed. Run: {install}")

@@ -454,7 +454,7 @@ def test_bench_without_torch_names_the_remedy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         1,
-        'Error: packer bench: torch is not installed. Run: pip install "packer[torch]"\n',
+        'Error: packer bench: torch is not installed. Run: pip install "packer-torch[torch]"\n',
     )
 
 

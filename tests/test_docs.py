@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import inspect
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import packer
 from packer.cli import cli
+from packer.errors import DISTRIBUTION, MissingDependencyError
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -73,6 +75,66 @@ def test_every_page_is_reachable_from_the_readme():
     assert [
         page.name for page in PAGES[1:] if page.parent.name == "docs" and f"docs/{page.name}" not in text
     ] == []
+
+
+def setup() -> configparser.ConfigParser:
+    """setup.cfg, which says what pip is told."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    return config
+
+
+def ours(text: str) -> list[str]:
+    """What pip is told to install or uninstall in a text, of which the name begins as ours does."""
+    lines = re.findall(r"pip3? (?:un)?install([^`\n]*)", text)
+    words = [word.strip("\"'`.,();") for line in lines for word in line.partition("#")[0].split()]
+    return [word for word in words if word.startswith("packer")]
+
+
+def test_what_pip_is_told_to_install_is_found() -> None:
+    assert ours(
+        'x: run pip install -U "packer[torch]", or `pip install --no-deps packer`; pip uninstall packer.'
+    ) == [
+        "packer[torch]",
+        "packer",
+        "packer",
+    ]
+    assert ours('pip install ".[torch]"  # packer\npacker') == []
+
+
+def test_the_name_for_pip_is_one_everywhere() -> None:
+    """Another project has the name packer there."""
+    config = setup()
+    extras = {"", *(f"[{extra}]" for extra in config["options.extras_require"])}
+    assert config["metadata"]["name"] == DISTRIBUTION
+    assert str(MissingDependencyError("p", "x", "torch")).endswith(f'pip install "{DISTRIBUTION}[torch]"')
+    folders = ("packer", "docs", "examples", "tools", "benchmarks")
+    texts = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")
+    ]
+    for path in [*texts, ROOT / "README.md", ROOT / "Makefile"]:
+        for word in ours(path.read_text()):
+            assert word in {DISTRIBUTION + extra for extra in extras}, path
+    assert f"pip uninstall {DISTRIBUTION}" in (ROOT / "docs/install.md").read_text()
+
+
+def test_what_messages_call_extras_is_in_setup() -> None:
+    """MissingDependencyError(package, purpose, extra): its third argument is an extra that brings the first."""
+    extras = setup()["options.extras_require"]
+    named = []
+    for path in (ROOT / "packer").rglob("*.py"):
+        named += re.findall(r'MissingDependencyError\("(\w+)", [^"]*"[^"]*", "(\w+)"\)', path.read_text())
+    assert len(named) >= 3
+    for package, extra in named:
+        assert package in extras[extra], (package, extra)
+
+
+def test_the_license_is_apaches() -> None:
+    assert setup()["metadata"]["license_expression"] == "Apache-2.0"
+    text = (ROOT / setup()["metadata"]["license_files"]).read_text()
+    assert "Apache License\n" in text.lstrip()
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
 
 
 def python_blocks(page: Path) -> list[str]:

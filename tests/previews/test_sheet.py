@@ -359,7 +359,7 @@ def test_torch_is_loaded_for_augmentation_alone(make: Make, images: Pixels, tmp_
         "try:\n    packer.preview(sys.argv[1], sys.argv[2], augment='x')\nexcept packer.PackerError as error:\n    print(error)"
     )
     assert run(missing, pack, tmp_path / "a.png") == (
-        'packer preview with augment: torch is not installed. Run: pip install "packer[torch]"\n'
+        'packer preview with augment: torch is not installed. Run: pip install "packer-torch[torch]"\n'
     )
 
 
