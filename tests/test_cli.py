@@ -16,13 +16,15 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack as struct_pack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
 
+import packer
 from packer import __version__, open_pack
 from packer.cli import cli, main
 
@@ -314,7 +316,9 @@ def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
         r"To make damaged blocks anew from the images: packer verify p\.h5 --repair SRC\n",
         found.err,
     )
-    (problem,) = json.loads(run("verify", "p.h5", "--json").out)
+    record = json.loads(run("verify", "p.h5", "--json").out)
+    assert (record["command"], record["ok"], record["repaired"]) == ("verify", False, None)
+    (problem,) = record["problems"]
     assert (problem["kind"], problem["array"], problem["block"], problem["rows"]) == (
         "rows",
         "image",
@@ -325,6 +329,49 @@ def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
     assert (mended.code, mended.out) == (0, "p.h5: repaired (1 block), and whole again\n")
     assert Path("p.h5").read_bytes() == whole
     assert re.fullmatch(r"p\.h5: whole; 19\.1 kB checked in .* s \(.*/s\)\n", run("verify", "p.h5").out)
+
+
+def test_every_command_prints_one_json_object(photos: Path, run: Run):
+    def record(command: str, *args: object, code: int = 0) -> dict[str, Any]:
+        done = run(command, *args, "--json")
+        assert (done.code, done.err) == (code, "")
+        found: dict[str, Any] = json.loads(done.out)
+        assert list(found)[:2] == ["command", "packer"]
+        assert (found["command"], found["packer"]) == (command, packer.__version__)
+        return found
+
+    (photos / "blue/bad.jpg").write_bytes(b"")
+    skipping = ("--on-error", "skip", "--size", 16)
+    converted = record("convert", photos, "p.h5", *skipping, code=3)
+    assert (converted["out"], converted["rows"], converted["already"]) == ("p.h5", 24, False)
+    assert [item["key"] for item in converted["skipped"]] == ["blue/bad.jpg"]
+    assert record("info", "p.h5")["rows"] == 24
+    assert record("verify", "p.h5")["problems"] == []
+    run("convert", photos, "shards", "--shard-rows", 12, *skipping)
+    assert record("append", "shards", photos, "--on-error", "skip", code=3)["rows"] == 24
+    assert record("merge", "p.h5", "shards", "-o", "m.h5")["rows"] == 72
+    packs = record("split", "p.h5", "train=0.5,val=0.5")["packs"]
+    assert {name: pack["rows"] for name, pack in packs.items()} == {"train": 12, "val": 12}
+    assert record("repack", "p.h5", "r.h5", "--size", 8)["rows"] == 24
+    assert record("export", "p.h5", "out")["files"] >= 24
+    assert record("preview", "p.h5", "--rows", 4)["rows"] == 4
+    Path("t.csv").write_text("a,b\n1,2\n3,4\n")
+    assert record("convert", "t.csv", "t.h5")["rows"] == 2
+    with_json = {name for name, command in commands() if any("--json" in p.opts for p in command.params)}
+    assert with_json == {name for name, _ in commands()}
+
+
+def test_info_tells_what_a_foreign_hdf5_file_holds(run: Run, tmp_path: Path):
+    with h5py.File("theirs.h5", "w") as file:
+        file["image"] = np.zeros((3, 4, 4, 3), np.uint8)
+        file["meta/label"] = np.zeros(3, np.int64)
+        file["elsewhere"] = h5py.ExternalLink("other.h5", "/secret")
+    done = run("info", "theirs.h5")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "Error: theirs.h5: is an HDF5 file, but no pack; it holds image uint8 [3, 4, 4, 3], meta/label int64 [3]. Packs are made by"
+        " packer convert, of a folder of images or of a .csv or .parquet table: write the rows as one of them, and convert that.\n"
+    )
 
 
 def test_merge_split_repack_and_export(photos: Path, run: Run):
@@ -491,7 +538,8 @@ def test_bench_prints_a_table_and_writes_json(photos: Path, run: Run):
     )
     assert (done.code, done.err) == (0, "")
     assert "packed, slices" in done.out
-    assert json.loads(Path("b.json").read_text())["rows"] == 24
+    record = json.loads(Path("b.json").read_text())
+    assert (record["command"], record["rows"]) == ("bench", 24)
     assert run("bench", photos, "p.h5", "--workers", "two").err == (
         "Error: --workers two: is no list of whole numbers. Pass for example 0,2,4.\n"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -73,8 +72,8 @@ class Report:
         """Sentences below the table."""
         return self.notes
 
-    def to_json(self) -> str:
-        """Everything: the rates of each round, and medians, spreads and ratios made from them."""
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON values: the rates of each round, and medians, spreads and ratios made from them."""
         record = asdict(self)
         record["sections"] = {
             title: [
@@ -90,7 +89,7 @@ class Report:
             ]
             for title, ways in self.sections.items()
         }
-        return json.dumps(record, indent=2) + "\n"
+        return record
 
     def table(self) -> str:
         """The same for people, one line a way."""

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
-from packer.cli.saying import say
+from packer.cli.saying import json_text, print_json, say
 from packer.errors import MissingDependencyError, PackerError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Images: measure with an empty page cache too.",
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write all figures and conditions there.")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    help="Write all figures and conditions there as one JSON object; - for stdout.",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def bench(
@@ -86,10 +91,13 @@ def bench(
                 if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                     raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
             report = table_vs_packed.bench(sources, pack, **options)
+    if json_file == "-":
+        print_json("bench", report.to_dict())
+        return
     if json_file:
         try:
             with open(json_file, "w", encoding="utf-8") as file:
-                file.write(report.to_json())
+                file.write(json_text("bench", report.to_dict()) + "\n")
         except OSError as error:
             raise PackerError(
                 f"{json_file}: cannot be written ({error.strerror}). Pass another name."

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.saying import Bar, list_skipped, say
+from packer.cli.saying import SKIPPED, json_option, list_skipped, print_json, say
 from packer.cli.tables import IMAGES, TABLES, about_other, convert_tables, table_options
 from packer.errors import UsageError
 
@@ -78,11 +78,19 @@ if TYPE_CHECKING:
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is a pack.")
 @click.option("--resume", is_flag=True,
               help="Go on only with a conversion of the same inputs and options; done already, it is left as it is.")  # fmt: skip
+@json_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @table_options
 @click.pass_context
 def convert(
-    context: click.Context, /, sources: tuple[str, ...], out: str, *, quiet: bool, **options: Any
+    context: click.Context,
+    /,
+    sources: tuple[str, ...],
+    out: str,
+    *,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
 ) -> None:
     """Pack images, or a table, into one file.
 
@@ -112,14 +120,14 @@ def convert(
     about_other(given, table, sources[0])
     if table:
         kept = {name: value for name, value in options.items() if name not in IMAGES}
-        convert_tables(sources, out, quiet=quiet, format=kept.pop("format_"), **kept)
+        convert_tables(sources, out, as_json=as_json, quiet=quiet, format=kept.pop("format_"), **kept)
     elif len(sources) > 1:
         raise UsageError(
             f"{sources[1]}: is a second SRC; images come from one. Put the folders into one, or run packer merge."
         )
     else:
         kept = {name: value for name, value in options.items() if name not in TABLES}
-        _convert_images(sources[0], out, quiet=quiet, **kept)
+        _convert_images(sources[0], out, as_json=as_json, quiet=quiet, **kept)
 
 
 def _convert_images(
@@ -129,6 +137,7 @@ def _convert_images(
     format_: str | None,
     max_pixels: int | None,
     pairs: tuple[str, ...],
+    as_json: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
@@ -136,27 +145,29 @@ def _convert_images(
     from packer.convert.images import convert_images
     from packer.pixels.maker import MAX_PIXELS
 
-    with Bar(quiet, " images") as bar:
+    notes: list[str] = []
 
-        def announce(plan: Plan) -> None:
-            if not quiet:
-                announce_plan(source, out, plan)
-            bar.start(plan.rows)
+    def announce(plan: Plan) -> None:
+        notes.extend(plan.notes)
+        if not (quiet or as_json):
+            announce_plan(source, out, plan)
 
-        report = convert_images(
-            source,
-            out,
-            format=format_,
-            max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
-            pairs=parse_pairs(pairs),
-            on_plan=announce,
-            on_progress=bar.move,
-            **options,
-        )
-    if not quiet:
+    report = convert_images(
+        source,
+        out,
+        format=format_,
+        max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
+        pairs=parse_pairs(pairs),
+        progress=not quiet,
+        on_plan=announce,
+        **options,
+    )
+    if as_json:
+        print_json("convert", report.to_dict() | {"notes": notes})
+    elif not quiet:
         _tell(report)
     if not report.already:
-        tell_skipped(report.skipped, out)
+        tell_skipped(report.skipped, out, listed=not as_json)
 
 
 def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
@@ -201,9 +212,11 @@ def _tell(report: Report) -> None:
     )
 
 
-def tell_skipped(skipped: tuple[dict[str, str], ...], out: str) -> None:
+def tell_skipped(skipped: tuple[dict[str, str], ...], out: str, *, listed: bool = True) -> None:
     """List inputs that were left out, and end with the exit code for that."""
     if not skipped:
         return
+    if not listed:
+        raise click.exceptions.Exit(SKIPPED)
     say(f"skipped {units.count(len(skipped), 'input')}:", err=True)
     list_skipped(skipped, len(skipped), f"packer info {out} --json lists them all")

@@ -9,7 +9,7 @@ import click
 
 from packer import units
 from packer.cli.converting import parse_pairs
-from packer.cli.saying import Bar, say
+from packer.cli.saying import json_option, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ _PROBLEMS = 50  # printed; --json has them all
 @click.option(
     "--batch-size", type=int, default=256, metavar="N", help="Rows a batch, for --order; default 256."
 )
-@click.option("--json", "as_json", is_flag=True, help="Everything the header holds, as JSON.")
+@json_option
 def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> None:
     """Show what a pack holds, and with --order how well an order shuffles it.
 
@@ -52,7 +52,7 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
         if figures is not None:
             orders = {name: quality._asdict() for name, quality in figures.items()}
             record["shuffle"] = {"batch_size": batch_size, "orders": orders}
-        click.echo(json.dumps(record, indent=2))
+        print_json("info", record)
         return
     for line in _describe(opened) + ([] if figures is None else _compare(figures, batch_size)):
         say(line)
@@ -74,7 +74,7 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
 @click.option(
     "--workers", type=int, metavar="N", help="Parallel workers of --repair; default: the cores at hand."
 )
-@click.option("--json", "as_json", is_flag=True, help="Every problem, as JSON.")
+@json_option
 @click.option("--quiet", is_flag=True, help="Print nothing but problems.")
 def verify(
     pack: str,
@@ -96,12 +96,12 @@ def verify(
     """
     from packer.format.verify import verify_pack
 
-    with Bar(quiet or as_json, "B", scale=True) as bar:
-        bar.start(None)
-        verdict = verify_pack(pack, progress=bar.move)
-    if as_json:
-        click.echo(json.dumps([vars(problem) for problem in verdict.problems], indent=2))
-    else:
+    verdict = verify_pack(pack, progress=not quiet)
+    record = {"pack": pack, "ok": verdict.ok, "problems": [vars(problem) for problem in verdict.problems]}
+    record |= {"bytes": verdict.nbytes, "seconds": verdict.seconds, "repaired": None}
+    if as_json and (verdict.ok or source is None):
+        print_json("verify", record)
+    if not as_json:
         for problem in verdict.problems[:_PROBLEMS]:
             say(problem.text, err=True)
         if len(verdict.problems) > _PROBLEMS:
@@ -118,12 +118,12 @@ def verify(
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
-    with Bar(quiet, " rows") as bar:
-        bar.start(None)
-        repair = repair_pack(
-            pack, source, labels=labels, pairs=parse_pairs(pairs), workers=workers, on_progress=bar.move
-        )
-    if not (quiet or as_json):
+    repair = repair_pack(
+        pack, source, labels=labels, pairs=parse_pairs(pairs), workers=workers, progress=not quiet
+    )
+    if as_json:
+        print_json("verify", record | {"ok": True, "repaired": vars(repair)})
+    elif not quiet:
         said = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
         say(f"{pack}: repaired ({', '.join(said)}), and whole again")
 

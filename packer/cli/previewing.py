@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.saying import say
+from packer.cli.saying import json_option, print_json, say
 
 if TYPE_CHECKING:
     from packer.previews.sheet import Preview
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     help="Which rows: the first that this order of the loader gives.",
 )
 @click.option("--split", metavar="NAME", help="Only the rows of one split.")
+@json_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def preview(pack: str, out: str, *, quiet: bool, **options: Any) -> None:
+def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
     """Draw a contact sheet of one batch, as the network will see it.
 
     Labels stand under the images; masks, boxes and keypoints are drawn over them.
@@ -54,7 +55,9 @@ def preview(pack: str, out: str, *, quiet: bool, **options: Any) -> None:
     from packer.previews.sheet import preview as run
 
     made = run(pack, out, **options)
-    if not quiet:
+    if as_json:
+        print_json("preview", made._asdict())
+    elif not quiet:
         say(f"{made.path}: {_sheet(made)}; {_pipeline(made)}")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer import units
 from packer.cli.converting import announce_plan, parse_pairs, tell_skipped
-from packer.cli.saying import Bar, say
+from packer.cli.saying import json_option, print_json, say
 
 if TYPE_CHECKING:
     from packer.convert.images import Plan, Report
@@ -19,6 +20,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that all of them have."""
     for option in (
         click.option("--quiet", is_flag=True, help="Print nothing but errors."),
+        json_option,
         click.option(
             "--workers", type=int, metavar="N", help="Parallel workers; default: the cores at hand."
         ),
@@ -40,7 +42,9 @@ _overwrite = click.option("--overwrite", is_flag=True, help="Replace the output 
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
               help="At an input that cannot be packed: stop, or leave it out and list it (exit code 3).")  # fmt: skip
 @_common
-def append(pack: str, source: str, *, pairs: tuple[str, ...], quiet: bool, **options: Any) -> None:
+def append(
+    pack: str, source: str, *, pairs: tuple[str, ...], as_json: bool, quiet: bool, **options: Any
+) -> None:
     """Convert MORE images with the options of PACK, and add them to it.
 
     PACK is a directory of shards (convert --shard-rows or --shard-size); the images become further shards.
@@ -50,18 +54,21 @@ def append(pack: str, source: str, *, pairs: tuple[str, ...], quiet: bool, **opt
     """
     from packer.convert.rework import append_images
 
-    with Bar(quiet, " images") as bar:
+    notes: list[str] = []
 
-        def announce(plan: Plan) -> None:
-            if not quiet:
-                announce_plan(source, pack, plan)
-            bar.start(plan.rows)
+    def announce(plan: Plan) -> None:
+        notes.extend(plan.notes)
+        if not (quiet or as_json):
+            announce_plan(source, pack, plan)
 
-        report = append_images(
-            pack, source, pairs=parse_pairs(pairs), on_plan=announce, on_progress=bar.move, **options
-        )
-    _tell(report, "added", quiet)
-    tell_skipped(report.skipped, pack)
+    report = append_images(
+        pack, source, pairs=parse_pairs(pairs), progress=not quiet, on_plan=announce, **options
+    )
+    if as_json:
+        print_json("append", report.to_dict() | {"notes": notes})
+    elif not quiet:
+        _tell(report, "added")
+    tell_skipped(report.skipped, pack, listed=not as_json)
 
 
 @click.command()
@@ -71,7 +78,7 @@ def append(pack: str, source: str, *, pairs: tuple[str, ...], quiet: bool, **opt
 @click.option("--seed", default=0, show_default=True, metavar="N", help="Of the shuffle.")
 @_overwrite
 @_common
-def merge(packs: tuple[str, ...], out: str, *, quiet: bool, **options: Any) -> None:
+def merge(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
     """Put packs with equal fields together into one.
 
     \b
@@ -79,9 +86,11 @@ def merge(packs: tuple[str, ...], out: str, *, quiet: bool, **options: Any) -> N
     """
     from packer.convert.rework import merge_packs
 
-    with _rows_bar(quiet, list(packs)) as bar:
-        report = merge_packs(packs, out, on_progress=bar.move, **options)
-    _tell(report, "packed", quiet)
+    report = merge_packs(packs, out, progress=not quiet, **options)
+    if as_json:
+        print_json("merge", report.to_dict())
+    elif not quiet:
+        _tell(report, "packed")
 
 
 @click.command()
@@ -91,7 +100,7 @@ def merge(packs: tuple[str, ...], out: str, *, quiet: bool, **options: Any) -> N
 @click.option("--seed", default=0, show_default=True, metavar="N", help="Of the draw.")
 @_overwrite
 @_common
-def split(pack: str, shares: str, *, quiet: bool, **options: Any) -> None:
+def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
     """Deal the rows of PACK out to new packs, each with equal shares of each class.
 
     The new packs are called like PACK, with the split's name: photos.train.h5 and photos.val.h5.
@@ -101,8 +110,12 @@ def split(pack: str, shares: str, *, quiet: bool, **options: Any) -> None:
     """
     from packer.convert.rework import split_pack
 
-    for report in split_pack(pack, shares, **options).values():
-        _tell(report, "packed", quiet, f" -> {report.out}")
+    reports = split_pack(pack, shares, progress=not quiet, **options)
+    if as_json:
+        print_json("split", {"packs": {name: report.to_dict() for name, report in reports.items()}})
+    elif not quiet:
+        for report in reports.values():
+            _tell(report, "packed", f" -> {report.out}")
 
 
 @click.command()
@@ -123,7 +136,7 @@ def split(pack: str, shares: str, *, quiet: bool, **options: Any) -> None:
 )
 @_overwrite
 @_common
-def repack(pack: str, out: str, *, format_: str | None, quiet: bool, **options: Any) -> None:
+def repack(pack: str, out: str, *, format_: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Write PACK anew: smaller, stored another way, in another format or number of files. Its rows keep their order.
 
     \b
@@ -133,9 +146,11 @@ def repack(pack: str, out: str, *, format_: str | None, quiet: bool, **options: 
     """
     from packer.convert.rework import repack as run
 
-    with _rows_bar(quiet, [pack]) as bar:
-        report = run(pack, out, format=format_, on_progress=bar.move, **options)
-    _tell(report, "packed", quiet)
+    report = run(pack, out, format=format_, progress=not quiet, **options)
+    if as_json:
+        print_json("repack", report.to_dict())
+    elif not quiet:
+        _tell(report, "packed")
 
 
 @click.command()
@@ -146,7 +161,7 @@ def repack(pack: str, out: str, *, format_: str | None, quiet: bool, **options: 
 @click.option("--quality", default=95, show_default=True, metavar="N", help="Of JPEG files.")
 @click.option("--split", metavar="NAME", help="Only the rows of one split.")
 @_common
-def export(pack: str, folder: str, *, format_: str, quiet: bool, **options: Any) -> None:
+def export(pack: str, folder: str, *, format_: str, as_json: bool, quiet: bool, **options: Any) -> None:
     """Write the rows of PACK as image files, in class folders, with masks, labels and boxes beside them.
 
     \b
@@ -154,10 +169,12 @@ def export(pack: str, folder: str, *, format_: str, quiet: bool, **options: Any)
     """
     from packer.convert.export import export_images
 
-    with Bar(quiet, " rows") as bar:
-        bar.start(None)
-        report = export_images(pack, folder, format=format_, on_progress=bar.move, **options)
-    if not quiet:
+    report = export_images(pack, folder, format=format_, progress=not quiet, **options)
+    if as_json:
+        record = asdict(report)
+        again = record.pop("command")  # the name says here which command this is
+        print_json("export", {"out": folder, **record, "convert_command": again})
+    elif not quiet:
         for note in report.notes:
             say(f"note: {note}")
         say(
@@ -166,18 +183,10 @@ def export(pack: str, folder: str, *, format_: str, quiet: bool, **options: Any)
         say(f"to bring the pack back: {report.command}")
 
 
-def _rows_bar(quiet: bool, packs: list[str]) -> Bar:
-    from packer.format.pack import open_pack
-
-    bar = Bar(quiet, " rows")
-    bar.start(sum(open_pack(pack).rows for pack in packs))
-    return bar
-
-
-def _tell(report: Report, verb: str, quiet: bool, where: str = "") -> None:
-    if report.already and not quiet:
+def _tell(report: Report, verb: str, where: str = "") -> None:
+    if report.already:
         say(f"{report.out}: holds all {units.count(report.rows, 'image')} already")
-    elif not quiet:
+    else:
         say(
             f"{verb} {units.count(report.rows, 'image')}{where}, {units.size(report.bytes_written)},"
             f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s)"

@@ -1,12 +1,15 @@
-"""Text for people, and the progress bar."""
+"""What commands print: text for people, JSON for programs."""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import click
-from tqdm import tqdm
+
+from packer import __version__
 
 SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
@@ -27,29 +30,16 @@ def list_skipped(skipped: tuple[dict[str, str], ...], count: int, remedy: str) -
     raise click.exceptions.Exit(SKIPPED)
 
 
-class Bar:
-    """A progress bar: so many of how many, a second, time left; only on a terminal. A context manager."""
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout instead of text."
+)
 
-    def __init__(self, quiet: bool, unit: str, *, scale: bool = False) -> None:
-        """unit: what is counted; scale: in thousands, millions ... as bytes are."""
-        self._options: dict[str, Any] = {
-            "unit": unit,
-            "unit_scale": scale,
-            "disable": True if quiet else None,
-        }
-        self._bar: Any = None
 
-    def start(self, total: int | None) -> None:
-        """Show it; total: None if not known."""
-        self._bar = tqdm(total=total, leave=False, dynamic_ncols=True, **self._options)
+def print_json(command: str, record: Mapping[str, Any]) -> None:
+    """Print what a command did as one JSON object."""
+    click.echo(json_text(command, record))
 
-    def move(self, done: int) -> None:
-        """Show how many are done."""
-        self._bar.update(done - self._bar.n)
 
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+def json_text(command: str, record: Mapping[str, Any]) -> str:
+    """Return one JSON object: the command and packer's version, then the entries of its report."""
+    return json.dumps({"command": command, "packer": __version__, **record}, indent=2)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from packer import units
-from packer.cli.saying import Bar, list_skipped, say
+from packer.cli.saying import SKIPPED, list_skipped, print_json, say
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.convert.tables import Stage, TablePlan, TableReport
+    from packer.convert.tables import TablePlan, TableReport
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -142,48 +142,43 @@ def table_options(command: Command) -> Command:
     return command
 
 
-def convert_tables(sources: tuple[str, ...], out: str, *, quiet: bool, **options: Any) -> None:
+def convert_tables(sources: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
     """Run packer.convert_table and tell of it."""
     from packer.convert.tables import convert_table
 
     lists = {name: _names(options.pop(name)) for name in ("label", "keep", "drop", "log1p", "features")}
     one_hot = options.pop("one_hot")
     quote, delimiter = options.pop("quote"), options.pop("delimiter")
-    with Bar(quiet, "B", scale=True) as bytes_bar, Bar(quiet, " rows", scale=True) as rows_bar:
-        bars = {"B": bytes_bar, "rows": rows_bar}
-        current = [bytes_bar]
+    said: list[str] = []
 
-        said: list[str] = []
+    def announce(plan: TablePlan) -> None:
+        said.extend(plan.notes)
+        if not (quiet or as_json):
+            _announce(sources, out, plan)
 
-        def announce(plan: TablePlan) -> None:
-            said.extend(plan.notes)
-            if not quiet:
-                _announce(sources, out, plan)
-
-        def begin(stage: Stage) -> None:
-            current[0] = bars[stage.unit]
-            current[0].start(stage.total)
-
-        report = convert_table(
-            sources,
-            out,
-            label=lists["label"],
-            features=lists["features"],
-            keep=lists["keep"] or (),
-            drop=lists["drop"] or (),
-            log1p=lists["log1p"] or (),
-            one_hot="all" if one_hot == "all" else _names(one_hot) or (),
-            types=_types(options.pop("types")),
-            quote="" if quote == "none" else quote,
-            delimiter={"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter),
-            on_plan=announce,
-            on_stage=begin,
-            on_progress=lambda done: current[0].move(done),
-            **options,
-        )
-    if not quiet:
+    report = convert_table(
+        sources,
+        out,
+        label=lists["label"],
+        features=lists["features"],
+        keep=lists["keep"] or (),
+        drop=lists["drop"] or (),
+        log1p=lists["log1p"] or (),
+        one_hot="all" if one_hot == "all" else _names(one_hot) or (),
+        types=_types(options.pop("types")),
+        quote="" if quote == "none" else quote,
+        delimiter={"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter),
+        progress=not quiet,
+        on_plan=announce,
+        **options,
+    )
+    if as_json:
+        print_json("convert", report.to_dict())
+    elif not quiet:
         _tell(report, said)
     if report.skipped_rows and not report.already:
+        if as_json:
+            raise click.exceptions.Exit(SKIPPED)
         why = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
         say(f"left out {units.count(report.skipped_rows, 'row')} ({why}):", err=True)
         list_skipped(

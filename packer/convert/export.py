@@ -41,6 +41,7 @@ from packer.format.output import check_output, check_space, failure, remove
 from packer.format.pack import open_pack
 from packer.format.workplace import locked
 from packer.pixels.resize import FITS
+from packer.progress import Progress
 
 FORMATS = ("png", "jpeg")
 SUFFIX = ".exporting"
@@ -72,6 +73,7 @@ def export_images(
     quality: int = 95,
     split: str | None = None,
     workers: int | None = None,
+    progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> ExportReport:
     """Write the images of a pack as files, with masks, labels, boxes and keypoints beside them.
@@ -79,6 +81,7 @@ def export_images(
     pack: a path. folder: a new one, or an empty one.
     format: "png": exactly the pixels; "jpeg": the stored files where rows are JPEG files, else pixels encoded at ``quality``.
     split: only its rows. workers: threads; default: the cores at hand.
+    progress: show a bar on stderr, or a line a minute where there is no terminal.
     on_progress: called now and then with the rows done so far.
 
     Every block is compared with its checksum. Nothing is left under the name of the folder unless it is whole; the files are not
@@ -106,7 +109,9 @@ def export_images(
             try:
                 for left in os.scandir(work):
                     remove(left.path)
-                files, nbytes, notes = plan.write(work, count, on_progress or (lambda done: None))
+                with Progress(progress, "rows", on_progress) as bar:
+                    bar.start(len(rows.rows))
+                    files, nbytes, notes = plan.write(work, count, bar.move)
                 _publish(work, real, target)
             except BaseException:
                 remove(work)

@@ -27,6 +27,7 @@ from packer.inputs.pairs import open_pair
 from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import Targets, read_targets
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
+from packer.progress import Progress
 
 KEEP = "keep"
 
@@ -107,6 +108,7 @@ def convert_images(
     max_pixels: int = MAX_PIXELS,
     overwrite: bool = False,
     resume: bool = False,
+    progress: bool = False,
     on_plan: Callable[[Plan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
@@ -133,6 +135,7 @@ def convert_images(
     max_pixels: larger inputs are refused undecoded. overwrite: replace an existing pack.
     resume: go on only with an interrupted conversion of the same inputs and options: another one is refused instead of
         cleared, and a whole pack of the same is left as it is.
+    progress: show a bar on stderr (on a terminal, in a notebook), or a line a minute elsewhere.
     on_plan: called once, before anything is written; on_progress: called now and then with the images done so far.
 
     Equal inputs and options give byte-identical packs, interrupted or not. Nothing is left under `out` unless the pack is whole;
@@ -160,12 +163,13 @@ def convert_images(
         "compress": None if compress == "none" else compress,
         "shard_rows": None if shard_rows is None else whole("shard_rows", shard_rows),
     }
+    bar = Progress(progress, "images", on_progress)
     running = Running(
         check_workers(workers),
         skip=choice("on_error", on_error, ON_ERROR) == "skip",
         overwrite=overwrite,
         resume=resume,
-        progress=on_progress or (lambda done: None),
+        progress=bar.move,
     )
     Storing.of(options)
     if not (resume and os.path.lexists(out)):
@@ -191,6 +195,8 @@ def convert_images(
         check_room(out, made.plan.bytes * (2 if task.storing.gathered else 1))
         if on_plan is not None:
             on_plan(made.plan)
+        bar.start(made.plan.rows)
+        stack.enter_context(bar)
         with interrupted(out):
             written = write_pack(task, out, running)
     return report_of(written, out, began, running.workers)

@@ -27,6 +27,7 @@ from packer.format.shards import INDEX_FILE, read_index
 from packer.format.verify import Problem, verify_pack
 from packer.format.workplace import difference
 from packer.format.writer import Rows
+from packer.progress import Progress
 
 _PASSES = 3
 
@@ -46,17 +47,18 @@ def repair_pack(
     labels: str | os.PathLike[str] | None = None,
     pairs: Mapping[str, str | os.PathLike[str]] | None = None,
     workers: int | None = None,
+    progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Repair:
     """Bring a damaged pack back to the bytes it had, in place.
 
-    source, labels, pairs: what it was converted from; the options are in the pack. workers: as in convert_images; on_progress: called
-    with the rows done so far.
+    source, labels, pairs: what it was converted from; the options are in the pack. workers, progress: as in convert_images.
+    on_progress: called with the rows done so far.
     Raises UsageError (other inputs, or other versions of what makes the pixels), FormatError (damaged beyond that), PackerError.
     Nothing is written that differs from what was sealed; a repair that is interrupted is simply run again.
     """
     name = os.fspath(path).rstrip("/")
-    found = _Found()
+    found, bar = _Found(), Progress(progress, "rows", on_progress)
     if os.path.exists(os.path.join(name, INDEX_FILE)):
         found.mended += mend_index(name)
     for path_of_part in _parts(name):
@@ -70,6 +72,8 @@ def repair_pack(
                 break
             blocks = sorted({p.block for p in problems if p.kind == "rows" and p.block is not None})
             with ExitStack() as stack:
+                bar.start(None)
+                stack.enter_context(bar)
                 task = _task(stack, pack, number, os.fspath(source), labels, pairs or {})
                 planned = len(task.order.samples)
                 trusted = not any(p.kind == "checksums" for p in problems)
@@ -84,7 +88,7 @@ def repair_pack(
                         group,
                         trusted,
                         check_workers(workers) if trusted else 1,
-                        on_progress or (lambda done: None),
+                        bar.move,
                     )
                 found.blocks |= {(number, block) for block in blocks}
                 if any(p.kind == "checksums" for p in problems):

@@ -26,6 +26,7 @@ from packer.format.header import Header
 from packer.format.output import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
 from packer.pixels.maker import PixelSpec, decoder_versions
+from packer.progress import Progress
 
 PathLike = str | os.PathLike[str]
 
@@ -38,12 +39,13 @@ def merge_packs(
     seed: int = 0,
     workers: int | None = None,
     overwrite: bool = False,
+    progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Put packs with equal fields together into one new pack.
 
     packs: paths; splits of one name are put together, and classes are those of all, sorted, labels numbered anew. out, overwrite,
-    workers, on_progress: as in convert_images. shuffle: mix the rows (of each split), drawn from seed; else pack after pack.
+    workers, progress, on_progress: as in convert_images. shuffle: mix the rows (of each split), drawn from seed; else pack after pack.
     Raises UsageError (the packs do not go together), FormatError, SpaceError, PackerError.
     """
     opened = [open_pack(path) for path in packs]
@@ -57,7 +59,7 @@ def merge_packs(
     work = _Work(
         pack, rows, order, storing, classes, seed if shuffle else None, {"merge": len(opened), "seed": seed}
     )
-    return work.write(os.fspath(out), _running(workers, overwrite, on_progress))
+    return work.write(os.fspath(out), _running(workers, overwrite, on_progress), progress)
 
 
 def split_pack(
@@ -68,6 +70,7 @@ def split_pack(
     seed: int = 0,
     workers: int | None = None,
     overwrite: bool = False,
+    progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Report]:
     """Deal the rows of a pack out to new packs, with equal shares of each class.
@@ -94,7 +97,9 @@ def split_pack(
         if there.get(name) is None:
             check_output(outs[name], overwrite=overwrite)
     running = _running(workers, overwrite, on_progress)
-    return {name: there.get(name) or work.write(outs[name], running) for name, work in works.items()}
+    return {
+        name: there.get(name) or work.write(outs[name], running, progress) for name, work in works.items()
+    }
 
 
 def append_images(
@@ -106,6 +111,7 @@ def append_images(
     workers: int | None = None,
     on_error: str = "stop",
     on_plan: Callable[[Plan], None] | None = None,
+    progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Convert more images with the options of a pack of shards, and add them to it as further shards.
@@ -144,7 +150,9 @@ def append_images(
         check_space(name, made.plan.bytes)
         if on_plan is not None:
             on_plan(made.plan)
-        written = append_shards(made.task, pack, running)
+        bar = stack.enter_context(Progress(progress, "images", on_progress))
+        bar.start(made.plan.rows)
+        written = append_shards(made.task, pack, replace(running, progress=bar.move))
     report = report_of(written, name, began, running.workers)
     return replace(
         report,
@@ -170,6 +178,7 @@ def repack(
     workers: int | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Write a pack anew: smaller images, another store, format or number of files. Rows keep their order.
@@ -203,7 +212,7 @@ def repack(
         storing = storing.sharded(estimate(rows, storing, order, compare=False)[0].row_bytes, shard_size)
     said = {"repack": {"size": None if spec is None else list(spec.size), "fit": fit}, **storing.options()}
     work = _Work(pack, rows, order, storing, classes, pack.header.seed, said)
-    return work.write(os.fspath(out), _running(workers, overwrite, on_progress, resume=resume))
+    return work.write(os.fspath(out), _running(workers, overwrite, on_progress, resume=resume), progress)
 
 
 @dataclass(frozen=True)
@@ -239,8 +248,8 @@ class _Work:
         report = report_of(Written(header, resumed=header.rows), out, time.perf_counter(), 0)
         return replace(report, already=True)
 
-    def write(self, out: str, running: Running) -> Report:
-        """Write it."""
+    def write(self, out: str, running: Running, progress: bool) -> Report:
+        """Write it. progress: show it."""
         began = time.perf_counter()
         out, provenance = out.rstrip("/"), self.provenance
         members = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
@@ -248,8 +257,9 @@ class _Work:
         check_output(out, overwrite=running.overwrite)
         raw = sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
         check_room(out, round(min(raw, 2 * self.pack.nbytes / self.pack.rows) * len(self.order.samples)))
-        with interrupted(out):
-            written = write_pack(task, out, running)
+        with Progress(progress, "rows", running.progress) as bar, interrupted(out):
+            bar.start(len(self.order.samples))
+            written = write_pack(task, out, replace(running, progress=bar.move))
         return report_of(written, out, began, running.workers)
 
 

@@ -31,6 +31,7 @@ from packer.format.pack import open_pack
 from packer.format.workplace import Workplace
 from packer.inputs.tables.opening import open_table
 from packer.inputs.tables.source import Reading, TableSource
+from packer.progress import Progress
 from packer.tables.mapping import Mapper
 from packer.tables.recipe import Recipe
 from packer.tables.roles import Choices, Draft, draft
@@ -133,6 +134,7 @@ def convert_table(
     on_error: str = "stop",
     overwrite: bool = False,
     resume: bool = False,
+    progress: bool = False,
     on_plan: Callable[[TablePlan], None] | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
@@ -159,6 +161,7 @@ def convert_table(
     split: "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those
         of the split called train, or else of all rows.
     on_error: "stop" at the first bad row, or "skip" such rows; rows without a label are bad.
+    progress: as in convert_images.
     on_plan: called once, before rows are read; on_stage: when a part of the work begins; on_progress: called now and then with how much
         of the stage is done.
 
@@ -185,12 +188,19 @@ def convert_table(
         dtype=dtype,
         max_categories=whole("max_categories", max_categories),
     )
+    bar = Progress(progress, "rows", on_progress)
+
+    def begin(stage: Stage) -> None:
+        bar.start(stage.total, stage.unit)
+        if on_stage is not None:
+            on_stage(stage)
+
     running = Running(
         check_workers(workers),
         skip=choice("on_error", on_error, ON_ERROR) == "skip",
         overwrite=overwrite,
         resume=resume,
-        progress=on_progress or (lambda done: None),
+        progress=bar.move,
     )
     sharded = shard_rows is not None or shard_size is not None
     storing = Storing(
@@ -225,13 +235,13 @@ def convert_table(
         lambda row_bytes: storing.sharded(row_bytes, shard_size),
         running,
         provenance,
-        on_stage or (lambda stage: None),
+        begin,
     )
     if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
         return replace(_report(job, found, began), already=True)
     if on_plan is not None:
         on_plan(_plan(job))
-    with interrupted(out):
+    with bar, interrupted(out):
         place = Workplace(
             out, overwrite=overwrite, plan={**provenance, "newest file": table.newest()}, resume=resume
         )

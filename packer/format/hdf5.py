@@ -34,6 +34,8 @@ from packer.format.header import (
 from packer.format.trailer import SIZE, Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
+MOST_DATASETS = 8
+"""Datasets of a foreign file that a message names."""
 _LEAST_CHUNK_BYTES = 4 << 10
 _SLACK_BYTES = 256 << 10  # for the header and HDF5's structures
 _CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
@@ -206,7 +208,7 @@ def _described(path: str) -> dict[str, Any]:
         with h5py.File(path, "r", locking=False) as file:
             dataset = file.get(HEADER_DATASET)
             if not isinstance(dataset, h5py.Dataset) or dataset.dtype.str != "|u1" or dataset.ndim != 1:
-                return {"header": None}
+                return {"header": None, "holds": _datasets(file)}
             if dataset.size > MAX_HEADER_BYTES:
                 return {"error": f"header is {dataset.size} bytes; at most {MAX_HEADER_BYTES} are read"}
             data = bytes(dataset[:])
@@ -217,6 +219,19 @@ def _described(path: str) -> dict[str, Any]:
         return {"header": data.decode("ascii"), "extents": places}
     except FormatError as error:
         return {"error": str(error)}
+
+
+def _datasets(file: h5py.File) -> list[str]:
+    """Describe the first datasets of a file, each as "name dtype [shape]"; links to other files are not followed."""
+    found: list[str] = []
+
+    def visit(name: str, item: object) -> bool | None:
+        if isinstance(item, h5py.Dataset):
+            found.append(f"{name} {item.dtype} {list(item.shape or ())}")
+        return True if len(found) > MOST_DATASETS else None  # ends the visit
+
+    file.visititems(visit)
+    return [*found[:MOST_DATASETS], "..."] if len(found) > MOST_DATASETS else found
 
 
 def read_extents(path: str, fields: Sequence[Field]) -> Extents:

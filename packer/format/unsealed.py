@@ -31,9 +31,7 @@ def read_unsealed(name: str) -> Header:
     if said.get("error"):
         raise FormatError(said["error"])
     if said.get("header") is None:
-        raise FormatError(
-            f"{name}: holds no packer header: it was cut short, or is not a pack. Convert the images again."
-        )
+        raise FormatError(f"{name}: {_other(said)}")
     header = Header.from_bytes(said["header"].encode("ascii"), name)
     extents = {
         array: tuple(Extent("", *numbers) for numbers in places) for array, places in said["extents"].items()
@@ -46,6 +44,17 @@ def read_unsealed(name: str) -> Header:
             f"{name}: was changed since it was made, and its arrays no longer fit its header ({error}). Convert the images again."
         ) from None
     return header
+
+
+def _other(said: dict[str, Any]) -> str:
+    """Say what an HDF5 file without a header is. said: what hdf5.describe printed, {} if HDF5 cannot read the file."""
+    if "holds" not in said:
+        return "HDF5 cannot read it: it was cut short, or is damaged. Convert the images again."
+    held = ", ".join(said["holds"]) or "nothing"
+    return (
+        f"is an HDF5 file, but no pack; it holds {held}. Packs are made by packer convert, of a folder of images or of a .csv"
+        " or .parquet table: write the rows as one of them, and convert that."
+    )
 
 
 def read_table(name: str) -> NDArray[np.uint64] | None:

@@ -40,6 +40,7 @@ from packer.format.trailer import MAGIC, SIZE, Trailer
 from packer.format.unsealed import read_table
 from packer.format.values import Values, watched
 from packer.machine import cores
+from packer.progress import Progress
 
 Table = NDArray[np.uint64]
 
@@ -81,12 +82,14 @@ def verify_pack(
     path: str | os.PathLike[str],
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: bool = False,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Verdict:
     """Compare every byte of a pack, .h5 or directory, with its checksums, and its header with its arrays.
 
-    threads: that read, default: the cores at hand, at most 4. progress: called on this thread with the bytes of rows checked
-    so far, out of Pack.nbytes.
+    threads: that read, default: the cores at hand, at most 4.
+    progress: show a bar on stderr, or a line a minute where there is no terminal.
+    on_progress: called on this thread with the bytes of rows checked so far, out of Pack.nbytes.
     Returns the verdict; that of a pack which cannot be opened holds this one problem. Raises FormatError for what is no pack at
     all: nothing there, another kind of file, a folder without any file of a pack, an unfinished conversion.
 
@@ -95,8 +98,14 @@ def verify_pack(
     they were. Checksums find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
-    if os.path.exists(os.path.join(name, INDEX_FILE)):
-        return _verify_shards(name, threads, progress or (lambda done: None))
+    with Progress(progress, "B", on_progress) as bar:
+        if os.path.exists(os.path.join(name, INDEX_FILE)):
+            return _verify_shards(name, threads, bar)
+        return _verify_one(name, threads, bar, begun)
+
+
+def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> Verdict:
+    """The verdict on one file, or one directory of .npy files."""
     try:
         pack = open_pack(name)
     except FormatError as error:
@@ -104,9 +113,8 @@ def verify_pack(
             raise
         return Verdict((Problem(name, _kind_of_refusal(name), str(error)),), 0, time.perf_counter() - begun)
     watches = watched(pack.header)
-    found = rehash(
-        pack, threads=threads or min(4, cores()), progress=progress or (lambda done: None), watches=watches
-    )
+    bar.start(pack.nbytes)
+    found = rehash(pack, threads=threads or min(4, cores()), progress=bar.move, watches=watches)
     check = _Check(pack)
     try:
         check.run(found, watches)
@@ -117,7 +125,7 @@ def verify_pack(
     return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun)
 
 
-def _verify_shards(name: str, threads: int | None, progress: Callable[[int], None]) -> Verdict:
+def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
     """The verdict on a directory of shards: that on its index, and those on all shards."""
     begun = time.perf_counter()
     try:
@@ -126,11 +134,12 @@ def _verify_shards(name: str, threads: int | None, progress: Callable[[int], Non
         return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", str(error)),), 0, 0.0)
     problems: list[Problem] = []
     nbytes = 0
+    bar.start(None)
     for shard in shards:
         path = os.path.join(name, shard.file)
         before = nbytes
         try:
-            own = verify_pack(path, threads=threads, progress=partial(_behind, progress, before))
+            own = verify_pack(path, threads=threads, on_progress=partial(_behind, bar.move, before))
             problems += own.problems
             nbytes += own.nbytes
             if own.ok and seal_of(read_seal(path)) != shard.seal:

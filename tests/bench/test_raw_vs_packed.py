@@ -50,7 +50,7 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     assert report.batch_size == 6  # four batches of the 24 images
     assert report.conditions["rows_compared"] == 24
     assert report.conditions["images_sampled"] == 24
-    assert json.loads(report.to_json())["rows"] == 24
+    assert json.loads(json.dumps(report.to_dict()))["rows"] == 24
     assert said[0] == "comparing pixels and labels"
     assert said[-1] == "round 2 of 2: packed, blocks (cold page cache)"
     assert multiprocessing.active_children() == []

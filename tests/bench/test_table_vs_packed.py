@@ -92,7 +92,7 @@ def test_the_table_and_the_json_tell_the_same(table: Path, packed: Path) -> None
     assert lines[-2].startswith("first batch: ")
     assert "pandas.read_csv parses the table for " in lines[-2]
     assert lines[-1] == "left out: name, of any length."
-    record = json.loads(report.to_json())
+    record = json.loads(json.dumps(report.to_dict()))
     assert record["source"] == str(table)
     assert record["sections"]["warm page cache"][3]["median"] == ways[3].rate
     assert record["first_batch"]["pack"] == list(report.first_batch.pack)

@@ -191,7 +191,7 @@ def damaged_header(path: Path) -> None:
         ),
         (
             lambda p: os.truncate(p, 3000),
-            "p.h5: holds no packer header: it was cut short, or is not a pack. Convert the images again.",
+            "p.h5: HDF5 cannot read it: it was cut short, or is damaged. Convert the images again.",
         ),
         (damaged_header, "p.h5: header is damaged (its checksum differs). Convert the images again."),
     ],

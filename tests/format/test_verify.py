@@ -64,7 +64,7 @@ def told(out: Path) -> list[tuple[str, str | None, int | None, tuple[int, int] |
 def test_a_whole_pack_is_called_whole(tmp_path: Path, format: str, keep: int, threads: int | None):
     out, done = out_path(tmp_path, format), list[int]()
     write_pack(out, keep=keep, classes=CLASSES)
-    verdict = verify_pack(out, threads=threads, progress=done.append)
+    verdict = verify_pack(out, threads=threads, on_progress=done.append)
     assert verdict.ok
     assert verdict.problems == ()
     assert verdict.nbytes == open_pack(out).nbytes == done[-1]
@@ -540,7 +540,7 @@ def sharded(folder: Path, format: str) -> Path:
 
 def test_every_shard_is_looked_at(tmp_path: Path, format: str):
     out, done = sharded(tmp_path, format), list[int]()
-    verdict = verify_pack(out, progress=done.append)
+    verdict = verify_pack(out, on_progress=done.append)
     assert verdict.problems == ()
     assert verdict.nbytes == open_pack(out).nbytes == done[-1]
     shard = out_path(out, format, "00001")
