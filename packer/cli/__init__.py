@@ -5,7 +5,7 @@
     reworking.py     append, merge, split, repack, export
     benching.py      bench
     previewing.py    preview
-    saying.py        text and progress bars
+    saying.py        text for people, JSON for programs
 
 Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
 """
