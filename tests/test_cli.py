@@ -361,7 +361,8 @@ def test_every_command_prints_one_json_object(photos: Path, run: Run):
     assert with_json == {name for name, _ in commands()}
 
 
-def test_info_tells_what_a_foreign_hdf5_file_holds(run: Run, tmp_path: Path):
+def test_info_tells_what_a_foreign_hdf5_file_holds(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     with h5py.File("theirs.h5", "w") as file:
         file["image"] = np.zeros((3, 4, 4, 3), np.uint8)
         file["meta/label"] = np.zeros(3, np.int64)
