@@ -30,7 +30,7 @@ from packer.load.stats import Stats
 from packer.machine import cores
 from packer.orders.auto import AUTO, parse, resume, shuffled
 from packer.orders.epoch import Epoch
-from packer.orders.order import Order
+from packer.orders.order import Order, Sequential
 from packer.orders.runs import one_run
 from packer.orders.topology import Share
 from packer.read.fields import ROW, select_fields, stored
@@ -83,8 +83,10 @@ class PackedBatchDataset:
         masks, boxes and keypoints go with the first, and none may mix.
     transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how. "row"
         comes last in its batches.
-    ends: what becomes of the rows at the end of an epoch that do not fill a batch on every rank: "uneven" splits them evenly,
-        and ranks may differ by one batch; "drop" leaves them out, as drop_last=True does; "pad" fills up with the epoch's first rows.
+    ends: what becomes of the rows at the end of an epoch that do not fill a batch on every rank: "even" gives each rank equally
+        many, the few that are missing being the epoch's first again (on one rank: a short batch); "uneven" repeats none, and
+        ranks may differ by a row and so by a batch; "drop" leaves them out, as drop_last=True does; "pad" fills whole batches
+        with the epoch's first rows. Default: "even", in sequential order "uneven".
     rank, world_size: default to torch.distributed's, a Ray Train worker's or torchrun's, asked whenever an epoch begins, else 0 of 1.
         All ranks see one sequence, cut by global batch.
     threads: that read, and decode where rows are stored as JPEG or compressed; default: the cores at hand, at most 4 (all of
@@ -128,7 +130,6 @@ class PackedBatchDataset:
         self.report = options.check_report(report)
         options.check_shuffle(shuffle)
         self.output, self.device = options.check_output(output, device)
-        self.ends = options.parse_ends(ends, drop_last)
         self._given_ranks = check_ranks(rank, world_size)
         self.fields = select_fields(self.pack, fields)
         self.subset = select(self.pack, split=split, classes=classes, subset=subset)
@@ -137,6 +138,7 @@ class PackedBatchDataset:
         self._reader = Reader(self.pack, self._stored, verify=options.check_verify(verify))
         about = options.context(self._reader, self.subset, self.batch_size * self.world_size)
         self.order, why = parse(order, shuffle, about)
+        self.ends = options.parse_ends(ends, drop_last, ordered=self.order.name == Sequential.name)
         self._chosen = order == AUTO or (order is None and shuffle)
         self._by_pack = shuffled(about).bind(about) if order == AUTO else None
         if why:
@@ -340,7 +342,7 @@ class PackedBatchDataset:
             warnings.warn(
                 f"{self.pack.path}: of {share.n:,} rows the last {(share.n - share.origin) % share.whole} are fewer than the"
                 f" {share.world_size} ranks, so some ranks get a batch less; ranks that wait for each other would hang."
-                " Pass ends='drop' or ends='pad'.",
+                " Pass ends='even', ends='pad' or ends='drop'.",
                 stacklevel=3,
             )
 

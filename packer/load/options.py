@@ -91,10 +91,10 @@ def check_verify(verify: str | None) -> bool:
     return verify is not None
 
 
-def parse_ends(ends: str | None, drop_last: bool) -> str:
-    """What becomes of the last rows: one of ENDS."""
+def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
+    """Return one of ENDS; without a choice "even", but "uneven" where rows are read in order, none of them twice."""
     if ends is None:
-        return "drop" if drop_last else "uneven"
+        return "drop" if drop_last else "uneven" if ordered else "even"
     if ends not in ENDS:
         raise UsageError(f"ends={ends!r}: is not one of {', '.join(map(repr, ENDS))}. Pass one of them.")
     if drop_last and ends != "drop":

@@ -13,7 +13,7 @@ import numpy as np
 from packer.errors import UsageError
 from packer.orders.runs import Runs, one_run
 
-ENDS = ("uneven", "drop", "pad")
+ENDS = ("even", "uneven", "drop", "pad")
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Share:
     n: positions of the epoch. batch_size: rows a rank and batch, at least 1. 0 <= rank < world_size.
     origin: positions that were handed out before, 0 <= origin <= n.
     ends: what becomes of a last global batch of fewer than batch_size * world_size rows:
+        "even": it is split into equally many rows a rank, rounded up; the missing ones, fewer than world_size, are those at
+            the beginning of the epoch's sequence, as torch's DistributedSampler has it. On one rank each row comes once.
         "uneven": it is split as evenly as possible, the first ranks getting the odd rows. With fewer rows than ranks
             the last ranks get no such batch (`differs`).
         "drop": it is left out.
@@ -48,7 +50,7 @@ class Share:
         if self.ends == "uneven":
             # `rank < rest`: an even split in rank order hands the first `rest` ranks a row before any gets two.
             return full + (self.rank < rest)
-        return full + (self.ends == "pad" and rest > 0)
+        return full + (self.ends != "drop" and rest > 0)
 
     @property
     def differs(self) -> bool:
@@ -93,6 +95,8 @@ class Share:
         if left >= self.whole or self.ends == "pad":
             return begin + self.rank * self.batch_size, self.batch_size
         share, odd = divmod(left, self.world_size)
+        if self.ends == "even":
+            share, odd = share + (odd > 0), 0
         return begin + self.rank * share + min(self.rank, odd), share + (self.rank < odd)
 
     def _wrapped(self, start: int, stop: int) -> Runs:

@@ -51,21 +51,22 @@ def run(rank: int, world_size: int, folder: Path, pickled: PackedBatchDataset, s
         "pad": early,
         "pickled": pickled,
         "drop": dataset_of(path, ends="drop"),
-        "uneven": dataset_of(path),
+        "uneven": dataset_of(path, ends="uneven"),
+        "even": dataset_of(path),
     }.items():
         found[name] = [synchronous(dataset) for _ in range(2)]
     found["length"] = len(early)
 
     interrupted = dataset_of(path)
     found["head"], found["state"] = synchronous(interrupted, steps=2), interrupted.state_dict()
-    again = dataset_of(path)
+    again = dataset_of(path, ends="uneven")
     again.load_state_dict(state)
     found["tail"] = [synchronous(again) for _ in range(2)]
 
     # One row is left at the end: only the first rank gets a batch of it, and `Join` covers for the others.
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        differing = dataset_of(path, 102 // world_size)
+        differing = dataset_of(path, 102 // world_size, ends="uneven")
     found["warned"] = [str(warning.message) for warning in said]
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     found["joined"] = []

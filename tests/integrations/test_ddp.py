@@ -36,7 +36,7 @@ def test_a_dataset_follows_the_processes_whenever_it_was_made(ranks: list[Any]):
         assert found["torchrun"] == found["initialised"] == [rank, len(ranks)]
 
 
-@pytest.mark.parametrize("name", ["pad", "pickled", "drop", "uneven"])
+@pytest.mark.parametrize("name", ["pad", "pickled", "drop", "uneven", "even"])
 def test_together_they_are_given_the_sequence(ranks: list[Any], numbers: Path, name: str):
     whole = 10 * len(ranks)
     for number, epoch in enumerate(epochs_of(numbers, 2)):
@@ -44,6 +44,9 @@ def test_together_they_are_given_the_sequence(ranks: list[Any], numbers: Path, n
         assert len({len(batches) for batches in given}) == 1
         if name == "uneven":
             assert joined(given) == epoch
+        elif name == "even":
+            assert joined(given) == epoch + epoch[: -(ROWS % whole) % len(ranks)]
+            assert len({len(batches[-1]) for batches in given}) == 1
         elif name == "drop":
             assert joined(given) == epoch[: ROWS // whole * whole]
         else:

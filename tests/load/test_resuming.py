@@ -56,26 +56,41 @@ def test_after_every_step(pack: Pack, order: str, prefetch: int):
 
 
 @pytest.mark.filterwarnings("ignore:.*some ranks get a batch less:UserWarning")
+@pytest.mark.parametrize("ends", ["even", "uneven"])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("before", "after"), [((1, 8), (3, 4)), ((4, 2), (1, 5)), ((3, 3), (5, 1))])
-def test_on_another_number_of_ranks(pack: Pack, order: str, before: tuple[int, int], after: tuple[int, int]):
+def test_on_another_number_of_ranks(
+    pack: Pack, order: str, ends: str, before: tuple[int, int], after: tuple[int, int]
+):
     """Ranks and rows a batch of each, before and after."""
     world, size = before
     alone = [row for b in dataset_of(pack, world * size, order=order) for row in labels(b)]
     steps = 3
     heads, states = [], []
     for rank in range(world):
-        dataset = dataset_of(pack, size, order=order, rank=rank, world_size=world)
+        dataset = dataset_of(pack, size, order=order, ends=ends, rank=rank, world_size=world)
         batches = iter(dataset)
         heads.append([labels(next(batches)) for _ in range(steps)])
         states.append(dataset.state_dict())
     assert all(state == states[0] for state in states)
     tails = []
     for rank in range(after[0]):
-        dataset = dataset_of(pack, after[1], order=order, rank=rank, world_size=after[0])
+        dataset = dataset_of(pack, after[1], order=order, ends=ends, rank=rank, world_size=after[0])
         dataset.load_state_dict(states[0])
         tails.append([labels(b) for b in dataset])
-    assert joined(heads) + joined(tails) == alone
+    left = ROWS - world * size * steps
+    twice = -left % (after[0] * after[1]) % after[0] if ends == "even" else 0
+    assert joined(heads) + joined(tails) == alone + alone[:twice]
+    assert ends == "uneven" or len({len(tail) for tail in tails}) == 1
+
+
+@pytest.mark.parametrize(("order", "ends"), [("sequential", "uneven"), ("rows", "even"), ("blocks", "even")])
+def test_without_a_choice_shuffled_ranks_have_equally_many_batches(pack: Pack, order: str, ends: str):
+    options = {"order": order, "world_size": 2, "rank": 0}
+    assert dataset_of(pack, **options).ends == ends
+    assert dataset_of(pack, **options, drop_last=True).ends == "drop"
+    assert dataset_of(pack, **options, ends="uneven").ends == "uneven"
+    assert sorted(row for b in dataset_of(pack, order=order) for row in labels(b)) == list(range(ROWS))
 
 
 def test_prefetched_batches_do_not_count(pack: Pack):
@@ -202,7 +217,7 @@ def test_ranks_agree_on_the_epoch_though_some_are_left_nothing_of_it(pack: Pack)
     state = dataset_of(pack, order="rows").state_dict() | {"rows": 102}
     ranks = []
     for rank in range(3):
-        dataset = dataset_of(pack, order="rows", rank=rank, world_size=3)
+        dataset = dataset_of(pack, order="rows", ends="uneven", rank=rank, world_size=3)
         dataset.load_state_dict(state)
         assert dataset.epoch == 0
         ranks.append([[labels(b) for b in dataset] for _ in range(2)])

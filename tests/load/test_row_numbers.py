@@ -81,7 +81,7 @@ def test_nothing_is_worked_out_unless_it_is_asked_for(pack: Pack, monkeypatch: p
     assert asked
 
 
-@pytest.mark.parametrize("ends", ["uneven", "pad", "drop"])
+@pytest.mark.parametrize("ends", ["even", "uneven", "pad", "drop"])
 def test_ranks_and_rows_drawn_twice(pack: Pack, ends: str):
     found = []
     for rank in range(3):
@@ -90,7 +90,7 @@ def test_ranks_and_rows_drawn_twice(pack: Pack, ends: str):
                 pack, 5, order="rows", fields=["label", "row"], ends=ends, rank=rank, world_size=3
             )
         )
-    assert len(found) == {"uneven": ROWS, "pad": 105, "drop": 90}[ends]
+    assert len(found) == {"even": 105, "uneven": ROWS, "pad": 105, "drop": 90}[ends]
     assert len(set(found)) == min(len(found), ROWS)
     weights = np.zeros(ROWS)
     weights[7] = 1

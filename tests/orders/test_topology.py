@@ -58,6 +58,30 @@ def test_dropped_and_padded_shares_have_full_batches_on_every_rank(
         assert not Share(n, batch, world, 0, ends, origin).differs
 
 
+@given(CUTS, st.data())
+@settings(max_examples=300, deadline=None)
+def test_even_shares_have_equally_many_rows_on_every_rank(cut: tuple[int, int, int], data: st.DataObject):
+    n, batch, world = cut
+    origin = data.draw(st.integers(0, n - 1))
+    ranks = everyone(n, batch, world, "even", origin)
+    assert len({tuple(map(len, rank)) for rank in ranks}) == 1
+    assert not Share(n, batch, world, 0, "even", origin).differs
+    missing = -(n - origin) % (batch * world) % world
+    assert joined(ranks) == [*range(origin, n), *(p % n for p in range(n, n + missing))]
+    assert len(ranks[0]) == -(-(n - origin) // (batch * world))
+    if world == 1:
+        assert ranks == everyone(n, batch, 1, "uneven", origin)
+
+
+def test_641_rows_on_two_ranks_and_on_three():
+    assert [len(rank[-1]) for rank in everyone(641, 10, 2, "even")] == [1, 1]
+    assert [rank[-1] for rank in everyone(641, 10, 3, "even")] == [
+        [*range(630, 634)],
+        [*range(634, 638)],
+        [638, 639, 640, 0],
+    ]
+
+
 @given(CUTS, st.sampled_from(ENDS), st.data())
 @settings(max_examples=300, deadline=None)
 def test_several_batches_at_once_are_the_same_as_one_by_one(
@@ -77,19 +101,21 @@ def test_several_batches_at_once_are_the_same_as_one_by_one(
     assert world > 1 or len(runs.starts) <= 2 or ends == "pad"
 
 
-@given(CUTS, st.integers(1, 9), st.integers(1, 64), st.data())
+@given(CUTS, st.integers(1, 9), st.integers(1, 64), st.sampled_from(["even", "uneven"]), st.data())
 @settings(max_examples=300, deadline=None)
 def test_going_on_with_other_ranks_loses_and_repeats_nothing(
-    cut: tuple[int, int, int], batch: int, world: int, data: st.DataObject
+    cut: tuple[int, int, int], batch: int, world: int, ends: str, data: st.DataObject
 ):
+    """But for the fewer than `world` rows that even ranks are given twice at the end."""
     n, first_batch, first_world = cut
     before = Share(n, first_batch, first_world)
     steps = data.draw(st.integers(0, before.steps))
     head = joined([each[:steps] for each in everyone(n, first_batch, first_world, "uneven")]) if steps else []
     origin = before.handed(steps)
     assert len(head) == origin
-    tail = joined(everyone(n, batch, world, "uneven", origin)) if origin < n else []
-    assert head + tail == list(range(n))
+    tail = joined(everyone(n, batch, world, ends, origin)) if origin < n else []
+    twice = -(n - origin) % (batch * world) % world if ends == "even" else 0
+    assert head + tail == [*range(n), *(p % n for p in range(n, n + twice))]
 
 
 def test_batches_that_a_rank_does_not_have_are_refused():
