@@ -42,6 +42,10 @@ def check_table(record: Any) -> None:
     )
     reading = record.get("reading")
     _need(isinstance(reading, Mapping) and _texts(reading.get("na", [])), "reading")
+    types = reading.get("types", {})
+    _need(isinstance(types, Mapping) and _texts(list(types.values())), "reading")
+    marks = reading.get("decimal", "."), reading.get("thousands", "")
+    _need(_texts(list(marks)) and len(marks[0]) == 1 and len(marks[1]) <= 1, "reading")
     skipped = record.get("skipped")
     if skipped is not None:
         _check_skipped(skipped)

@@ -28,7 +28,8 @@ _OPTIONS = (
         "types",
         multiple=True,
         metavar="COLUMN=TYPE",
-        help="Tables: number, integer, boolean, date, time, timestamp, category or text; default: as the first rows look.",
+        help="Tables: number, integer, boolean, date, time, timestamp, category or text; currency, percent, date-mdy, date-dmy,"
+        " timestamp-mdy or timestamp-dmy; default: as the first rows look.",
     ),
     click.option(
         "--label-as",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -26,20 +27,23 @@ _STEP = 8 * BLOCK  # rows read at once; statistics depend on BLOCK alone
 
 class Measured(NamedTuple):
     """sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of draft.numeric], NaN for missing; missing: column
-    number -> missing cells of numbers, among all rows.
+    number -> missing cells of numbers, among all rows; largest: column number of `whole` -> the largest distance from 0 in all rows.
     """
 
     sums: Sums
     sample: NDArray[np.float64]
     fit: str
     missing: dict[int, int]
+    largest: dict[int, float]
 
 
-def measure(staged: Staged, order: Order, draft: Draft, *, all_rows: bool, workers: int) -> Measured:
+def measure(
+    staged: Staged, order: Order, draft: Draft, *, all_rows: bool, workers: int, whole: Collection[int] = ()
+) -> Measured:
     """Go through all rows once, in the order of the input. Equal rows and seeds give equal results, whatever the workers.
 
     Measured are the rows of the split called train, where there is one and not all are asked for, else all; the sample is drawn
-    from them, at most SAMPLE rows.
+    from them, at most SAMPLE rows. whole: numbers of columns whose largest value of all rows is wanted.
     Raises UsageError (a label has too many classes), PackerError.
     """
     names = list(order.splits)
@@ -51,28 +55,36 @@ def measure(staged: Staged, order: Order, draft: Draft, *, all_rows: bool, worke
     sums = Sums(draft)
     local = threading.local()
 
-    def part(start: int) -> tuple[Part, NDArray[np.float64], list[int]]:
+    def part(start: int) -> tuple[Part, NDArray[np.float64], list[int], list[float]]:
         rows = np.arange(start, min(start + _STEP, staged.rows))
         records = _read(staged, start, len(rows), local)
         mask = None if fit == "all" else order.owner(rows) == names.index(TRAIN)
         low, high = np.searchsorted(sampled, (start, start + len(rows)))
         missing = [int(is_missing(records[w.name], w.column.type).sum()) for w in counted]
-        return sums.part(records, mask), draft.sample(records[sampled[low:high] - start]), missing
+        most = [float(np.fmax.reduce(np.abs(records[w.name]), initial=0.0)) for w in bounded]
+        return sums.part(records, mask), draft.sample(records[sampled[low:high] - start]), missing, most
 
     # Where all rows are measured, the sums tell.
     counted = () if fit == "all" else draft.numeric
-    missing = np.zeros(len(counted), np.int64)
+    bounded = tuple(w for w in counted if w.index in whole)
+    missing, largest = np.zeros(len(counted), np.int64), np.zeros(len(bounded))
     samples = []
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-measure") as pool:
-        for found, sample, absent in pool.map(part, range(0, staged.rows, _STEP)):
+        for found, sample, absent, most in pool.map(part, range(0, staged.rows, _STEP)):
             sums.merge(found)
             samples.append(sample)
             missing += np.array(absent, np.int64)
+            largest = np.maximum(largest, most)
     # Column by column in memory, as they are sorted.
     lacking = {w.index: count for w, count in zip(counted, missing.tolist(), strict=True)} or {
         w.index: sums.rows - sums.of(w.index).count for w in draft.numeric
     }
-    return Measured(sums, np.asfortranarray(np.concatenate(samples)), fit, lacking)
+    if fit == "all":
+        ends = {index: sums.of(index) for index in whole}
+        furthest = {index: float(max(-n.least, n.most)) for index, n in ends.items()}
+    else:
+        furthest = {w.index: most for w, most in zip(bounded, largest.tolist(), strict=True)}
+    return Measured(sums, np.asfortranarray(np.concatenate(samples)), fit, lacking, furthest)
 
 
 def _read(staged: Staged, start: int, rows: int, local: threading.local) -> NDArray[Any]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 import packer
 from packer import units
@@ -23,18 +27,20 @@ from packer.convert.segments import Segments
 from packer.convert.staging import Staged, Terms, stage
 from packer.convert.storing import Storing
 from packer.convert.tablerows import TableRows
-from packer.errors import FormatError, PackerError, UsageError
+from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Header
 from packer.format.output import check_output, failure, format_of
 from packer.format.pack import open_pack
 from packer.format.workplace import Workplace
+from packer.inputs.tables.infer import SAMPLE_ROWS
 from packer.inputs.tables.opening import open_table
 from packer.inputs.tables.source import Reading, TableSource
 from packer.progress import Progress
 from packer.tables.mapping import Mapper
 from packer.tables.recipe import Recipe
 from packer.tables.roles import Choices, Draft, draft
+from packer.tables.rounding import notes_on_first, notes_on_largest, sought
 
 _NAMED = 6  # columns, in a note
 SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
@@ -146,13 +152,14 @@ def convert_table(
         as in convert_images.
 
     What comes out: `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or unknown), `label`, and
-    a field for each column in keep. How each column was mapped is in the header (`table`); packer.tables.apply does the same to new
-    rows.
+    a field for each column in keep. A first column without a name that numbers the rows, as pandas writes its index, is left out.
+    How each column was mapped is in the header (`table`); packer.tables.apply does the same to new rows.
 
     label: the column, or columns, to be predicted: texts become classes (int64 codes, names in the header), whole numbers int64, other
         numbers float32; several: [N, k]. label_as: "classes": numbers become classes too; "number": float32.
     features: the columns that are features; default: all others. drop: columns left out; keep: columns that become fields.
-    types: column -> "number", "integer", "boolean", "date", "time", "timestamp", "category", "text", where the first rows mislead.
+    types: column -> "number", "integer", "boolean", "date", "time", "timestamp", "category", "text", where the first rows mislead;
+        "currency", "percent", "date-mdy", "date-dmy", "timestamp-mdy", "timestamp-dmy": numbers and dates written for people.
     missing: what a missing feature becomes: "nan", "error", "mean", "median" (of the train rows) or "zero"; indicators: and a 0/1
         feature that says so. one_hot: columns whose categories become 0/1 features, or "all". log1p: columns mapped by log(1 + x);
     standardize: numbers to mean 0 and standard deviation 1 over the train rows. dtype: of features. max_categories: of a column.
@@ -212,6 +219,11 @@ def convert_table(
         check_output(out, overwrite=overwrite)
     recipe = None if like is None else _recipe_of(os.fspath(like), choices, reading)
     table = open_table(names, reading if recipe is None else _read_alike(reading, recipe))
+    indexes: tuple[str, ...] = ()
+    if recipe is None and features is None:
+        named = {name for _, names in choices.lists() for name in names}
+        indexes = tuple(name for name in table.indexes if name not in named)
+        choices = replace(choices, drop=(*choices.drop, *indexes))
     options = {
         "choices": None if recipe is not None else choices.record(),
         "like": None if recipe is None else digest([json.dumps(recipe.to_json()).encode()]).hex(),
@@ -236,6 +248,7 @@ def convert_table(
         running,
         provenance,
         begin,
+        indexes,
     )
     if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
         return replace(_report(job, found, began), already=True)
@@ -261,7 +274,8 @@ def convert_table(
 class _Job:
     """A conversion whose options have been checked.
 
-    recipe: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header.
+    recipe: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
+    indexes: columns that are left out because they are the index of a data frame.
     """
 
     out: str
@@ -273,6 +287,20 @@ class _Job:
     running: Running
     provenance: Mapping[str, Any]
     begin: Callable[[Stage], None]
+    indexes: tuple[str, ...] = ()
+
+    @cached_property
+    def rounded(self) -> dict[int, str]:
+        """Columns whose numbers are not held as they are, by the first rows -> a sentence; none where the mapping is given."""
+        layout = sought(self.draft, self.table.columns)
+        if self.recipe is not None or not layout.wanted:
+            return {}
+        try:
+            chunk = next(iter(self.table.chunks(layout)), None)
+            records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
+        except SourceError:
+            return {}  # told with its line when all is read
+        return notes_on_first(self.draft, layout, records)
 
 
 def _read(job: _Job, place: Workplace) -> Staged:
@@ -293,14 +321,19 @@ def _read(job: _Job, place: Workplace) -> Staged:
 def _fit(job: _Job, staged: Staged, order: Order) -> tuple[Recipe, list[str]]:
     """The mapping that fits the rows, or the one that is given, with the rows' statistics; what a user should know of it."""
     like = job.recipe is not None
-    found = measure(staged, order, job.draft, all_rows=like, workers=job.running.workers)
+    columns = job.table.columns
+    whole = [w.index for w in job.draft.numeric if columns[w.index].type == "integer" and not like]
+    found = measure(staged, order, job.draft, all_rows=like, workers=job.running.workers, whole=whole)
     texts = staged.dictionaries
     if job.recipe is not None:
         recipe = job.recipe.measured(job.draft, found.sums, found.sample, texts, found.fit)
         unknown = recipe.unknown(job.draft, found.sums, texts)
     else:
         # What means missing in text means nothing in files that have nulls.
-        reading = job.table.fingerprint()["reading"] if job.table.unit == "line" else {}
+        reading = job.table.fingerprint()["reading"]
+        if job.table.unit != "line":
+            written = {c.name: c.written for c in columns if c.written}
+            reading = {"types": written} if written else {}
         recipe = Recipe.fit(job.draft, found.sums, found.sample, texts, found.fit, reading)
         unknown = {}
     missing = {
@@ -308,7 +341,7 @@ def _fit(job: _Job, staged: Staged, order: Order) -> tuple[Recipe, list[str]]:
         for w in job.draft.numeric
         if (c := recipe.column(w.column.name)).role == "feature" and c.missing == "nan"
     }
-    notes = []
+    notes = [] if like else notes_on_largest(job.draft, columns, found.largest, job.rounded)
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
@@ -406,8 +439,17 @@ def _read_alike(reading: Reading, recipe: Recipe) -> Reading:
 def _source_notes(job: _Job) -> list[str]:
     """Sentences about the input; not those about types that were found out of columns of which it is said what they are."""
     pairs = zip(job.draft.columns, job.draft.roles, strict=True)
-    known = tuple(f"column {c.name!r} " for c, role in pairs if role != "feature" or job.recipe is not None)
-    return [note for note in job.table.notes if not note.startswith(known)]
+    known = tuple(
+        f"column {c.name!r} " for c, role in pairs if role in ("keep", "drop") or job.recipe is not None
+    )
+    notes = [note for note in job.table.notes if not note.startswith(known)]
+    for name in job.indexes:
+        quoted = shlex.quote(name)
+        notes.append(
+            f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass --keep {quoted}, or"
+            f" --type {quoted}=integer for a feature."
+        )
+    return [*notes, *job.rounded.values()]
 
 
 def _plan(job: _Job) -> TablePlan:

@@ -34,7 +34,9 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     records = np.empty(frame.rows, layout.dtype)
     dictionaries: dict[int, list[str]] = {}
     # A pack of text files says how they were read; files that have nulls have no texts that mean missing.
-    na = frames.NA | frozenset(map(str, recipe.reading.get("na", ()))) if recipe.reading else frozenset()
+    reading = recipe.reading
+    na = frames.NA | frozenset(map(str, reading["na"])) if "na" in reading else frozenset()
+    marks = str(reading.get("decimal", ".")), str(reading.get("thousands", ""))
     blob = bytearray()
     for w in layout.wanted:
         cells = frame.get(w.column.name)
@@ -43,7 +45,7 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
         elif w.column.type == "text":
             records[w.name] = _texts(frames.texts(cells, na), blob)
         else:
-            raw = frames.numbers(cells, w.column, na or frames.NA)
+            raw = frames.numbers(cells, w.column, na or frames.NA, marks)
             with np.errstate(over="ignore"):
                 records[w.name] = raw
             _check_range(raw, records[w.name], w.column)

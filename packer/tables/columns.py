@@ -24,6 +24,15 @@ TYPES = ("number", "integer", "boolean", "date", "time", "timestamp", "category"
 MISSING_INTEGER = -(2**63)
 MISSING_CATEGORY = -1
 TEXT = np.dtype([("at", "<i8"), ("length", "<i4")])
+WRITTEN = {
+    "currency": "number",
+    "percent": "number",
+    "date-mdy": "date",
+    "date-dmy": "date",
+    "timestamp-mdy": "timestamp",
+    "timestamp-dmy": "timestamp",
+}
+"""Ways in which people write numbers and dates (see written.py) -> the type of the column that is written so."""
 RAW_DTYPES: dict[str, np.dtype[np.generic]] = {
     "number": np.dtype("<f8"),
     "integer": np.dtype("<i8"),
@@ -38,7 +47,13 @@ RAW_DTYPES: dict[str, np.dtype[np.generic]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the input. name: unique among them; type: one of TYPES."""
+    """A column of the input. name: unique among them; type: one of TYPES; written: one of WRITTEN, "" for the usual way."""
 
     name: str
     type: str
+    written: str = ""
+
+    @classmethod
+    def given(cls, name: str, kind: str) -> Column:
+        """A column of a type as users name it: one of TYPES, or of WRITTEN."""
+        return cls(name, WRITTEN[kind], kind) if kind in WRITTEN else cls(name, kind)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.tables.columns import MISSING_CATEGORY, MISSING_INTEGER, Column
 from packer.tables.values import NA_TEXTS, convert
+from packer.tables.written import REASONS, convert_written
 
 NA = frozenset(NA_TEXTS)
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -71,15 +72,18 @@ def frame(data: Any) -> Frame:
     )
 
 
-def numbers(values: Any, column: Column, na: frozenset[str] = NA) -> NDArray[Any]:
+def numbers(
+    values: Any, column: Column, na: frozenset[str] = NA, marks: tuple[str, str] = (".", "")
+) -> NDArray[Any]:
     """The raw values of a column that holds numbers, dates or times.
 
-    values: of a frame; na: the texts that mean "missing". Returns: [n] of the type's raw dtype; numbers as float64. Raises UsageError.
+    values: of a frame; na: the texts that mean "missing"; marks: the decimal point, and what stands between thousands, in a column
+    that is written for people. Returns: [n] of the type's raw dtype; numbers as float64. Raises UsageError.
     """
     array = _array(values)
     raw = _of_array(array, column)
     if raw is None:
-        raw = _of_cells(array.tolist() if array.dtype.kind in "US" else list(array), column, na)
+        raw = _of_cells(array.tolist() if array.dtype.kind in "US" else list(array), column, na, marks)
     return raw
 
 
@@ -217,7 +221,7 @@ def _of_array(array: NDArray[Any], column: Column) -> NDArray[Any] | None:
     return None if np.isinf(raw).any() else raw
 
 
-def _of_cells(cells: list[Any], column: Column, na: frozenset[str]) -> NDArray[Any]:
+def _of_cells(cells: list[Any], column: Column, na: frozenset[str], marks: tuple[str, str]) -> NDArray[Any]:
     """Raw values cell by cell; texts are read as in files."""
     kind = column.type
     raw = np.empty(len(cells), np.float64)
@@ -231,7 +235,7 @@ def _of_cells(cells: list[Any], column: Column, na: frozenset[str]) -> NDArray[A
             cells[row] = cell = cell.strip(" \t")
             if cell in na:
                 continue
-            if kind not in ("number", "integer"):
+            if column.written or kind not in ("number", "integer"):
                 words.append(row)
                 continue
         elif _absent(cell):
@@ -244,7 +248,10 @@ def _of_cells(cells: list[Any], column: Column, na: frozenset[str]) -> NDArray[A
         else:
             raw[row] = value
     if words:
-        values, valid = convert([cells[row] for row in words], kind)
+        some = [cells[row] for row in words]
+        values, valid = (
+            convert_written(some, column.written, *marks) if column.written else convert(some, kind)
+        )
         if not valid.all():
             row = words[int(np.argmin(valid))]
             raise _misfit(row, cells[row], column)
@@ -340,7 +347,7 @@ def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
 def _misfit(row: int, cell: Any, column: Column) -> UsageError:
     shown = repr(cell if isinstance(cell, str) else str(cell))
     shown = shown if len(shown) <= 80 else shown[:80] + "..."
-    reason = _KINDS[column.type]
+    reason = REASONS.get(column.written) or _KINDS[column.type]
     if column.type == "number" and str(cell).lower().lstrip("+-") in ("inf", "infinity"):
         reason = "is infinite"
     return UsageError(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.tablerecord import check_table
-from packer.tables.columns import Column
+from packer.tables.columns import WRITTEN, Column
 from packer.tables.fitting import fit_numbers, fit_texts, measured_statistics
 from packer.tables.roles import DTYPES, TEXTS, Choices, Draft, Label, nearest
 from packer.tables.statistics import Sums
@@ -159,7 +159,10 @@ class Recipe:
         own = {c.name: c for c in self.columns if c.role != "label" or label}
         treated = [own.get(name) for name in names]
         return Draft(
-            tuple(Column(c.name, t.type) if t else c for c, t in zip(columns, treated, strict=True)),
+            tuple(
+                Column(c.name, t.type, self.written.get(c.name, "")) if t else c
+                for c, t in zip(columns, treated, strict=True)
+            ),
             tuple(t.role if t else "drop" for t in treated),
             self.choices,
             Label(self.label_kind or "", self.label_dtype or "") if label else None,
@@ -183,6 +186,12 @@ class Recipe:
             dtype=np.dtype(self.dtype).name,
             max_categories=max(Choices.max_categories, *(len(c.categories or ()) for c in self.columns)),
         )
+
+    @cached_property
+    def written(self) -> dict[str, str]:
+        """Name of a column -> how its numbers or dates are written, one of WRITTEN; those that are written as usual are not in it."""
+        given = self.reading.get("types", {})
+        return {c.name: given[c.name] for c in self.columns if WRITTEN.get(given.get(c.name)) == c.type}
 
     @property
     def class_values(self) -> tuple[float, ...] | None:

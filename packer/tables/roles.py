@@ -229,7 +229,7 @@ def draft(columns: Sequence[Column], choices: Choices) -> Draft:
                 " Leave it out."
             )
     label = _label([Column(name, read[name]) for name in choices.label], choices)
-    read_columns = tuple(Column(c.name, read[c.name]) for c in columns)
+    read_columns = tuple(Column(c.name, read[c.name], c.written) for c in columns)
     return Draft(read_columns, tuple(roles[c.name] for c in columns), choices, label)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from packer.inputs.tables.source import Reading, fingerprint
 from packer.tables.columns import Column
 from packer.tables.layout import Layout, Parsed
 
+_INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
 PIECE_ROWS = 1 << 18  # at most
 PIECE_BYTES = 32 << 20  # of records, about
 
@@ -51,7 +53,7 @@ class ArrowTable:
             _compare_names(first, file)
         known = [self._known(number) for number in range(len(called))]
         self.columns = tuple(
-            Column(
+            Column.given(
                 name,
                 reading.types.get(name) or type_of(self._pa, file.schema.field(number).type) or "category",
             )
@@ -74,6 +76,11 @@ class ArrowTable:
             if self._pa.types.is_null(file.schema.field(number).type) and column.type == "number"
         ]
         self.notes = tuple(notes)
+        self.indexes: Mapping[str, str] = {
+            c.name: f"column {c.name!r} numbers the rows"
+            for c in self.columns
+            if _INDEX.fullmatch(c.name) and c.type == "integer" and c.name not in reading.types
+        }
 
     def chunks(self, layout: Layout, after: list[Any] | None = None) -> Iterator[ArrowChunk]:
         """Pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.tables.compression import compression
 from packer.inputs.tables.form import Form
 from packer.inputs.tables.parse import end_of_records, split_records
 from packer.inputs.tables.source import Reading
+from packer.tables.columns import Column
 from packer.tables.values import NA_TEXTS
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
@@ -194,6 +196,44 @@ def unique_names(name: str, given: Sequence[str]) -> tuple[list[str], list[str]]
     if changes > _NOTES:
         notes.append(f"{name}: {changes - _NOTES:,} more columns have such names, and are called otherwise.")
     return names, notes
+
+
+def index_columns(
+    written: Sequence[str],
+    columns: Sequence[Column],
+    records: Sequence[Sequence[bytes]],
+    given: Mapping[str, str],
+) -> dict[str, str]:
+    """Find the columns that pandas' to_csv makes of an index: the first one, without a name, and those that were once such a one.
+
+    written: the header's cells, [] without a header; columns: with their names and types; records: the first rows; given: column ->
+    type, where a user said it. Returns: name -> the beginning of a sentence about it.
+    """
+    found: dict[str, str] = {}
+    for number, (text, column) in enumerate(zip(written, columns, strict=False)):
+        again = re.fullmatch(r"Unnamed: \d+(\.\d+)*", text) is not None
+        if not (again or (number == 0 and not text)):
+            break
+        cells = [record[number] for record in records if len(record) == len(columns)]
+        if column.type != "integer" or column.name in given or not _counts(cells):
+            break
+        found[column.name] = (
+            f"column {column.name!r} counts the rows"
+            if again
+            else f"column {number} has no name and counts the rows"
+        )
+    return found
+
+
+def _counts(cells: Sequence[bytes]) -> bool:
+    """Whether whole numbers are all different, or each follows the one before it, beginning anew at 0: they number rows."""
+    try:
+        numbers = [int(cell) for cell in cells]
+    except ValueError:
+        return False  # one is missing
+    if len(set(numbers)) == len(numbers):
+        return True
+    return all(after in (0, before + 1) for before, after in pairwise(numbers))
 
 
 def check_widths(name: str, width: int, records: Sequence[Sequence[bytes]]) -> None:

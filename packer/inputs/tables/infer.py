@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from packer.errors import SourceError, UsageError
+from packer.inputs.tables.doubts import MOSTLY, doubts_of, without_marks
 from packer.inputs.tables.form import Form
-from packer.tables.columns import MISSING_INTEGER, TYPES, Column
+from packer.tables.columns import MISSING_INTEGER, TYPES, WRITTEN, Column
 from packer.tables.values import NA_TEXTS, convert
 
 SAMPLE_ROWS = 10_000
 _CONVERTED = ("boolean", "date", "timestamp", "time")  # in the order they are tried in
 _PLAIN_NA = frozenset(text.encode() for text in NA_TEXTS)
 _SURE_DIGITS = 18  # as many fit an int64, whatever they are
-_MOSTLY = 0.9
-_FEW = 100  # cells, too few to say that all of them differ
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _INFINITE = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 Counts = Mapping[bytes, int]
@@ -40,7 +39,7 @@ def infer(
     notes: list[str] = []
     for number, column in enumerate(names):
         if column in given:
-            columns.append(Column(column, given[column]))
+            columns.append(Column.given(column, given[column]))
             continue
         present = cells[number] if cells else ()
         quick = _number_type(present, form)
@@ -60,7 +59,8 @@ def infer(
             )
         elif type == "category":
             _refuse_other_numbers(name, column, counts, form)
-            notes += _doubts(column, counts)
+            rest = _type_of(without_marks(counts)[0], form)
+            notes += doubts_of(column, counts, rest, form)
     return tuple(columns), notes
 
 
@@ -84,11 +84,12 @@ def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> No
             near = difflib.get_close_matches(column, names, 1)
             known = f"{near[0]!r} is near" if near else f"there are {_some(names)}"
             raise UsageError(f"--type {column}={type}: {name} has no column {column!r}; {known}. Correct it.")
-        if type not in TYPES:
-            near = difflib.get_close_matches(type, TYPES, 1)
+        known_types = (*TYPES, *WRITTEN)
+        if type not in known_types:
+            near = difflib.get_close_matches(type, known_types, 1)
             hint = f"{near[0]} is near" if near else "none is near"
             raise UsageError(
-                f"--type {column}={type}: is no type; {', '.join(TYPES)} are, {hint}. Correct it."
+                f"--type {column}={type}: is no type; {', '.join(known_types)} are, {hint}. Correct it."
             )
 
 
@@ -153,7 +154,7 @@ def _mostly_numbers(counts: Counts, form: Form) -> bool:
     number = _patterns(form)[1]
     shapes = _shapes(counts)
     found = sum(count for shape, count in shapes.items() if number.fullmatch(shape))
-    return found >= _MOSTLY * shapes.total()
+    return found >= MOSTLY * shapes.total()
 
 
 def _patterns(form: Form) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
@@ -199,7 +200,7 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, form: Form) ->
         other = re.compile(pattern)
         found = [shape for shape in shapes if other.fullmatch(shape)]
         alike = sum(count for shape, count in shapes.items() if shape in found or number.fullmatch(shape))
-        if found and alike >= _MOSTLY * total:
+        if found and alike >= MOSTLY * total:
             example = next(cell for cell in counts if cell.translate(_DIGITS) in found).decode()
             what = "between thousands" if option == "--thousands" else "as decimal point"
             written = "' '" if mark == b" " else '"\'"' if mark == b"'" else mark.decode()
@@ -209,14 +210,3 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, form: Form) ->
                 f"{name}: column {column!r} holds numbers with {written} {what}, as {example!r}; that must be said. "
                 f"Pass {option} {written}{more}, or --type {column}=category if they are none."
             )
-
-
-def _doubts(column: str, counts: Counts) -> list[str]:
-    """What a user should know of a column that is read as categories."""
-    total = sum(counts.values())
-    if total >= _FEW and len(counts) >= _MOSTLY * total:
-        return [
-            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as category. "
-            f"If it is no feature, pass --drop {column} or --keep {column}."
-        ]
-    return []

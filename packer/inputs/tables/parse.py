@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from packer.inputs.tables import plain, powers
 from packer.inputs.tables.form import Form
-from packer.tables.layout import Bad, Layout, Parsed
+from packer.tables.layout import Bad, Layout, Parsed, Wanted
 from packer.tables.values import CONVERTED, convert
+from packer.tables.written import REASONS as WRITTEN_REASONS
+from packer.tables.written import convert_written
 
 try:
     from packer.inputs.tables import _parse
@@ -73,8 +75,8 @@ def parse_records(data: bytes | memoryview, form: Form, layout: Layout) -> Parse
     records.resize(rows, refcheck=False)
     bad = [_bad(fault, form.width) for fault in faults]
     parsed = Parsed(records, dictionaries, texts, bad, bad_rows, ends, nbytes, lines[:rows].copy())
-    if any(w.column.type in CONVERTED for w in layout.wanted):
-        _convert(parsed, layout)
+    if any(map(_by_text, layout.wanted)):
+        _convert(parsed, form, layout)
     return parsed
 
 
@@ -109,7 +111,7 @@ def _cells(form: Form, layout: Layout) -> plain.Cells:
     fields: Mapping[str, Any] = layout.dtype.fields or {}
     for wanted in layout.wanted:
         number = plain.SINGLE if wanted.single else plain.DOUBLE
-        kind = plain.TRIMMED if wanted.column.type in CONVERTED else _KINDS.get(wanted.column.type, number)
+        kind = plain.TRIMMED if _by_text(wanted) else _KINDS.get(wanted.column.type, number)
         cells[wanted.index] = kind, fields[wanted.name][1]
     return cells
 
@@ -122,22 +124,37 @@ def _bad(fault: plain.Fault, width: int) -> Bad:
     return Bad(line, column if column < width else None, text, _REASONS[reason])
 
 
-def _convert(parsed: Parsed, layout: Layout) -> None:
+def _by_text(wanted: Wanted) -> bool:
+    """Whether each distinct text of a column is read once, by Python."""
+    return wanted.column.type in CONVERTED or bool(wanted.column.written)
+
+
+def _convert(parsed: Parsed, form: Form, layout: Layout) -> None:
     """Put values where numbers of texts are, and take out the records whose texts are none."""
     records = parsed.records
     bad: dict[int, Bad] = {}  # by record; the first column counts
     for wanted in layout.wanted:
-        if wanted.column.type not in CONVERTED:
+        if not _by_text(wanted):
             continue
-        texts = parsed.dictionaries.pop(wanted.index)
-        values, valid = convert(texts, wanted.column.type)
+        column, texts = wanted.column, parsed.dictionaries.pop(wanted.index)
+        if column.written:
+            marks = form.decimal.decode(), form.thousands.decode()
+            values, valid = convert_written(texts, column.written, *marks)
+            reason = WRITTEN_REASONS[column.written]
+        else:
+            values, valid = convert(texts, column.type)
+            reason = _CONVERTED_REASONS[column.type]
+        beyond = (
+            np.abs(values) >= plain.BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
+        )
+        values[beyond] = np.nan
         codes = _codes(records, wanted.name)
         # Number -1 takes what stands at the end.
         records[wanted.name] = np.append(values, np.nan)[codes]
-        for row in np.flatnonzero(~np.append(valid, True)[codes]).tolist():
-            value = texts[codes[row]][:VALUE_CHARACTERS]
-            reason = _CONVERTED_REASONS[wanted.column.type]
-            bad.setdefault(row, Bad(row, wanted.index, value, reason))
+        for row in np.flatnonzero(~np.append(valid & ~beyond, True)[codes]).tolist():
+            value, is_beyond = texts[codes[row]][:VALUE_CHARACTERS], beyond[codes[row]]
+            why = _REASONS[plain.BEYOND_SINGLE] if is_beyond else reason
+            bad.setdefault(row, Bad(row, wanted.index, value, why))
     if bad:
         rows = np.zeros(len(records), np.bool_)
         rows[list(bad)] = True

@@ -34,7 +34,7 @@ Result = tuple[int, int, int, list[Fault], dict[int, list[str]], bytes]
 VALUE_BYTES = 320
 _FORMATS = {SINGLE: "<f", DOUBLE: "<d", INTEGER: "<q", CATEGORY: "<i", TRIMMED: "<i", TEXT: "<qi"}
 _MISSING = {SINGLE: float("nan"), DOUBLE: float("nan"), INTEGER: MISSING_INTEGER}
-_BEYOND_SINGLE = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
+BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
 _INFINITY = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 
 
@@ -196,7 +196,7 @@ def _value(
     value = float(cell.replace(form.thousands, b"").replace(form.decimal, b"."))
     if abs(value) == float("inf"):
         return IS_INFINITE, ()
-    if kind == SINGLE and abs(value) >= _BEYOND_SINGLE:
+    if kind == SINGLE and abs(value) >= BEYOND_SINGLE_FROM:
         return BEYOND_SINGLE, ()
     return FINE, (value,)
 

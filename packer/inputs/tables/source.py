@@ -43,12 +43,14 @@ class TableChunk(Protocol):
 class TableSource(Protocol):
     """One or several files that hold one table; opened by opening.open_table.
 
-    columns: of the input, in order, types found out or given; notes: sentences a user should see; unit: "line" or "row", what
-    Bad.line counts; names: of the inputs; nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
+    columns: of the input, in order, types found out or given; notes: sentences a user should see; indexes: names of columns that are
+    the index of a data frame, no values -> the beginning of a sentence about each; unit: "line" or "row", what Bad.line counts;
+    names: of the inputs; nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
     """
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...]
+    indexes: Mapping[str, str]
     unit: str
     names: tuple[str, ...]
     nbytes: int

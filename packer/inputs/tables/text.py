@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +20,7 @@ from packer.inputs.tables.dialect import (
     first_record_end,
     first_records,
     form_of,
+    index_columns,
     is_blank,
 )
 from packer.inputs.tables.files import Stream
@@ -84,7 +85,13 @@ class TextTable:
         ]
         looked, records = self._sample(columns, text, ended)
         self.columns, doubts = infer(looked, columns, records, self._form, reading.types)
-        self.notes = (*notes, *doubts)
+        written = [cell.decode(errors="replace").strip() for cell in head.cells] if reading.header else []
+        self.indexes: Mapping[str, str] = index_columns(written, self.columns, records, reading.types)
+        # That the first column has no name is told with what it is.
+        self.notes = (
+            *(note for note in notes if not (self.indexes and note.startswith("column 0 "))),
+            *doubts,
+        )
 
     def _sample(self, columns: Sequence[str], text: bytes, ended: bool) -> tuple[str, list[list[bytes]]]:
         """The first rows, and those of further files until each column holds a value.

@@ -179,8 +179,8 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         ),
         (
             {"year": "int"},
-            "--type year=int: is no type; number, integer, boolean, date, time, timestamp, category, text are, "
-            "integer is near. Correct it.",
+            "--type year=int: is no type; number, integer, boolean, date, time, timestamp, category, text, "
+            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy are, integer is near. Correct it.",
         ),
     ]:
         with pytest.raises(UsageError) as error:
