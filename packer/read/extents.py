@@ -23,6 +23,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from packer import loops
 from packer.errors import FormatError, SpaceError
 from packer.format.header import Extent
 from packer.format.pack import Pack
@@ -72,6 +73,8 @@ class Array:
     """
 
     def __init__(self, pack: Pack, extents: Sequence[Extent]) -> None:
+        if not gather.COMPILED:
+            loops.warn("packer.read._gather")
         extents = [e for e in extents if e.rows]
         paths = [pack.file(e) for e in extents]
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}

@@ -10,8 +10,6 @@ They take the same arguments and leave the same result but for float32's roundin
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
 from types import ModuleType
 
@@ -19,10 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from packer import loops
 from packer.augment.passes import compiled, plain
 from packer.augment.passes.spec import Pass
-
-_LOG = logging.getLogger("packer.augment")
 
 IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
 
@@ -73,13 +70,5 @@ def _module(name: str, what: Pass, images: Tensor, out: Tensor) -> ModuleType:
         if name == "cuda" or cuda.can(what, images, out):
             return cuda
     if images.device.type == "cpu" and not compiled.COMPILED and name == "auto":
-        _warn_of_plain()
+        loops.warn("packer.augment.passes._pass")
     return plain
-
-
-@functools.cache  # once
-def _warn_of_plain() -> None:
-    _LOG.warning(
-        "augment: the loops in C were not compiled when packer was installed; augmenting on the CPU takes 25 to 170 times as "
-        "long without them. Install a C compiler, and packer again."
-    )

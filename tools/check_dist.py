@@ -1,0 +1,68 @@
+"""See that what `make wheels` made is whole: the loops in C, the license, what a build of the sources needs.
+
+    python tools/check_dist.py dist/
+
+The loops are optional when packer is installed; a wheel without them, or for this Linux alone, is an error here.
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+from packer.loops import LOOPS
+
+ROOT = Path(__file__).parents[1]
+
+
+def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
+    """Sentences about a wheel of that file name, which holds these files."""
+    lacks = []
+    if "manylinux" not in name and "musllinux" not in name and "macosx" not in name:
+        lacks.append(f"{name}: is for this machine alone; manylinux is allowed. Run auditwheel repair.")
+    for loop in LOOPS:
+        if not any(file.startswith(loop.replace(".", "/") + ".") and file.endswith(".so") for file in files):
+            lacks.append(f"{name}: lacks {loop} in C. Install a C compiler and Python's headers.")
+    lacks += [
+        f"{name}: holds {file}, which nothing needs there." for file in files if file.endswith((".c", ".h"))
+    ]
+    if not any(file.endswith(".dist-info/licenses/LICENSE") for file in files):
+        lacks.append(f"{name}: lacks LICENSE. See setup.cfg.")
+    return lacks
+
+
+def lacks_of_sources(name: str, files: list[str]) -> list[str]:
+    """Sentences about an archive of sources, which holds these files below its one folder."""
+    needed = [
+        path for path in (ROOT / "packer").rglob("*") if path.suffix in (".py", ".pyi", ".c", ".h", ".typed")
+    ]
+    names = [path.relative_to(ROOT).as_posix() for path in needed]
+    names += ["LICENSE", "README.md", "setup.py", "setup.cfg", "pyproject.toml"]
+    return [f"{name}: lacks {path}. See setup.py." for path in sorted(set(names) - set(files))]
+
+
+def main(folder: Path) -> int:
+    """Print what is there and what is wrong with it; 1 if anything is."""
+    lacks = []
+    wheels, archives = sorted(folder.glob("*.whl")), sorted(folder.glob("*.tar.gz"))
+    if not wheels or not archives:
+        lacks.append(
+            f"{folder}: holds {len(wheels)} wheels and {len(archives)} archives of sources; one of each is needed."
+        )
+    for path in wheels:
+        with zipfile.ZipFile(path) as wheel:
+            lacks += lacks_of_wheel(path.name, wheel.namelist())
+    for path in archives:
+        with tarfile.open(path) as archive:
+            lacks += lacks_of_sources(path.name, [name.partition("/")[2] for name in archive.getnames()])
+    for path in (*wheels, *archives):
+        print(f"{path}: {path.stat().st_size:,} bytes")
+    for lack in lacks:
+        print(lack, file=sys.stderr)
+    return 1 if lacks else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
