@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from PIL import Image
 import packer
 from packer import __version__, open_pack
 from packer.cli import cli, main
+from tests.format.packs import write_pack
 
 
 class Done(NamedTuple):
@@ -544,3 +546,56 @@ def test_bench_prints_a_table_and_writes_json(photos: Path, run: Run):
     assert run("bench", photos, "p.h5", "--workers", "two").err == (
         "Error: --workers two: is no list of whole numbers. Pass for example 0,2,4.\n"
     )
+
+
+HOSTILE = "\x1b]8;;http://x\x07a\x1b[31m\r\b\x9b2J\u202eb\u2028\n\x7f"
+SHOWN = r"\x1b]8;;http://x\x07a\x1b[31m\r\x08\x9b2J\u202eb\u2028\n\x7f"
+
+
+def unseen(text: str) -> set[str]:
+    """Characters that a terminal obeys instead of showing them."""
+    return {c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs")}
+
+
+def test_names_from_strangers_are_shown_not_obeyed(tmp_path: Path, run: Run):
+    pack = tmp_path / "pack.h5"
+    write_pack(
+        pack,
+        classes=(HOSTILE, *map(str, range(22))),
+        splits={HOSTILE: ((0, 20),)},
+        provenance={"versions": {HOSTILE: HOSTILE}},
+        skipped=({"key": HOSTILE, "reason": HOSTILE},),
+    )
+    done = run("info", pack)
+    assert f"classes    23: {SHOWN}, 0" in done.out
+    assert f"split      {SHOWN}: 20 rows" in done.out
+    assert f"{SHOWN} {SHOWN}" in done.out
+    assert not unseen(done.out)
+    assert not unseen(run("info", pack, "--json").out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["info", HOSTILE], 1),
+        (["verify", HOSTILE], 1),
+        ([HOSTILE], 2),
+        (["info", f"--{HOSTILE}"], 2),
+        (["info", "pack.h5", "--order", HOSTILE], 2),
+        (["info", "pack.h5", "--batch-size", HOSTILE], 2),
+        (["convert", HOSTILE, "out.h5"], 2),
+        (["convert", "pack.h5", "out.h5", "--size", HOSTILE], 2),
+        (["convert", "pack.h5", "out.h5", "--pair", HOSTILE], 2),
+        (["preview", "pack.h5", "-o", "x.png", "--augment", HOSTILE], 2),
+        (["export", "pack.h5", "out", "--split", HOSTILE], 2),
+    ],
+)
+def test_errors_do_not_repeat_escape_sequences(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int
+):
+    monkeypatch.chdir(tmp_path)
+    write_pack(tmp_path / "pack.h5")
+    done = run(*arguments)
+    assert done.code == code
+    assert "Error: " in done.err
+    assert not unseen(done.out + done.err)

@@ -12,6 +12,7 @@ Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs sk
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -25,7 +26,7 @@ from packer.cli.converting import convert
 from packer.cli.looking import info, verify
 from packer.cli.previewing import preview
 from packer.cli.reworking import append, export, merge, repack, split
-from packer.cli.saying import say
+from packer.cli.saying import say, say_lines
 from packer.errors import PackerError, UsageError
 
 INTERRUPTED = 130
@@ -62,7 +63,9 @@ def main() -> NoReturn:
     except click.exceptions.Exit as ended:
         code = ended.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say_lines(shown.getvalue(), err=True)
         code = UsageError.exit_code
     except PackerError as error:
         say(f"Error: {error}", err=True)

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
-from packer.cli.saying import json_text, print_json, say
+from packer.cli.saying import json_text, print_json, say_lines
 from packer.errors import MissingDependencyError, PackerError, UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def bench(
                 f"{json_file}: cannot be written ({error.strerror}). Pass another name."
             ) from error
     if not quiet:
-        say(report.table())
+        say_lines(report.table())
 
 
 def _only(sources: tuple[str, ...]) -> str:

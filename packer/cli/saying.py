@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -15,10 +16,24 @@ SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print text in which undecodable bytes of file names may stand."""
+# Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """Print a line in which anything may stand: names come from packs and folders, and those from anywhere.
+
+    What a terminal would obey instead of showing it, line ends among it, is printed as an escape: \\x1b. Undecodable bytes too.
+    """
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+    shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), line)
+    click.echo(shown.encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def say_lines(text: str, *, err: bool = False) -> None:
+    """Print text of several lines as say() prints one."""
+    for line in text.removesuffix("\n").split("\n"):
+        say(line, err=err)
 
 
 def list_skipped(skipped: tuple[dict[str, str], ...], count: int, remedy: str) -> NoReturn:

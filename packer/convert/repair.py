@@ -19,10 +19,10 @@ from packer.convert.order import fill
 from packer.convert.packing import Task
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import BlockChecksum
-from packer.format.files import pread_all, pwrite_all
+from packer.format.files import check_inside, pread_all, pwrite_all
 from packer.format.header import OFFSETS, Field
 from packer.format.mend import mend_ends, mend_index, mend_structures, mend_table
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack, check_own, open_pack
 from packer.format.shards import INDEX_FILE, read_index
 from packer.format.verify import Problem, verify_pack
 from packer.format.workplace import difference
@@ -59,6 +59,7 @@ def repair_pack(
     """
     name = os.fspath(path).rstrip("/")
     found, bar = _Found(), Progress(progress, "rows", on_progress)
+    check_own(name)
     if os.path.exists(os.path.join(name, INDEX_FILE)):
         found.mended += mend_index(name)
     for path_of_part in _parts(name):
@@ -133,9 +134,12 @@ class _Found:
 def _parts(name: str) -> list[str]:
     """The paths of a pack's shards, or its own."""
     try:
-        return [os.path.join(name, shard.file) for shard in read_index(name).shards]
+        parts = [check_inside(name, shard.file) for shard in read_index(name).shards]
     except OSError:
         return [name]
+    for part in parts:
+        check_own(part)
+    return parts
 
 
 def _task(

@@ -36,6 +36,7 @@ from packer.format.trailer import SIZE, Trailer
 Extents = dict[str, tuple[Extent, ...]]
 MOST_DATASETS = 8
 """Datasets of a foreign file that a message names."""
+_MOST_LETTERS = 80  # of a name or dtype in that message
 _LEAST_CHUNK_BYTES = 4 << 10
 _SLACK_BYTES = 256 << 10  # for the header and HDF5's structures
 _CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
@@ -193,9 +194,11 @@ def describe(path: str) -> None:
 def describe_table(path: str) -> None:
     """Print the checksum table as JSON, its shape and its bytes in base64; {} if there is none. Run as describe() is."""
     with h5py.File(path, "r", locking=False) as file:
-        dataset = file.get(CHECKSUMS_DATASET)
-        found = isinstance(dataset, h5py.Dataset) and dataset.dtype.str == "<u8" and dataset.ndim == 2
-        if not found or dataset.nbytes > MAX_HEADER_BYTES:
+        try:
+            dataset = _dataset(file, CHECKSUMS_DATASET, path)
+        except FormatError:
+            dataset = None
+        if dataset is None or dataset.dtype.str != "<u8" or dataset.ndim != 2 or not _is_plain(dataset, path):
             sys.stdout.write("{}")
             return
         sys.stdout.write(
@@ -206,11 +209,14 @@ def describe_table(path: str) -> None:
 def _described(path: str) -> dict[str, Any]:
     try:
         with h5py.File(path, "r", locking=False) as file:
-            dataset = file.get(HEADER_DATASET)
-            if not isinstance(dataset, h5py.Dataset) or dataset.dtype.str != "|u1" or dataset.ndim != 1:
+            dataset = _dataset(file, HEADER_DATASET, path)
+            if dataset is None or dataset.dtype.str != "|u1" or dataset.ndim != 1:
                 return {"header": None, "holds": _datasets(file)}
-            if dataset.size > MAX_HEADER_BYTES:
-                return {"error": f"header is {dataset.size} bytes; at most {MAX_HEADER_BYTES} are read"}
+            if not _is_plain(dataset, path):
+                return {
+                    "error": f"{path}: its header is stored compressed, or is larger than the file or {MAX_HEADER_BYTES} bytes;"
+                    " packer writes none such. Convert the images again."
+                }
             data = bytes(dataset[:])
         extents = read_extents(path, Header.from_bytes(data, path).fields)
         places = {
@@ -227,11 +233,17 @@ def _datasets(file: h5py.File) -> list[str]:
 
     def visit(name: str, item: object) -> bool | None:
         if isinstance(item, h5py.Dataset):
-            found.append(f"{name} {item.dtype} {list(item.shape or ())}")
+            # To tell the shape of a virtual one, HDF5 opens the files that it names.
+            shape = "in other files" if _is_elsewhere(item.id) else f"{list(item.shape or ())}"
+            found.append(f"{_short(name)} {_short(str(item.dtype))} {shape}")
         return True if len(found) > MOST_DATASETS else None  # ends the visit
 
     file.visititems(visit)
     return [*found[:MOST_DATASETS], "..."] if len(found) > MOST_DATASETS else found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
 
 
 def read_extents(path: str, fields: Sequence[Field]) -> Extents:
@@ -240,10 +252,8 @@ def read_extents(path: str, fields: Sequence[Field]) -> Extents:
     with h5py.File(path, "r", locking=False) as file:
         for f in fields:
             for name, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
-                dataset = file.get(name)
-                if not isinstance(dataset, h5py.Dataset) or dataset.dtype.str != (
-                    "<i8" if name != f.name else f.dtype
-                ):
+                dataset = _dataset(file, name, path)
+                if dataset is None or dataset.dtype.str != ("<i8" if name != f.name else f.dtype):
                     raise FormatError(
                         f"{path}: {name!r} is missing or has another dtype than the header says."
                     )
@@ -258,6 +268,50 @@ def read_extents(path: str, fields: Sequence[Field]) -> Extents:
                 else:
                     raise FormatError(f"{path}: {name!r} is stored compressed or apart from the file.")
     return found
+
+
+def _dataset(file: h5py.File, name: str, path: str) -> h5py.Dataset | None:
+    """Return a dataset that the file itself holds; None if there is none of that name.
+
+    A stranger's file may name others: by external links, through soft ones too, by virtual datasets, by external storage. None of them
+    is followed: the links of the path must be hard ones, and the dataset's kind is seen before its shape, as HDF5 opens the sources of
+    a virtual one to tell that. Raises FormatError.
+    """
+    place = file.id
+    for part in name.encode("ascii").split(b"/"):
+        if not isinstance(place, h5py.h5g.GroupID) or not place.links.exists(part):
+            return None
+        if place.links.get_info(part).type != h5py.h5l.TYPE_HARD:
+            raise _elsewhere(path, name)
+        place = h5py.h5o.open(place, part)
+    if not isinstance(place, h5py.h5d.DatasetID):
+        return None
+    if _is_elsewhere(place):
+        raise _elsewhere(path, name)
+    return h5py.Dataset(place)
+
+
+def _is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
+    """Return whether a dataset's values lie in other files."""
+    options = dataset.get_create_plist()
+    return bool(options.get_layout() == h5py.h5d.VIRTUAL or options.get_external_count())
+
+
+def _elsewhere(path: str, name: str) -> FormatError:
+    return FormatError(
+        f"{path}: {name!r} leads to another place or file; a pack's arrays lie in the pack itself."
+        " Nothing was read there. Convert the images again."
+    )
+
+
+def _is_plain(dataset: h5py.Dataset, path: str) -> bool:
+    """Return whether all of a dataset's bytes lie in the file, unfiltered: a few bytes may announce a GiB of them."""
+    nbytes = int(dataset.nbytes)
+    return bool(
+        dataset.id.get_create_plist().get_nfilters() == 0
+        and nbytes <= dataset.id.get_storage_size()
+        and nbytes <= min(MAX_HEADER_BYTES, os.path.getsize(path))
+    )
 
 
 def taken(extents: Mapping[str, tuple[Extent, ...]]) -> list[tuple[int, int]]:

@@ -85,6 +85,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import FormatError
+from packer.format.json_text import read_json
 from packer.tablerecord import check_table
 
 VERSION = 1
@@ -270,8 +271,8 @@ class Header:
     def from_bytes(cls, data: bytes, name: str) -> Header:
         """Read what to_bytes wrote. name: of the pack, for messages. Raises FormatError."""
         try:
-            record = json.loads(data.decode("ascii"))
-        except (ValueError, RecursionError) as error:
+            record = read_json(data)
+        except ValueError as error:
             raise FormatError(f"{name}: header is not JSON ({error}). Convert the images again.") from None
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise FormatError(f"{name}: header is not one of packer's. Convert the images again.")

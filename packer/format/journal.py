@@ -7,11 +7,14 @@ power cut lines may be there whose blocks are not, so whoever resumes compares e
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
 
 import xxhash
+
+from packer.format.json_text import read_json
 
 
 class Journal:
@@ -46,14 +49,15 @@ class Journal:
 
 
 def read_journal(path: str) -> list[Any]:
-    """The records of a journal, in order; lines that were not written whole are left out. Empty if there is none."""
+    """The records of a journal, in order; lines that were not written whole, or by others, are left out. Empty if there is none."""
     records = []
     try:
         with open(path, "rb") as file:
             for line in file:
                 digest, _, text = line.rstrip(b"\n").partition(b" ")
                 if xxhash.xxh3_64_hexdigest(text).encode() == digest:
-                    records.append(json.loads(text))
+                    with contextlib.suppress(ValueError):
+                        records.append(read_json(text))
     except FileNotFoundError:
         pass
     return records

@@ -21,7 +21,7 @@ from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest, file_ranges, outside
 from packer.format.files import pread_all, pwrite_all
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, TRAILER_FILE, Extent, Header
-from packer.format.npy import PREAMBLE, preamble
+from packer.format.npy import PREAMBLE, array_head, preamble
 from packer.format.output import remove
 from packer.format.pack import Pack, read_seal
 from packer.format.rehash import rehash
@@ -62,14 +62,19 @@ def mend_ends(path: str) -> list[str]:
 
 
 def _mend_lengths(path: str, trailer: Trailer) -> list[str]:
-    """Make the arrays of a directory that were cut short as long as they were; what is missing of their rows reads as zero."""
+    """Give the arrays of a directory the npy heads and the lengths that they had; what is missing of their rows reads as zero."""
     data = _read(os.path.join(path, HEADER_FILE), 0, trailer.header_length)
     if digest([data]) != trailer.header_digest:
         return []
-    mended = []
-    for extents in Header.from_bytes(data, path).extents.values():
+    mended, header = [], Header.from_bytes(data, path)
+    for array, extents in header.extents.items():
         for e in extents:
             file = os.path.join(path, e.file)
+            if e.offset == PREAMBLE and os.path.exists(file):
+                head = array_head(header, array)
+                if _read(file, 0, PREAMBLE) != head:
+                    _write(file, 0, head)
+                    mended.append("what describes the arrays")
             if os.path.exists(file) and os.path.getsize(file) < e.end:
                 os.truncate(file, e.end)
                 mended.append(f"the length of {e.file}")
@@ -113,11 +118,9 @@ def mend_structures(pack: Pack, planned: int, block_rows: int) -> None:
 def _mend_npy(pack: Pack, planned: int, block_rows: int) -> None:
     header = pack.header
     for name in header.columns:
-        f = header.field(name.removesuffix(OFFSETS))
-        dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
         (extent,) = header.extents[name]
         file = os.path.join(pack.path, extent.file)
-        _write(file, 0, preamble(dtype, (extent.rows, *shape)))
+        _write(file, 0, array_head(header, name))
         os.truncate(file, extent.end)
     file = os.path.join(pack.path, CHECKSUMS_FILE)
     shape = (header.blocks, len(header.columns))

@@ -14,7 +14,15 @@ from packer.errors import UsageError
 from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest
 from packer.format.files import fsync_path, pwrite_all
-from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, TRAILER_FILE, Extent, Field
+from packer.format.header import (
+    CHECKSUMS_FILE,
+    HEADER_FILE,
+    OFFSETS,
+    TRAILER_FILE,
+    Extent,
+    Field,
+    Header,
+)
 from packer.format.trailer import Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
@@ -110,6 +118,13 @@ class NpyContainer:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
+
+
+def array_head(header: Header, array: str) -> bytes:
+    """Return the head of the .npy file of an array, as the header describes it. Raises ValueError, see preamble."""
+    f = header.field(array.removesuffix(OFFSETS))
+    dtype, shape = (f.dtype, f.shape or ()) if array == f.name else ("<i8", ())
+    return preamble(dtype, (sum(e.rows for e in header.extents[array]), *shape))
 
 
 def preamble(dtype: str, shape: tuple[int, ...]) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.checksums import digest
-from packer.format.files import pread_all
+from packer.format.files import check_inside, not_regular, pread_all
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
@@ -27,6 +29,7 @@ from packer.format.header import (
     Header,
 )
 from packer.format.joined import joined
+from packer.format.npy import PREAMBLE, array_head
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
 from packer.format.unsealed import read_unsealed
@@ -85,7 +88,7 @@ class Pack:
         try:
             seal = read_seal(self.path) if self.seal else b""
         except OSError as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
         if seal != self.seal:
             raise FormatError(f"{self.path}: was replaced or changed after it was opened. Open it again.")
         for shard in self.shards:
@@ -220,12 +223,40 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     Raises FormatError, with the reason, for anything that is not a whole pack of this version.
     """
     name = os.fspath(path)
+    pack = _opened(name, _open_shards if os.path.exists(os.path.join(name, INDEX_FILE)) else _open_one)
+    for part in pack.parts:
+        if part.format == "npy":
+            _check_heads(part)
+    return pack
+
+
+def open_part(path: str) -> Pack:
+    """Open one file or one directory of .npy files, as open_pack does, whatever NumPy would make of these: for verifying."""
+    return _opened(path, _open_one)
+
+
+def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
     if name.endswith(PARTIAL_SUFFIX):
         raise FormatError(f"{name}: is a conversion that did not finish. Convert the images again.")
     try:
-        return _open_shards(name) if os.path.exists(os.path.join(name, INDEX_FILE)) else _open_one(name)
+        return open(name)
     except OSError as error:
-        raise _unreadable(name, error) from error
+        raise unreadable(name, error) from error
+
+
+def check_own(name: str) -> None:
+    """See that a pack's files, whole or damaged, are files of its own. Raises FormatError; does nothing where there is none.
+
+    For those who read, or write, without open_pack, which does the same.
+    """
+    with contextlib.suppress(OSError):
+        if not os.path.isdir(name):
+            if not stat.S_ISREG(os.stat(name).st_mode):
+                raise not_regular(name)
+            return
+        for file in os.listdir(name):
+            if file in (INDEX_FILE, HEADER_FILE, TRAILER_FILE) or file.endswith(".npy"):
+                check_inside(name, file)
 
 
 def read_seal(path: str) -> bytes:
@@ -242,7 +273,8 @@ def read_seal(path: str) -> bytes:
         os.close(fd)
 
 
-def _unreadable(name: str, error: OSError) -> FormatError:
+def unreadable(name: str, error: OSError) -> FormatError:
+    """Return the error for a file that is not there, or may not be read."""
     return FormatError(
         f"{error.filename or name}: cannot be read ({error.strerror}). Check the name and the permissions."
     )
@@ -257,7 +289,7 @@ def _open_one(name: str) -> Pack:
 
 def _open_file(name: str) -> Pack:
     if not stat.S_ISREG(os.stat(name).st_mode):
-        raise FormatError(f"{name}: is not a regular file. Pass what packer convert wrote.")
+        raise not_regular(name)
     seal = read_seal(name)
     trailer = Trailer.from_bytes(seal)
     fd = os.open(name, os.O_RDONLY)
@@ -284,6 +316,7 @@ def _open_directory(name: str) -> Pack:
         raise FormatError(
             f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. Pass what packer convert wrote."
         )
+    check_own(name)
     seal = read_seal(name)
     trailer = Trailer.from_bytes(seal)
     if trailer is None or os.path.getsize(path) != SIZE:
@@ -302,9 +335,9 @@ def _open_shards(name: str) -> Pack:
     for line in index.shards:
         path = os.path.join(name, line.file)
         try:
-            shard = _open_one(path)
+            shard = _open_one(check_inside(name, line.file))
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
             raise FormatError(
                 f"{shard.path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
@@ -333,11 +366,35 @@ def _read_header(fd: int, trailer: Trailer, name: str) -> Header:
     return Header.from_bytes(data, name)
 
 
+def _check_heads(pack: Pack) -> None:
+    """See that NumPy finds in the arrays of a directory what packer does. Raises FormatError: other programs may write them anew."""
+    for array, extents in pack.header.extents.items():
+        if [e.offset for e in extents] == [PREAMBLE]:
+            path = pack.file(extents[0])
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    head = pread_all(fd, PREAMBLE, 0)
+                finally:
+                    os.close(fd)
+                wanted = array_head(pack.header, array)
+            except OSError as error:
+                raise unreadable(path, error) from error
+            except ValueError as error:
+                raise FormatError(f"{path}: is no array that NumPy can read ({error}).") from None
+            if head != wanted:
+                raise FormatError(
+                    f"{path}: its .npy header is not the one that packer wrote; another program has changed the file, or it is"
+                    " damaged. Convert the images again."
+                )
+
+
 def _check_extents(pack: Pack) -> None:
     """Every extent lies inside its file, so that a read finds its rows. Raises FormatError."""
     if not pack.header.complete:
         raise FormatError(f"{pack.path}: is marked as not complete. Convert the images again.")
     sizes: dict[str, int] = {}
+    held: Counter[str] = Counter()
     for name, extents in pack.header.extents.items():
         for extent in extents:
             path = pack.file(extent)
@@ -352,3 +409,10 @@ def _check_extents(pack: Pack) -> None:
                     f"{path}: is {sizes[path]} bytes long; the rows of {name!r} reach to {extent.end}."
                     " It was cut short: convert the images again."
                 )
+            held[path] += extent.nbytes
+    for path, nbytes in held.items():
+        if nbytes > sizes[path]:
+            raise FormatError(
+                f"{path}: is {sizes[path]} bytes long; its header places {nbytes} bytes of rows there, some more than once."
+                " Convert the images again."
+            )

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import xxhash
 
 from packer.errors import FormatError
-from packer.format.files import fsync_path
+from packer.format.files import check_inside, fsync_path
 from packer.format.header import FORMAT, VERSION
+from packer.format.json_text import read_json
 
 INDEX_FILE = "index.json"
 MAX_INDEX_BYTES = 1 << 28
@@ -68,7 +69,7 @@ def write_index(folder: str, shards: Sequence[Shard], skipped: Sequence[Mapping[
 
 def read_index(folder: str) -> Index:
     """The index of a pack of shards. Raises FormatError; OSError if there is none."""
-    path = os.path.join(folder, INDEX_FILE)
+    path = check_inside(folder, INDEX_FILE)
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
     try:
@@ -84,7 +85,7 @@ def read_index(folder: str) -> Index:
         if not shards or len({s.file for s in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
         skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: is damaged ({error}). Convert the images again.") from None
     return Index(shards, xxhash.xxh3_128_digest(data), skipped)
 
@@ -92,11 +93,11 @@ def read_index(folder: str) -> Index:
 def parsed(data: bytes) -> dict[str, Any] | None:
     """What an index says, without its checksum; None unless it is an index just as it was written."""
     try:
-        record: dict[str, Any] = json.loads(data.decode("ascii"))
+        record: dict[str, Any] = read_json(data)
         checksum = record.pop("checksum")
         same = xxhash.xxh3_128_hexdigest(_text(record)) == checksum
         return record if same and _text({**record, "checksum": checksum}) == data else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -2,7 +2,7 @@
 
 Then HDF5 has to say where the rows lie. libhdf5 is asked in a process of its own: over damaged structures it raises errors of
 many kinds and asks for tens of GiB (7 of 12,000 damaged files; with other builds, flipped bits killed the process), and none of
-that may happen to a training run.
+that may happen to a training run. That process has a limit on its memory and its time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from packer.errors import FormatError
 from packer.format.header import Extent, Header
 
 _SECONDS = 120
-_ASK = "import sys; from packer.format import hdf5; getattr(hdf5, sys.argv[1])(sys.argv[2])"
+_MEMORY_BYTES = 8 << 30  # of address space; a header of MAX_HEADER_BYTES takes less
+# The current folder, which Python puts first, may be the stranger's, and hold a json.py.
+_ASK = f"""import sys
+if sys.path[:1] == [""]:
+    del sys.path[0]
+import resource
+limit = min((n for n in ({_MEMORY_BYTES}, *resource.getrlimit(resource.RLIMIT_AS)) if n >= 0))
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+from packer.format import hdf5
+getattr(hdf5, sys.argv[1])(sys.argv[2])
+"""
 
 
 def read_unsealed(name: str) -> Header:

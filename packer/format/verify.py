@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.checksums import digest, file_ranges, outside
-from packer.format.files import pread_all
+from packer.format.files import check_inside, pread_all
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
@@ -32,8 +32,8 @@ from packer.format.header import (
     TRAILER_FILE,
     Header,
 )
-from packer.format.npy import PREAMBLE, preamble
-from packer.format.pack import Pack, open_pack, read_seal
+from packer.format.npy import PREAMBLE, array_head, preamble
+from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
 from packer.format.rehash import Rehashed, rehash
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import MAGIC, SIZE, Trailer
@@ -98,6 +98,7 @@ def verify_pack(
     they were. Checksums find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
+    check_own(name)
     with Progress(progress, "B", on_progress) as bar:
         if os.path.exists(os.path.join(name, INDEX_FILE)):
             return _verify_shards(name, threads, bar)
@@ -107,7 +108,7 @@ def verify_pack(
 def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> Verdict:
     """The verdict on one file, or one directory of .npy files."""
     try:
-        pack = open_pack(name)
+        pack = open_part(name)
     except FormatError as error:
         if not _meant_as_pack(name):
             raise
@@ -130,6 +131,8 @@ def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
     begun = time.perf_counter()
     try:
         shards = read_index(name).shards
+    except OSError as error:
+        raise unreadable(name, error) from error
     except FormatError as error:
         return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", str(error)),), 0, 0.0)
     problems: list[Problem] = []
@@ -139,7 +142,9 @@ def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
         path = os.path.join(name, shard.file)
         before = nbytes
         try:
-            own = verify_pack(path, threads=threads, on_progress=partial(_behind, bar.move, before))
+            check_own(check_inside(name, shard.file))
+            with Progress(False, "B", partial(_behind, bar.move, before)) as inner:
+                own = _verify_one(path, threads, inner, begun)
             problems += own.problems
             nbytes += own.nbytes
             if own.ok and seal_of(read_seal(path)) != shard.seal:
@@ -147,6 +152,8 @@ def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
                 problems.append(Problem(path, "index", text))
         except FormatError as error:
             problems.append(Problem(path, "index", str(error)))
+        except OSError as error:
+            problems.append(Problem(path, "index", str(unreadable(path, error))))
     if not problems:
         try:
             open_pack(name)
@@ -219,10 +226,8 @@ class _Check:
                     "header", HEADER_FILE, f"places the rows of {name!r} elsewhere than in {file}", name
                 )
                 continue
-            f = self._header.field(name.removesuffix(OFFSETS))
-            dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
             try:
-                heads.append(preamble(dtype, (entries, *shape)))
+                heads.append(array_head(self._header, name))
             except ValueError as error:
                 self._add("header", HEADER_FILE, f"describes {name!r} as no .npy file does ({error})", name)
                 continue
