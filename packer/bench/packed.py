@@ -28,7 +28,14 @@ class Packed:
         fields: Sequence[str] | None = None,
     ) -> None:
         self.batches = PackedBatchDataset(
-            pack, batch_size, order=order, augment=augment, fields=fields, threads=threads, placement="disk"
+            pack,
+            batch_size,
+            order=order,
+            augment=augment,
+            fields=fields,
+            subset=slice(None),  # every row, whatever the splits
+            threads=threads,
+            placement="disk",
         )
         self._warm = False
 

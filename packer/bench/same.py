@@ -44,7 +44,9 @@ def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: Pix
                 f"{pack.path}: has no labels, and {source.name} is given some; a comparison needs the same on both"
                 " sides. Drop --labels, or convert the images again."
             )
-        with PackedBatchDataset(pack, LABELS_AT_ONCE, fields=("label",), output="numpy") as batches:
+        with PackedBatchDataset(
+            pack, LABELS_AT_ONCE, fields=("label",), subset=slice(None), output="numpy"
+        ) as batches:
             loaded = np.concatenate([batch.label for batch in batches])
         wrong = np.flatnonzero(source.labels[indices] != loaded)
         if len(wrong):
@@ -53,7 +55,7 @@ def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: Pix
     make = PixelMaker(spec)
     pixels = np.empty(spec.shape, np.uint8)
     rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()
-    with PackedBatchDataset(pack, 1, fields=("image",), output="numpy") as single:
+    with PackedBatchDataset(pack, 1, fields=("image",), subset=slice(None), output="numpy") as single:
         for row in rows:
             make(source.read(int(indices[row])), pixels)
             if not np.array_equal(single[row].image[0], pixels):

@@ -118,7 +118,9 @@ class Held:
         total = own = 0
         parts: list[torch.Tensor] = []
         at = 0
-        with PackedBatchDataset(pack, _AT_ONCE, fields=names, threads=threads, placement="disk") as batches:
+        with PackedBatchDataset(
+            pack, _AT_ONCE, fields=names, subset=slice(None), threads=threads, placement="disk"
+        ) as batches:
             for batch in batches:
                 parts = parts or [torch.empty(rows, *t.shape[1:], dtype=t.dtype) for t in batch]
                 keys = row_keys([tensor.numpy() for tensor in batch])

@@ -4,6 +4,9 @@
     rows.py        PackedDataset (root): rows, for torch's DataLoader
 
     options.py     what the arguments mean
+    rows_info.py   what both tell of their rows: classes, targets, keys
+    row_transforms.py  functions of one image or label, as torchvision's datasets take them
+    other_loaders.py   words and wrappers of other loaders that are refused, each with ours
     pipelines.py   what `augment` means: pipelines, by the names that their images have in a batch
     ranks.py       who am I among the processes that train together?
     progress.py    how far an epoch is: what state_dict saves

@@ -15,17 +15,19 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load import options, pipelines
+from packer.load import options, other_loaders, pipelines
 from packer.load.feed import Feed, Portion
 from packer.load.lock import Lock
 from packer.load.prefetch import Threads, ahead
 from packer.load.processes.transforms import PythonTransform, as_transform
 from packer.load.progress import Mark, Progress
-from packer.load.ranks import check_ranks, present_ranks
+from packer.load.ranks import RanksNotice, check_ranks, present_ranks
+from packer.load.rows import PackedDataset
+from packer.load.rows_info import RowsInfo
 from packer.load.stats import Stats
 from packer.machine import cores
 from packer.orders.auto import AUTO, parse, resume, shuffled
@@ -35,7 +37,7 @@ from packer.orders.runs import one_run
 from packer.orders.topology import Share
 from packer.read.fields import ROW, select_fields, stored
 from packer.read.reader import Reader
-from packer.read.selection import select
+from packer.read.selection import overlooked_splits, select
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +51,7 @@ _LOG = logging.getLogger("packer.load")
 STATE = 1  # version of state_dict
 
 
-class PackedBatchDataset:
+class PackedBatchDataset(RowsInfo):
     """Batches of a pack, in a chosen order, read ahead by threads.
 
     Iterating yields named tuples ``(image, label, ...)``: images are uint8 tensors [N, C, H, W] with channels_last strides
@@ -67,12 +69,14 @@ class PackedBatchDataset:
         ranks by the pack alone); or an object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label").
         Wins over shuffle.
     seed: of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
-    device: where torch batches go, "cpu" or "cuda" (pinned memory, asynchronous copies).
+    device: where torch batches go, "cpu", "cuda" (torch's current device; pinned memory, asynchronous copies), or "auto": CUDA where
+        there is a device (of torchrun's processes the one of LOCAL_RANK, unless torch.cuda.set_device chose), else "cpu".
     placement: where rows are kept meanwhile: "disk"; "ram" (shared by the processes of a node); "pinned" (the same, for copies to
         a GPU); "gpu" (resident there, gathered there); "auto" chooses by size and logs why. Filled while training runs.
     fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row. "row" is each
         row's number in the pack, int64 [N], unless the pack has a field of that name.
-    split: the rows of one split only, as ``packer info`` lists them. classes: the rows of these classes only, names or numbers.
+    split: the rows of one split only, as ``packer info`` lists them; "all" for every row: a pack with splits of which none is
+        named gets a warning. classes: the rows of these classes only, names or numbers.
     subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
     augment: transforms of packer.augment, its Pipeline, or a text that names them (there Normalize() means the pack's mean and
         std), applied to ``image`` on the device, drawn from (seed, epoch, row), or the place in the epoch
@@ -88,14 +92,21 @@ class PackedBatchDataset:
         ranks may differ by a row and so by a batch; "drop" leaves them out, as drop_last=True does; "pad" fills whole batches
         with the epoch's first rows. Default: "even", in sequential order "uneven".
     rank, world_size: default to torch.distributed's, a Ray Train worker's or torchrun's, asked whenever an epoch begins, else 0 of 1.
-        All ranks see one sequence, cut by global batch.
+        All ranks see one sequence, cut by global batch. Where one rank evaluates alone, pass rank=0, world_size=1.
     threads: that read, and decode where rows are stored as JPEG or compressed; default: the cores at hand, at most 4 (all of
         them where they decode). prefetch: batches read ahead of the loop.
     verify: "blocks" compares each block with its checksum before its rows are first used.
     report: called with a line of statistics at the end of each epoch, for example print.
+    unknown: none is allowed; words of other loaders, like num_workers, are errors that name ours.
+
+    ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows loaded, in the order of the pack, or of `subset`; ``dataset``
+    is a PackedDataset of them. What is set on a dataset that is made is refused, but for ``report``.
 
     Raises FormatError (not a whole pack), UsageError (an argument is wrong), MissingDependencyError (torch).
     """
+
+    _words: ClassVar = other_loaders.BATCHES
+    _settable: ClassVar = ("report",)
 
     def __init__(
         self,
@@ -122,7 +133,9 @@ class PackedBatchDataset:
         prefetch: int = PREFETCH,
         verify: str | None = None,
         report: Callable[[str], object] | None = None,
+        **unknown: NoReturn,
     ) -> None:
+        other_loaders.refuse_keywords(PackedBatchDataset, self._words, unknown)
         self.pack = path if isinstance(path, Pack) else open_pack(path)
         self.batch_size = options.whole("batch_size", batch_size, 1)
         self.prefetch = options.whole("prefetch", prefetch, 0)
@@ -139,6 +152,9 @@ class PackedBatchDataset:
         about = options.context(self._reader, self.subset, self.batch_size * self.world_size)
         self.order, why = parse(order, shuffle, about)
         self.ends = options.parse_ends(ends, drop_last, ordered=self.order.name == Sequential.name)
+        self._choice = options.describe_rows(split=split, classes=classes, subset=subset)
+        self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
+        self._ranks = RanksNotice(self.pack.path, self.rows, self._given_ranks)
         self._chosen = order == AUTO or (order is None and shuffle)
         self._by_pack = shuffled(about).bind(about) if order == AUTO else None
         if why:
@@ -155,18 +171,23 @@ class PackedBatchDataset:
         self._warned = False
         self._feed: Feed | None = None
         self._making = Lock()
+        self._dataset: PackedDataset | None = None
         if self.output == "torch":
             self._device()  # what this machine lacks is said now
         self.placement, why = options.parse_placement(
             placement, self.device, self._reader, self._stored, self.subset, self._transform is not None
         )
         _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
+        self._placement_why = why
         if not len(self) and self.ends == "drop":
             raise UsageError(
                 f"{self.pack.path}: has {self.rows} rows, fewer than one batch of {batch_size} on {self.world_size}"
                 " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
             )
         self._warn_of(self._share(0))
+        self._ranks.log()
+        if overlooked := overlooked_splits(self.pack, split, subset):
+            warnings.warn(overlooked, stacklevel=2)
 
     @property
     def rank(self) -> int:
@@ -200,19 +221,49 @@ class PackedBatchDataset:
         """Whether all rows are where `placement` keeps them by now; always False for "disk"."""
         return self._feed is not None and self._feed.resident
 
+    @property
+    def dataset(self) -> PackedDataset:
+        """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
+        other_loaders.refuse_overfitting(other_loaders.caller(), self.order.name)
+        if self._dataset is None:
+            self._dataset = PackedDataset.of_rows(self.pack, self.fields, self.subset, self._choice)
+        return self._dataset
+
     def __len__(self) -> int:
         """Batches of a whole epoch, on this rank."""
+        other_loaders.refuse_wrappers(other_loaders.caller())
         return self._share(0).steps
+
+    def __repr__(self) -> str:
+        """Lines that tell the rows, their fields and order, where they are kept, and whose they are."""
+        rank, world_size = self.rank, self.world_size
+        share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
+        order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
+        return options.describe(
+            type(self).__name__,
+            self.pack,
+            self.fields,
+            self.rows,
+            self._choice,
+            batches=f"{share.steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
+            order=f"{order} ({self._order_why})" if self._order_why else order,
+            placement=f"{self.placement!r}: {self._placement_why}",
+            device=f"{self.device!r}, output {self.output!r}",
+            ranks=str(self._ranks),
+        )
 
     def __iter__(self) -> Iterator[Any]:
         """Batches of the next epoch; of the rest of one after load_state_dict. It begins when its first batch is asked for.
 
         So an iterator that is only made, as frameworks make one to see whether they can, begins none.
         """
+        if other_loaders.collating(other_loaders.caller()):
+            other_loaders.refuse_collating()
         epoch, origin, mark = self._progress.begin(self._ended)
         try:
             share = self._share(origin)
             self._warn_of(share)
+            self._ranks.warn(stacklevel=3)
             self._stats = stats = Stats(epoch, readers=self.threads)
             yield from self._batches(self._sequence(epoch), share, mark, stats)
         except BaseException:  # Ctrl-C too
@@ -221,6 +272,8 @@ class PackedBatchDataset:
 
     def __getitem__(self, index: int) -> Any:
         """Batch `index` of the present epoch, read now. Raises IndexError."""
+        other_loaders.refuse_wrappers(other_loaders.caller())
+        self._ranks.warn(stacklevel=3)
         share = self._share(0)
         try:
             number = operator.index(index)
@@ -234,6 +287,11 @@ class PackedBatchDataset:
         batches, draws = loading.result()
         return batches[0] if draws is None else feed.augmented(batches[0], draws, 0)
 
+    def __getitems__(self, indices: Sequence[int]) -> NoReturn:
+        """Refuse what DataLoader and Subset ask for where they would put batches together."""
+        other_loaders.refuse_wrappers(other_loaders.caller())
+        other_loaders.refuse_collating()
+
     def __enter__(self) -> PackedBatchDataset:
         return self
 
@@ -245,7 +303,7 @@ class PackedBatchDataset:
         # the processes that it starts to train find their own.
         ranks = self._given_ranks or present_ranks()
         given = None if self._given_ranks is None and ranks == (0, 1) else ranks
-        return self.__dict__ | {"_given_ranks": given, "_feed": None}
+        return self.__dict__ | {"_given_ranks": given, "_ranks": self._ranks.carried(given), "_feed": None}
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
@@ -328,6 +386,7 @@ class PackedBatchDataset:
         if world_size > 1 and self._by_pack is not None:
             # order="auto" looked at this machine, and another rank's may be another one: what the pack says is alike on all.
             self.order, self._by_pack = self._by_pack, None
+            self._order_why = "order='auto': on several ranks it is chosen by the pack alone"
             _LOG.info(
                 "%s: order=%r: on several ranks it is chosen by the pack alone",
                 self.pack.path,

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.format.pack import Pack
 from packer.load.places.placement import available_memory, choose, remote_file_system
 from packer.load.places.resident import present, size_of
+from packer.load.ranks import local_rank
 from packer.orders.order import Context
 from packer.orders.subset import Subset
 from packer.orders.topology import ENDS
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 OUTPUTS = ("torch", "numpy")
+_WRITTEN = 60  # letters of an argument that a description shows
 
 
 def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
@@ -72,9 +75,11 @@ def check_state(state: Any, version: int) -> dict[str, Any]:
 
 
 def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
-    """The output and the device's name. A number is a CUDA device, as torch has it."""
+    """The output and the device's name. A number is a CUDA device, as torch has it; "auto" one that this process has, or "cpu"."""
     if isinstance(device, int):
         device = f"cuda:{device}"
+    if device == "auto":
+        device = auto_device() if output == "torch" else "cpu"
     if output not in OUTPUTS:
         raise UsageError(f"output={output!r}: is not one of 'torch', 'numpy'. Pass one of them.")
     if output == "numpy" and str(device) != "cpu":
@@ -82,6 +87,47 @@ def check_output(output: str, device: str | int | torch.device) -> tuple[str, st
             f"output='numpy': device is {str(device)!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
         )
     return output, str(device)
+
+
+def auto_device() -> str:
+    """The device that "auto" means: "cuda" where torch sees one, else "cpu".
+
+    "cuda" is torch's current device, where a model goes that is moved to "cuda". A process of torchrun that has not chosen one
+    would share the first with all others: there it is that of LOCAL_RANK.
+    """
+    try:
+        import torch
+    except ImportError:
+        return "cpu"  # the dataset says what is missing
+    if not torch.cuda.is_available():
+        return "cpu"
+    local = local_rank() or 0
+    chosen = torch.cuda.current_device() != 0 or not 0 < local < torch.cuda.device_count()
+    return "cuda" if chosen else f"cuda:{local}"
+
+
+def describe_rows(**given: Any) -> str:
+    """The arguments that choose rows, as they were written; long ones shortened."""
+    said = []
+    for name, value in given.items():
+        if value is not None:
+            short = isinstance(value, str | int | slice | range) or (
+                isinstance(value, list | tuple) and len(value) <= _WRITTEN
+            )
+            text = repr(value) if short else "..."
+            said.append(f"{name}={text if len(text) <= _WRITTEN else '...'}")
+    return ", ".join(said)
+
+
+def describe(name: str, pack: Pack, fields: Sequence[Field], rows: int, choice: str, **lines: str) -> str:
+    """The text of a dataset: its name and pack, then a line for each thing to tell."""
+    shapes = ", ".join(
+        f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
+        for f in fields
+    )
+    of = f"{rows:,}" if rows == pack.rows else f"{rows:,} of {pack.rows:,}"
+    told = {"rows": f"{of} ({choice})" if choice else of, "fields": shapes, **lines}
+    return "\n".join([f"{name} of {pack.path}", *(f"    {key}: {text}" for key, text in told.items())])
 
 
 def check_verify(verify: str | None) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 import sys
 import warnings
+from typing import NamedTuple
 
 from packer.errors import UsageError
+
+_LOG = logging.getLogger("packer.load")
 
 
 def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
@@ -29,28 +33,132 @@ def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | N
     return rank, world_size
 
 
-def present_ranks() -> tuple[int, int]:
-    """Rank and world size of this process now, 0 of 1 if it trains alone.
+class Ranks(NamedTuple):
+    """Rank and world size of a process, and their source in words."""
+
+    rank: int
+    world_size: int
+    source: str
+
+
+ALONE = "no process group, Ray Train or torchrun"
+"""The source of the ranks of a process that trains alone."""
+
+
+def found_ranks() -> Ranks:
+    """Return rank and world size of this process now, 0 of 1 if it trains alone, and who said so.
 
     In this order: torch.distributed, once it is initialised (Lightning, Fabric, Accelerate and torchrun scripts do that); a Ray
-    Train worker's context; RANK and WORLD_SIZE, which torchrun sets before anything is initialised. Imports nothing.
+    Train worker's context; RANK and WORLD_SIZE of a process that torchrun started (it sets TORCHELASTIC_RUN_ID too), before
+    anything is initialised. RANK and WORLD_SIZE alone count for nothing: see `ignored_ranks`. Imports nothing.
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
+        return Ranks(distributed.get_rank(), distributed.get_world_size(), "torch.distributed")
     ray = sys.modules.get("ray.train")
     if ray is not None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray Train V1 outside of a worker warns, and says 0 of 1
                 context = ray.get_context()
-                found = context.get_world_rank(), context.get_world_size()
+                found = Ranks(context.get_world_rank(), context.get_world_size(), "Ray Train")
         except RuntimeError:  # V2 outside of a worker
-            found = 0, 1
-        if found[1] > 1:
+            found = Ranks(0, 1, ALONE)
+        if found.world_size > 1:
             return found
+    named = _environment() if _by_torchrun() else None
+    return Ranks(0, 1, ALONE) if named is None else Ranks(*named, "torchrun")
+
+
+def present_ranks() -> tuple[int, int]:
+    """Rank and world size of this process now, as `found_ranks` has them."""
+    return found_ranks()[:2]
+
+
+def ignored_ranks() -> tuple[int, int] | None:
+    """RANK and WORLD_SIZE of the environment, where nothing vouches for them and they name several processes.
+
+    Batch systems and old launchers set them for whole jobs: a script started by hand in such a shell, or the one process that
+    evaluates, would read a part of the rows without having asked for it.
+    """
+    named = None if _by_torchrun() else _environment()
+    return named if named is not None and named[1] > 1 and found_ranks().source == ALONE else None
+
+
+class RanksNotice:
+    """What is said of the ranks of a dataset: in the log when they are found, and a warning where they might be missed."""
+
+    def __init__(self, path: str, rows: int, given: tuple[int, int] | None) -> None:
+        """path, rows: of the dataset. given: ranks as a user gave them, None if they are found whenever an epoch begins."""
+        self._path, self._rows, self._given = path, rows, given
+        self._source = "as given"
+        self._logged: Ranks | None = None
+        self._warned = False
+
+    def __str__(self) -> str:
+        """Rank, world size and where they come from."""
+        if self._given is not None:
+            return f"rank {self._given[0]} of {self._given[1]}, {self._source}"
+        rank, world_size, source = found_ranks()
+        if (ignored := ignored_ranks()) is not None:
+            return f"rank 0 of 1: RANK={ignored[0]} and WORLD_SIZE={ignored[1]} count for nothing, as there is {source}"
+        return (
+            f"rank {rank} of {world_size}: {source}"
+            if world_size == 1
+            else f"rank {rank} of {world_size}, found in {source}"
+        )
+
+    def carried(self, ranks: tuple[int, int] | None) -> RanksNotice:
+        """The notice for another process, which keeps the ranks that this one had; None: it finds its own."""
+        notice = RanksNotice(self._path, self._rows, ranks)
+        notice._warned = self._warned
+        notice._source = self._source if self._given is not None else "found by the process that it came from"
+        return notice
+
+    def log(self) -> None:
+        """Log that rows are shared out among ranks that nobody gave, once for each that are found."""
+        if self._given is not None or (found := found_ranks()) == self._logged:
+            return
+        self._logged = found
+        if found.world_size > 1:
+            _LOG.info(
+                "%s: this is rank %d of %d, as found in %s: it reads its share of %s rows. For all of them pass rank=0, world_size=1",
+                self._path,
+                *found,
+                f"{self._rows:,}",
+            )
+
+    def warn(self, stacklevel: int) -> None:
+        """Call when rows are about to be read: log ranks that are new, and warn once of an environment that counts for nothing."""
+        if self._given is not None:
+            return
+        self.log()
+        if not self._warned and (ignored := ignored_ranks()) is not None:
+            self._warned = True
+            rank, world_size = ignored
+            warnings.warn(
+                f"{self._path}: the environment has RANK={rank} and WORLD_SIZE={world_size}, but there is {ALONE}, so this process"
+                f" reads all {self._rows:,} rows. Pass rank={rank}, world_size={world_size} to read a share of them, or"
+                " rank=0, world_size=1 for all.",
+                stacklevel=stacklevel,
+            )
+
+
+def local_rank() -> int | None:
+    """Number of this process among those that torchrun started on this machine; None without torchrun."""
+    try:
+        return int(os.environ["LOCAL_RANK"]) if _by_torchrun() else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def _environment() -> tuple[int, int] | None:
     try:
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     except (KeyError, ValueError):
-        return 0, 1
-    return (rank, world_size) if 0 <= rank < world_size else (0, 1)
+        return None
+    return (rank, world_size) if 0 <= rank < world_size else None

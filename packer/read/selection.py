@@ -21,6 +21,8 @@ from packer.read.reader import Reader
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+ALL = "all"
+"""Stands for every row where a split is named, unless a split has that name."""
 _PIECE_BYTES = 32 << 20
 """Of a field that are read at once while rows are chosen by it."""
 _NAMED = 12
@@ -38,8 +40,9 @@ def select(
 ) -> Subset:
     """The rows that all of split, classes and subset take; None takes every row.
 
-    split: as the header names them. classes: one or several, by name or number, of the field "label"; of labels that hold several
-    classes a row (uint8 [N, C]) the rows that have any of these.
+    split: as the header names them, or "all" for every row, unless a split has that name.
+    classes: one or several, by name or number, of the field "label"; of labels that hold several classes
+        a row (uint8 [N, C]) the rows that have any of these.
     subset: rows of the pack, counted over all of it whatever the split, in one of these forms:
         a boolean for each row of the pack (list, array, tensor);
         a slice, which means what it means for a list;
@@ -50,7 +53,7 @@ def select(
     Raises UsageError for a split, a class or a row that the pack does not have, for a row given twice, and when classes or subset
     leave nothing (a split may be empty).
     """
-    spans = select_rows(pack, split)
+    spans = select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
     if subset is None and classes is None:
         return Subset(spans)
     chosen = Subset(spans) if subset is None else _chosen(pack.rows, spans, subset)
@@ -63,6 +66,38 @@ def select(
             f"{pack.path}: none of its {pack.rows:,} rows is left by {said}. Pass another choice of rows."
         )
     return chosen
+
+
+def overlooked_splits(pack: Pack, split: str | None, subset: ArrayLike | slice | range | None) -> str | None:
+    """A sentence that names the splits of a pack all of whose rows are loaded, without anyone having said so; None otherwise.
+
+    Training on all of them trains on the rows that are kept for validation.
+    """
+    rows = {name: sum(b - a for a, b in spans) for name, spans in pack.header.splits.items()}
+    if split is not None or subset is not None or all(n in (0, pack.rows) for n in rows.values()):
+        return None
+    named = ", ".join(f"{name!r} ({n:,} rows)" for name, n in rows.items())
+    meant = "subset=slice(None)" if ALL in rows else f"split={ALL!r}"
+    one = "train" if "train" in rows else next(iter(rows))
+    return (
+        f"{pack.path}: rows of all its splits are loaded: {named}. Pass split={one!r} for one of them, "
+        f"or {meant} if every row is meant."
+    )
+
+
+def class_names(pack: Pack) -> tuple[str, ...]:
+    """The names of a pack's classes by number, of labels that hold several classes a row too; () if there are none."""
+    if pack.header.classes:
+        return tuple(pack.header.classes)
+    label = next((f for f in pack.fields if f.name == "label"), None)
+    if label is None or not _several(label):
+        return ()
+    return tuple(map(str, label.about.get("columns", ())))
+
+
+def _several(label: Field) -> bool:
+    """True for labels that hold several classes a row: a byte for each class."""
+    return label.dtype == "|u1" and len(label.shape or ()) == 1
 
 
 def read_column(pack: Pack, name: str, subset: Subset) -> NDArray[Any]:
@@ -162,7 +197,7 @@ def _among(rows: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> Subset:
 def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | int]) -> Subset:
     """Those of the chosen rows whose label is, or has, one of the classes."""
     field = next((f for f in pack.fields if f.name == "label"), None)
-    several = field is not None and field.dtype == "|u1" and len(field.shape or ()) == 1
+    several = field is not None and _several(field)
     if field is None or not (several or (field.shape == () and field.dtype[1] in "iu")):
         found = (
             "has no field 'label'"
@@ -170,7 +205,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
             else f"its labels are {field.dtype.lstrip('<|')} of shape {list(field.shape or ())}"
         )
         raise UsageError(f"{pack.path}: {found}; classes= needs class numbers there. Pass subset= instead.")
-    names = pack.header.classes or tuple(map(str, field.about.get("columns", ())))
+    names = class_names(pack)
     alone = isinstance(classes, str) or not isinstance(classes, Iterable)
     given: list[str | int] = [classes] if alone else list(classes)  # type: ignore[list-item, arg-type]
     limit = field.shape[0] if several and field.shape else len(names) if pack.header.classes else None

@@ -38,8 +38,10 @@ def run(rank: int, world_size: int, folder: Path, pickled: PackedBatchDataset, s
     early = dataset_of(pickled.pack.path, ends="pad")
     found["alone"] = early.rank, early.world_size
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    found["unvouched"] = early.rank, early.world_size
+    os.environ["TORCHELASTIC_RUN_ID"] = "none"
     found["torchrun"] = early.rank, early.world_size
-    del os.environ["RANK"], os.environ["WORLD_SIZE"]
+    del os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["TORCHELASTIC_RUN_ID"]
     meeting = f"file://{folder}/meeting-{world_size}"
     distributed.init_process_group(
         "gloo", meeting, timeout=timedelta(seconds=30), rank=rank, world_size=world_size

@@ -32,7 +32,7 @@ def ranks(
 
 def test_a_dataset_follows_the_processes_whenever_it_was_made(ranks: list[Any]):
     for rank, found in enumerate(ranks):
-        assert found["alone"] == [0, 1]
+        assert found["alone"] == found["unvouched"] == [0, 1]
         assert found["torchrun"] == found["initialised"] == [rank, len(ranks)]
 
 

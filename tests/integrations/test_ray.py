@@ -63,4 +63,5 @@ def test_outside_of_a_worker_nothing_is_found_and_nothing_said(monkeypatch: pyte
         assert present_ranks() == (0, 1)
         monkeypatch.setenv("RANK", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
         assert present_ranks() == (1, 2)

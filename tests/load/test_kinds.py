@@ -29,8 +29,8 @@ FIELDS = ("image", "label", "text", "key")
 ALL = list(range(ROWS))
 
 
-def rows_of(split: str | None) -> list[int]:
-    return ALL if split is None else [row for a, b in SPLITS[split] for row in range(a, b)]
+def rows_of(split: str) -> list[int]:
+    return ALL if split == "all" else [row for a, b in SPLITS[split] for row in range(a, b)]
 
 
 class Checked:
@@ -57,9 +57,9 @@ def check(stored: Pack, expected: dict[str, np.ndarray]) -> Checked:
     return Checked(expected[store_of(stored)])
 
 
-@pytest.mark.parametrize("split", [None, "train", "val"])
+@pytest.mark.parametrize("split", ["all", "train", "val"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_every_row_once_an_epoch(stored: Pack, check: Checked, order: str, split: str | None):
+def test_every_row_once_an_epoch(stored: Pack, check: Checked, order: str, split: str):
     wanted = rows_of(split)
     for output in ("numpy", "torch"):
         with PackedBatchDataset(
@@ -72,9 +72,9 @@ def test_every_row_once_an_epoch(stored: Pack, check: Checked, order: str, split
         assert (first == second) == (order == "sequential")
 
 
-@pytest.mark.parametrize("split", [None, "train"])
+@pytest.mark.parametrize("split", ["all", "train"])
 def test_checked_against_their_checksums_and_by_many_threads(
-    stored: Pack, check: Checked, split: str | None, monkeypatch: pytest.MonkeyPatch
+    stored: Pack, check: Checked, split: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("packer.load.feed.SPLIT_BYTES", 1)
     monkeypatch.setattr("packer.load.feed.SPLIT_CODED_BYTES", 1)
@@ -89,7 +89,7 @@ def test_ranks_share_one_sequence_of_a_split(stored: Pack, check: Checked, order
     def batches(**ranks: int) -> list[list[int]]:
         size = 4 if ranks else 12
         with PackedBatchDataset(
-            stored, size, order=order, seed=5, split="train", output="numpy", **ranks
+            stored, size, order=order, seed=5, split="train", ends="uneven", output="numpy", **ranks
         ) as dataset:
             return [check(batch) for batch in dataset]
 
@@ -101,7 +101,7 @@ def test_ranks_share_one_sequence_of_a_split(stored: Pack, check: Checked, order
 
 
 def test_the_same_rows_are_augmented_alike_in_a_split(stored: Pack, check: Checked):
-    def images(split: str | None, order: str) -> dict[int, torch.Tensor]:
+    def images(split: str, order: str) -> dict[int, torch.Tensor]:
         with PackedBatchDataset(
             stored,
             7,
@@ -114,7 +114,7 @@ def test_the_same_rows_are_augmented_alike_in_a_split(stored: Pack, check: Check
                 int(label): image.clone() for batch in dataset for image, label in zip(*batch, strict=True)
             }
 
-    everything, split = images(None, "sequential"), images("train", "rows")
+    everything, split = images("all", "sequential"), images("train", "rows")
     assert sorted(split) == [3 * row for row in rows_of("train")]
     assert all(torch.equal(everything[label], image) for label, image in split.items())
 
@@ -131,8 +131,8 @@ def test_pickled_datasets_go_on(stored: Pack, check: Checked):
     assert check(pickle.loads(pickle.dumps(rows))[3:7]) == check(rows[3:7]) == rows_of("val")[3:7]
 
 
-@pytest.mark.parametrize("split", [None, "train", "val"])
-def test_rows_one_by_one_and_together(stored: Pack, check: Checked, split: str | None):
+@pytest.mark.parametrize("split", ["all", "train", "val"])
+def test_rows_one_by_one_and_together(stored: Pack, check: Checked, split: str):
     dataset, wanted = PackedDataset(stored, fields=FIELDS, split=split), np.array(rows_of(split))
     n = len(dataset)
     assert n == len(wanted)
@@ -189,7 +189,7 @@ def test_worker_processes(
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_reads_on(stored: Pack, check: Checked):
     """What the parent has opened and decoded is of no use to the child, and does it no harm."""
-    dataset = PackedDataset(stored, fields=FIELDS)
+    dataset = PackedDataset(stored, fields=FIELDS, split="all")
     assert check(dataset[20:24]) == [20, 21, 22, 23]
     child = os.fork()
     if child == 0:
@@ -248,9 +248,9 @@ def test_damage_is_an_error_in_the_loop_only_where_it_is_looked_for(tmp_path: Pa
     with open(Path(pack.path) / "00002" / "image.npy", "r+b") as file:
         file.seek(128 + 20 * int(np.prod(SHAPE)))
         file.write(b"\0\0\0\0\0\0\0\0\0")
-    with PackedBatchDataset(pack, 9, output="numpy") as dataset:
+    with PackedBatchDataset(pack, 9, split="all", output="numpy") as dataset:
         assert sum(len(batch.label) for batch in dataset) == ROWS
-    with PackedBatchDataset(pack, 9, output="numpy", verify="blocks") as dataset:
+    with PackedBatchDataset(pack, 9, split="all", output="numpy", verify="blocks") as dataset:
         assert len(dataset[0].label) == len(dataset[11].label) + 5 == 9
         with pytest.raises(FormatError) as error:
             list(dataset)
@@ -263,7 +263,10 @@ def test_damage_is_an_error_in_the_loop_only_where_it_is_looked_for(tmp_path: Pa
 def test_a_shard_that_vanishes_is_a_sentence(tmp_path: Path):
     pack = make_stored(tmp_path, "npy", "jpeg", (40, 1, 62))
     shutil.rmtree(Path(pack.path) / "00001")
-    with PackedBatchDataset(pack, 9, output="numpy") as dataset, pytest.raises(FormatError) as error:
+    with (
+        PackedBatchDataset(pack, 9, split="all", output="numpy") as dataset,
+        pytest.raises(FormatError) as error,
+    ):
         list(dataset)
     assert str(error.value) == (
         f"{pack.path}/00001/image.npy: cannot be read (No such file or directory). Check the name and the permissions."

@@ -10,12 +10,12 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batches import PackedBatchDataset
-from packer.load.ranks import check_ranks, present_ranks
+from packer.load.ranks import check_ranks, found_ranks, ignored_ranks, local_rank, present_ranks
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -48,6 +48,13 @@ def ray_train(rank: int | None) -> types.ModuleType:
     return module
 
 
+def torchrun(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int) -> None:
+    """The environment of one of its processes."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", str(world_size))
+
+
 def test_who_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
     monkeypatch.setattr(Distributed, "initialised", False)
@@ -55,22 +62,27 @@ def test_who_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RANK", "1")
     assert present_ranks() == (0, 1)  # half of it is nothing
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert present_ranks() == (1, 2)
+    assert (present_ranks(), ignored_ranks()) == ((0, 1), (1, 2))  # nothing vouches for it
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun's, without a rendezvous id
+    assert (found_ranks(), ignored_ranks()) == ((1, 2, "torchrun"), None)
     monkeypatch.setitem(sys.modules, "ray.train", ray_train(None))
     assert present_ranks() == (1, 2)
     monkeypatch.setitem(sys.modules, "ray.train", ray_train(4))
-    assert present_ranks() == (4, 5)
+    assert found_ranks() == (4, 5, "Ray Train")
     monkeypatch.setattr(Distributed, "initialised", True)
-    assert present_ranks() == (3, 8)
+    assert found_ranks() == (3, 8, "torch.distributed")
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    assert ignored_ranks() is None  # RANK is that of the process group, or a launcher's: the group counts
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [("7", "7"), ("-1", "2"), ("a", "2")])
 def test_an_environment_that_makes_no_sense_counts_for_nothing(
     rank: str, world_size: str, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world_size)
-    assert present_ranks() == (0, 1)
+    assert (present_ranks(), ignored_ranks()) == ((0, 1), None)
 
 
 def test_wrong_ranks_are_sentences():
@@ -127,6 +139,62 @@ def test_ray_outside_of_a_worker_warns_nobody(monkeypatch: pytest.MonkeyPatch):
     context = types.SimpleNamespace(get_world_rank=lambda: alone(0), get_world_size=lambda: alone(1))
     module.get_context = lambda: context  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray.train", module)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    torchrun(monkeypatch, 1, 2)
     assert present_ranks() == (1, 2)
+
+
+def test_a_bare_environment_shares_nothing_out_and_warns_once(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    """RANK and WORLD_SIZE of a batch system, and a process that evaluates alone: it reads every row."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    dataset = PackedBatchDataset(
+        pack, 5, output="numpy", fields=("label",)
+    )  # a group may come later: no warning yet
+    sentence = (
+        f"{pack.path}: the environment has RANK=0 and WORLD_SIZE=4, but there is no process group, Ray Train or torchrun, so this"
+        " process reads all 103 rows. Pass rank=0, world_size=4 to read a share of them, or rank=0, world_size=1 for all."
+    )
+    with pytest.warns(UserWarning, match="WORLD_SIZE") as said:
+        rows = [row for batch in dataset for row in batch.label // 3]
+    assert rows == list(range(103))
+    assert [(str(one.message), one.filename) for one in said] == [(sentence, __file__)]
+    assert "ranks: rank 0 of 1: RANK=0 and WORLD_SIZE=4 count for nothing" in repr(dataset)
+    list(dataset)  # said once
+    pickle.loads(pickle.dumps(dataset))[0]
+    with pytest.warns(UserWarning, match=r"RANK=0 and WORLD_SIZE=4") as said:
+        PackedBatchDataset(pack, 5, output="numpy")[0]
+    assert [one.filename for one in said] == [__file__]
+    assert len(list(PackedBatchDataset(pack, 5, output="numpy", rank=0, world_size=1))) == 21
+    assert len(list(PackedBatchDataset(pack, 5, output="numpy", rank=0, world_size=4, ends="pad"))) == 6
+
+
+def test_ranks_that_are_found_are_logged_and_told(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    torchrun(monkeypatch, 1, 4)
+    caplog.set_level("INFO", "packer.load")
+    dataset = PackedBatchDataset(pack, 5, output="numpy", ends="pad")
+
+    def told() -> list[str]:
+        return [text for text in caplog.messages if "this is rank" in text]
+
+    line = "this is rank 1 of 4, as found in torchrun: it reads its share of 103 rows. For all of them pass rank=0, world_size=1"
+    list(dataset)
+    assert told() == [f"{pack.path}: {line}"]
+    assert "\n    ranks: rank 1 of 4, found in torchrun" in repr(dataset)
+    monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
+    next(iter(dataset))
+    assert [text.split(": ")[1][:46] for text in told()[1:]] == [
+        "this is rank 3 of 8, as found in torch.distrib"
+    ]
+    assert "rank 3 of 8, found by the process that it came from" in repr(pickle.loads(pickle.dumps(dataset)))
+    given = PackedBatchDataset(pack, 5, output="numpy", rank=0, world_size=1)
+    assert "ranks: rank 0 of 1, as given" in repr(pickle.loads(pickle.dumps(given)))
+    assert len(told()) == 2
+
+
+def test_the_local_rank_is_torchruns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert local_rank() is None
+    torchrun(monkeypatch, 2, 4)
+    assert local_rank() == 2

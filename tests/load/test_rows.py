@@ -1,20 +1,27 @@
 from __future__ import annotations
 
 import pickle
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from packer import convert_images
 from packer.errors import UsageError
-from packer.format.pack import Pack
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.format.writer import PackWriter
+from packer.load.processes.transforms import PythonTransform
 from packer.load.rows import PackedDataset
 from packer.orders.runs import consecutive
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402
+
+from packer.augment import RandomHorizontalFlip  # noqa: E402
 
 
 def check(images, labels) -> list[int]:
@@ -107,3 +114,165 @@ def test_consecutive_joins_neighbours(rows: list[int]):
     runs = consecutive(np.array(rows, np.int64))
     assert runs.rows().tolist() == rows
     assert len(runs.starts) == 1 + sum(b != a + 1 for a, b in pairwise(rows)) - (not rows)
+
+
+def scaled(image: torch.Tensor) -> torch.Tensor:
+    return image.float() / 255
+
+
+def parity(label: int) -> str:
+    assert type(label) is int  # as torchvision hands it over: fit for lookups
+    return "odd" if label % 2 else "even"
+
+
+def test_functions_of_image_and_label(pack: Pack):
+    dataset = PackedDataset(pack, transform=scaled, target_transform=parity)
+    image, label = dataset[17]
+    assert (image.dtype, label) == (torch.float32, "odd")
+    assert torch.equal((image * 255).round().to(torch.uint8), PackedDataset(pack)[17].image)
+    assert dataset.targets[17] == 51  # as stored
+    assert [sample.label for sample in dataset.__getitems__([2, 3])] == ["even", "odd"]
+    batch = dataset[[4, 5, 4]]
+    assert (batch.image.shape, batch.image.dtype, batch.label) == (
+        (3, 3, *SHAPE[:2]),
+        torch.float32,
+        ["even", "odd", "even"],
+    )
+    assert len(dataset[[]].image) == 0
+    numbers = PackedDataset(pack, target_transform=lambda label: label // 3)
+    assert numbers[5:8].label.tolist() == [5, 6, 7]
+    assert numbers[5:8].image.is_contiguous(memory_format=torch.channels_last)
+    alone = PackedDataset(pack, fields=["label"], target_transform=parity)[3]
+    assert alone == ("odd",)
+
+
+def test_functions_in_a_dataloader_and_its_workers(pack: Pack):
+    dataset = PackedDataset(pack, subset=range(50, 60), transform=scaled, target_transform=parity)
+    sampler = BatchSampler(range(10), batch_size=5, drop_last=False)
+    for loader in (
+        DataLoader(dataset, batch_size=5),
+        DataLoader(dataset, sampler=sampler, batch_size=None),
+        DataLoader(dataset, batch_size=5, num_workers=1, multiprocessing_context="spawn"),
+    ):
+        batches = list(loader)
+        assert [batch.label[0] for batch in batches] == ["even", "odd"]
+        assert all(batch.image.dtype == torch.float32 for batch in batches)
+        assert torch.equal(torch.cat([batch.image for batch in batches]), dataset[:].image)
+
+
+def test_rows_of_some_classes(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "p.h5", size=16)
+    dataset = PackedDataset(tmp_path / "p.h5", classes=["blue", "red"], subset=range(20))
+    everything = PackedDataset(tmp_path / "p.h5")
+    wanted = [row for row in range(20) if everything.targets[row] != 1]
+    assert dataset.targets == [everything.targets[row] for row in wanted]
+    assert dataset[:].label.tolist() == dataset.targets
+    assert torch.equal(dataset[3].image, everything[wanted[3]].image)
+    assert dataset.classes == ["blue", "green", "red"]  # numbers stay
+
+
+def masked(tmp_path: Path) -> Pack:
+    """A pack with a mask and boxes beside its images."""
+    fields = (
+        Field("image", "|u1", (4, 4, 3), {"layout": "HWC"}),
+        Field("mask", "|u1", (4, 4), {"layout": "HW", "sampling": "nearest"}),
+    )
+    with PackWriter(str(tmp_path / "m.h5"), fields=fields, rows=2, block_rows=2, format="h5") as writer:
+        writer.write_block(
+            0, (), {"image": np.zeros((2, 4, 4, 3), np.uint8), "mask": np.zeros((2, 4, 4), np.uint8)}
+        )
+        writer.finish(rows=2, ragged={})
+    return open_pack(tmp_path / "m.h5")
+
+
+def test_a_transform_of_the_image_alone_is_refused_beside_a_mask(tmp_path: Path):
+    pack = masked(tmp_path)
+    with pytest.raises(UsageError) as error:
+        PackedDataset(pack, transform=scaled)
+    assert str(error.value) == (
+        f"transform: gets the image alone, and mask of {pack.path} would not move with it. Name fields without these, or take"
+        " PackedBatchDataset(augment=...), which moves them together."
+    )
+    assert PackedDataset(pack, fields=["image"], transform=scaled)[0].image.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"transform": 3}, "transform=3: cannot be called with an image. Pass a function, or a Compose of"),
+        ({"transform": "RandomCrop(4)"}, "transform='RandomCrop(4)': cannot be called with an image."),
+        ({"transform": dict}, "transform=<class 'dict'>: cannot be called with an image."),
+        ({"target_transform": {}}, "target_transform={}: cannot be called with a label. Pass a function."),
+        (
+            {"transform": scaled, "fields": ["label"]},
+            "transform: works on the field 'image', and the fields label of ",
+        ),
+        (
+            {"target_transform": parity, "fields": ["image"]},
+            "target_transform: works on the field 'label', and the fields image of ",
+        ),
+        (
+            {"transform": RandomHorizontalFlip()},
+            "transform: RandomHorizontalFlip of packer works on batches; functions of one image are allowed."
+            " Pass it to PackedBatchDataset(augment=[...]).",
+        ),
+        (
+            {"transform": PythonTransform(scaled)},
+            "transform: PythonTransform of packer works on batches; functions of one image are allowed."
+            " Pass it to PackedBatchDataset(transform=...).",
+        ),
+        ({"classes": ["cat"]}, "classes: 'cat' is a name; "),
+        ({"subset": [103]}, "subset: row 103 was given; the pack has rows 0 to 102. Leave it out."),
+    ],
+    ids=range(10),
+)
+def test_what_cannot_be_right_is_refused(pack: Pack, options: dict[str, object], message: str):
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        PackedDataset(pack, **options)
+
+
+def test_results_that_make_no_batch_are_a_sentence(pack: Pack):
+    sizes = iter(range(1, 9))
+    dataset = PackedDataset(pack, transform=lambda image: image[:, : next(sizes)])
+    assert dataset[0].image.shape == (3, 1, SHAPE[1])
+    with pytest.raises(
+        UsageError,
+        match=r"^transform: what it returned for 2 rows makes no batch \(.*\); tensors of one shape",
+    ):
+        dataset[0:2]
+
+
+def test_torchvisions_transforms(pack: Pack):
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    v1 = pytest.importorskip("torchvision.transforms")
+    plain = PackedDataset(pack)
+    flipped = PackedDataset(
+        pack,
+        transform=v2.Compose(
+            [
+                v2.RandomHorizontalFlip(p=1.0),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize([0.5] * 3, [0.5] * 3),
+            ]
+        ),
+    )[7].image
+    assert torch.allclose((flipped.flip(-1) * 0.5 + 0.5) * 255, plain[7].image.float(), atol=1e-3)
+    through_pil = PackedDataset(pack, transform=v1.Compose([v1.ToPILImage(), v1.ToTensor()]))[7].image
+    assert torch.allclose(through_pil * 255, plain[7].image.float(), atol=1e-3)
+    with pytest.warns(UserWarning, match="ToTensor"):  # torchvision's own
+        deprecated = torch.nn.Sequential(v2.ToTensor())
+    for habit in (v1.ToTensor(), v1.Compose([v1.RandomHorizontalFlip(), v1.ToTensor()]), deprecated):
+        with pytest.raises(
+            UsageError,
+            match=r"^transform: ToTensor takes PIL .* Write v2\.ToDtype\(torch\.float32, scale=True\)",
+        ):
+            PackedDataset(pack, transform=habit)
+
+
+def test_a_compose_of_albumentations_is_sent_where_it_works(pack: Pack):
+    albumentations = pytest.importorskip("albumentations")
+    with pytest.raises(
+        UsageError,
+        match=r"^transform: albumentations takes named NumPy arrays; .*PackedBatchDataset\(transform=",
+    ):
+        PackedDataset(pack, transform=albumentations.Compose([albumentations.HorizontalFlip()]))
