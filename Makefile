@@ -21,7 +21,7 @@ endif
 .PHONY: help venv demo test lint types tests format bench gpu soak wheels clean
 
 help:
-	@echo 'make demo     convert photographs, look at the pack, train three epochs, compare with reading the images'
+	@echo 'make demo     convert photographs, train three epochs from the pack, compare with reading the images, draw a sheet'
 	@echo 'make test     lint, types and tests, as CI runs them'
 	@echo 'make bench    the benchmarks of this machine, on the demo images (PACKER_DATA=DIR: on clothing.tar)'
 	@echo 'make gpu      tests and benchmarks that need CUDA, with the system PYTHON instead of .venv'
@@ -56,6 +56,8 @@ demo: $(IMAGES) $(STAMP)
 	$(BIN)/packer info demo/train.h5
 	$(BIN)/python examples/train_images.py demo/train.h5 --test demo/test.h5 --epochs 3
 	$(BIN)/packer bench $(TRAIN_IMAGES) demo/train.h5
+	$(BIN)/packer preview demo/train.h5 -o demo/sheet.png --augment 'RandomCrop(224), RandomHorizontalFlip()'
+	@echo 'Look at demo/sheet.png: a batch as the network sees it.'
 
 test: lint types tests
 

@@ -149,11 +149,15 @@ def test_the_readmes_loading_example_runs(photo_folder: Path, monkeypatch: pytes
     assert len(blocks) == 1
     steps: list[torch.Tensor] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    code = blocks[0].replace('device="cuda"', 'device="cpu"')
-    exec(compile(code, "README.md", "exec"), {"train_step": lambda images, labels: steps.append(images)})
+    code = compile(blocks[0], "README.md", "exec")
+    exec(code, {"train_step": lambda images, labels: steps.append(images)})
     assert steps
-    assert steps[0].dtype == torch.float16
+    assert steps[0].dtype == torch.float32
     assert steps[0].shape[1:] == (3, 224, 224)
+
+
+def test_the_readme_is_read_in_two_minutes():
+    assert len((ROOT / "README.md").read_text().split()) < 450
 
 
 def test_no_placeholder_is_left():

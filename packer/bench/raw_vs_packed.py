@@ -204,7 +204,7 @@ def _measure(
         ]
         run_rounds({"cold page cache": reading}, rounds, say)
         sections["cold page cache"] = ways_of(
-            reading, f"limit: reads in order, {units.count(setting.threads, 'thread')}"
+            reading, f"limit: plain reads, {units.count(setting.threads, 'thread')}"
         )
     return sections, notes
 

@@ -10,6 +10,10 @@ from typing import Any, ClassVar
 from packer import units
 
 BAR = 24  # characters of the longest bar
+LIMIT = (
+    "limit: "  # begins the name of the way that is the limit; then what it is, a comma and how many threads
+)
+BEYOND = "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch does not."
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -96,20 +100,29 @@ class Report:
         name_width = max(len(way.name) for ways in self.sections.values() for way in ways)
         rate, times = f"{self.UNIT}/s", f"x {self.BASELINE}"
         wide, broad = max(self.WIDTH, len(rate)), max(6, len(times))
+        beyond = False
         lines = [
             self.heading,
             f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
             f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s",
         ]
         for title, ways in self.sections.items():
-            lines += ["", f"{title:<{name_width}}  {rate:>{wide}}  {times:>{broad}}  x limit  s/epoch"]
+            limit = next((way.name for way in ways if way.name.startswith(LIMIT)), LIMIT)
+            beside = f"x {limit.removeprefix(LIMIT).split(',')[0] or 'limit'}"
+            narrow = max(7, len(beside))
+            beyond |= beside == "x memcpy" and any((way.of_limit or 0) > 1 for way in ways)
+            lines += [
+                "",
+                f"{title:<{name_width}}  {rate:>{wide}}  {times:>{broad}}  {beside:>{narrow}}  s/epoch",
+            ]
             top = max(way.rate for way in ways)
             lines += [
                 f"{way.name:<{name_width}}  {way.rate:>{wide},.0f}  {_ratio(way.times_raw, broad, 1)}"
-                f"  {_ratio(way.of_limit, 7, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
+                f"  {_ratio(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
-        return "\n".join([*lines, *(["", *self.remarks] if self.remarks else [])])
+        remarks = (*self.remarks, *([BEYOND] if beyond else []))
+        return "\n".join([*lines, *(["", *remarks] if remarks else [])])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     assert re.fullmatch(r"limit: memcpy, \d threads?", warm[-1].name)
     assert [way.name for way in training[1:]] == ["packed, slices"]
     assert [way.name for way in cold[1:4]] == ["packed, sequential", "packed, slices", "packed, blocks"]
-    assert re.fullmatch(r"limit: reads in order, \d threads?", cold[4].name)
+    assert re.fullmatch(r"limit: plain reads, \d threads?", cold[4].name)
     for way in (*warm[2:6], *cold[1:4]):
         assert way.raw is not None
         assert way.limit is not None

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from packer.bench.report import BenchReport, FirstBatch, TableReport, Way, bar
+from packer.bench.report import BEYOND, BenchReport, FirstBatch, TableReport, Way, bar
 
 
 @pytest.fixture
@@ -43,13 +44,24 @@ def test_the_table_shows_every_way_once(report: BenchReport) -> None:
         "photos/train beside train.h5: 9,000 images of 256x256x3, batches of 256",
         "Abacus 1, 2 cores; medians of 3 rounds of 1 s",
         "",
-        "warm page cache                images/s   x raw  x limit  s/epoch",
-        "images, DataLoader, 2 workers       900     1.0            10.000  █▏",
-        "packed, slices                   18,000    20.0     0.80    0.500  █████████████████████▋",
-        "limit: memcpy, 2 threads         20,000                     0.450  ████████████████████████",
+        "warm page cache                images/s   x raw  x memcpy  s/epoch",
+        "images, DataLoader, 2 workers       900     1.0             10.000  █▏",
+        "packed, slices                   18,000    20.0      0.80    0.500  █████████████████████▋",
+        "limit: memcpy, 2 threads         20,000                      0.450  ████████████████████████",
         "",
         "one note.",
     ]
+
+
+def test_more_than_memcpy_is_explained(report: BenchReport) -> None:
+    raw, packed, limit = report.sections["warm page cache"]
+    faster = replace(packed, limit=(7000.0, 30000.0, 17000.0))
+    assert BEYOND in replace(report, sections={"warm page cache": (raw, faster, limit)}).table()
+    assert BEYOND not in report.table()
+    plain = replace(limit, name="limit: plain reads, 2 threads")
+    cold = replace(report, sections={"cold": (raw, faster, plain)}).table()
+    assert "x plain reads" in cold
+    assert BEYOND not in cold
 
 
 def test_the_json_holds_raw_numbers_and_what_is_made_of_them(report: BenchReport) -> None:

@@ -84,7 +84,7 @@ def test_the_table_and_the_json_tell_the_same(table: Path, packed: Path) -> None
     assert lines[0] == (
         f"{table} beside {packed}: 355 rows of features [1], categories [1], label, batches of 88"
     )
-    assert re.fullmatch(r"warm page cache +rows/s  x DataLoader  x limit  s/epoch", lines[3])
+    assert re.fullmatch(r"warm page cache +rows/s  x DataLoader  x memcpy  s/epoch", lines[3])
     (ways,) = report.sections.values()
     for line, way in zip(lines[4:], ways, strict=False):
         assert line.startswith(way.name)
