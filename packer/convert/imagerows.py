@@ -109,6 +109,11 @@ class ImageRows:
         """Which files were changed last: of the images, and of each pair."""
         return [self._source.newest, *(pair.newest for pair in self._pairs)]
 
+    def times(self) -> str:
+        """Digest of when each file was changed last, for the plan: packs hold no times."""
+        held = (self._source.times, *(pair.times for pair in self._pairs))
+        return digest(np.ascontiguousarray(times) for times in held).hex()
+
     def _kept(self, data: bytes) -> tuple[bytes, tuple[int, int]]:
         """A JPEG file as it is, if the loader can decode it, anything else as one of its own size; its upright (height, width)."""
         try:

@@ -265,7 +265,8 @@ def prepare(
         "seed": options.get("seed"),
         "provenance": provenance,
     }
-    task = Task(source, maker, order, storing, members, {**provenance, "newest file": maker.newest()})
+    changes = {"newest file": maker.newest(), "digest of the files' times": maker.times()}
+    task = Task(source, maker, order, storing, members, {**provenance, **changes})
     plan = Plan(
         rows=len(order.samples),
         shape=None if keep else spec.shape,

@@ -181,7 +181,6 @@ class _Writer:
     def __init__(self, source: TableSource, staged: Staged, place: Workplace, terms: Terms) -> None:
         self._source, self._staged, self._place, self._terms = source, staged, place, terms
         self._size = staged.layout.dtype.itemsize
-        self._state = _state(source.names)
         self._records = os.open(staged.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._texts = os.open(staged.texts, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._text_bytes = 0
@@ -276,7 +275,7 @@ class _Writer:
     def _check_unchanged(self) -> None:
         """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
         for name, before, now in zip(
-            self._source.names, self._state, _state(self._source.names), strict=True
+            self._source.names, self._source.state, _state(self._source.names), strict=True
         ):
             if before != now:
                 self._place.recorded = False

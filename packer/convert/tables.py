@@ -256,10 +256,9 @@ def convert_table(
         return replace(_report(job, found, began), already=True)
     if on_plan is not None:
         on_plan(_plan(job))
+    changes = {"newest file": table.newest(), "times of the files": [time for _, time in table.state]}
     with bar, interrupted(out):
-        place = Workplace(
-            out, overwrite=overwrite, plan={**provenance, "newest file": table.newest()}, resume=resume
-        )
+        place = Workplace(out, overwrite=overwrite, plan={**provenance, **changes}, resume=resume)
         try:
             staged = _read(job, place)
             made, notes = _write(job, place, staged)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
+from packer.inputs.textlines import read_lines, shorten
 
 _WHOLE = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -164,7 +165,7 @@ def _beyond_float32(text: str) -> bool:
 def _refused(subject: str, line: int, column: str, text: str, regression: bool) -> SourceError:
     others = "other finite numbers, " if regression else ""
     return SourceError(
-        f"{subject} line {line}: {column} is {text or 'empty'}; whole numbers from 0 to 2**63 - 1, {others}or class names, "
+        f"{subject} line {line}: {column} is {shorten(text) or 'empty'}; whole numbers from 0 to 2**63 - 1, {others}or class names, "
         "are accepted. Correct it."
     )
 
@@ -254,7 +255,7 @@ class LabelTable:
                     else f"no column {name}"
                 )
                 raise SourceError(
-                    f"{where}: {found}; the first row names the columns, here {', '.join(header)}. Correct it, or pass others."
+                    f"{where}: {found}; the first row names the columns, here {shorten(', '.join(header))}. Correct it, or pass others."
                 )
         file = next(place for place, name in enumerate(header) if name)
         if header[file] in chosen:
@@ -287,15 +288,11 @@ class LabelTable:
 
 def _rows(path: str) -> Generator[tuple[int, list[str]], None, None]:
     """Yield (line number, cells) of the rows that are not blank."""
+    rows = csv.reader(read_lines(path, "a CSV of files and labels is needed", newline=""), strict=True)
     try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            rows = csv.reader(file, strict=True)
-            for row in rows:
-                if row:
-                    yield rows.line_num, row
-    except OSError as error:
-        reason = f"cannot be read ({error.strerror}); a CSV of files and labels is needed."
-        raise SourceError(f"{path}: {reason} Check the path.") from None
+        for row in rows:
+            if row:
+                yield rows.line_num, row
     except csv.Error as error:
         raise SourceError(f"{path} line {rows.line_num}: not CSV ({error}). Correct it.") from None
 
@@ -321,7 +318,7 @@ class _Names:
         where = f"{self._subject} line {line}"
         if index is None:
             raise SourceError(
-                f"{where}: no image is called {name}; paths below the images' folder are read, or unique "
+                f"{where}: no image is called {shorten(name)}; paths below the images' folder are read, or unique "
                 "names without extension. Correct or remove the row."
             )
         if index == _AMBIGUOUS:

@@ -95,6 +95,8 @@ class Pair:
         """What the user may not expect, a sentence each."""
         self.sizes = files.sizes
         """int64 [N], bytes of each image's partner."""
+        self.times = files.times
+        """int64 [N], when each was changed last, in nanoseconds since 1970."""
         self.newest = files.newest
         """Which of the files was changed last, and when."""
 
@@ -220,6 +222,7 @@ class _Files:
         self.place = place
         self.notes: list[str] = []
         self.sizes = np.zeros(len(keys), np.int64)
+        self.times = np.zeros(len(keys), np.int64)
         self.positions = np.zeros(len(keys), np.int64)
         self._keys = keys
         self._suffixes: list[str] = []  # few, so that an image's file takes one byte
@@ -241,9 +244,10 @@ class _Files:
                 self._suffixes.append(suffix)
             self._codes[index] = self._suffixes.index(suffix)
             self.sizes[index], self.positions[index] = entry.size, entry.position
+            self.times[index] = entry.time
             newest = max(newest, (entry.path, entry.time), key=lambda found: found[1])
         for index, first in twins.items():
-            for column in (self._codes, self.sizes, self.positions):
+            for column in (self._codes, self.sizes, self.times, self.positions):
                 column[index] = column[first]
         self._check(name, doubles)
         self.newest = newest_file([newest[0]], np.array([newest[1]]))
@@ -298,7 +302,8 @@ def _in_folder(name: str, place: str, keys: list[str]) -> _Files:
 
     def read(index: int) -> bytes:
         try:
-            return read_file(os.path.join(place, files.path(index)))
+            listed = int(files.sizes[index]), int(files.times[index])
+            return read_file(os.path.join(place, files.path(index)), listed)
         except OSError as error:
             raise ImageError(f"cannot be read ({error.strerror}).") from None
 
@@ -335,7 +340,7 @@ def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None) -
     archive = open_archive(path, inside, spool_dir)
     try:
         base = "" if inside or not archive.holds_only(archive_stem(path)) else f"{archive_stem(path)}/"
-        time = os.stat(path).st_mtime_ns
+        time = archive.time
         entries = (
             _Entry(key.removeprefix(base), size, time, position)
             for position, (key, size) in enumerate(zip(archive.keys, archive.sizes, strict=True))

@@ -30,6 +30,7 @@ from packer.inputs.layout import (
     no_images,
     notes_on,
 )
+from packer.inputs.textlines import read_lines, shorten
 
 __all__ = ["IMAGE_EXTENSIONS", "Source", "open_source"]
 
@@ -45,6 +46,7 @@ class Source:
         keys: list[str],
         layout: Layout,
         sizes: NDArray[np.int64],
+        times: NDArray[np.int64],
         newest: str,
         folder: str | None,
         read: Callable[[int], bytes],
@@ -63,6 +65,8 @@ class Source:
         """What the user may not expect, a sentence each."""
         self.sizes = sizes
         """int64 [N], bytes of the image files."""
+        self.times = times
+        """int64 [N], when each was changed last, in nanoseconds since 1970; [1] of an archive."""
         self.newest = newest
         """Which of the files was changed last, and when: tells whether one has been changed since."""
         self.folder = folder
@@ -143,14 +147,16 @@ def _open_folder(name: str, labelled: bool) -> Source:
     keys = [found[index] for index in order]
     layout = _arrange(name, keys, folders, labelled)
     newest = newest_file(found, np.frombuffer(times, np.int64))
+    nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
     source = Source(
         name,
         keys,
         layout,
-        np.frombuffer(sizes, np.int64)[order],
+        nbytes,
+        changes,
         newest,
         name,
-        _reader(name, keys),
+        _reader(name, keys, nbytes, changes),
         _nothing,
         labelled,
     )
@@ -232,20 +238,23 @@ def _loop(root: str, key: str, folder: str, depth: int) -> SourceError:
     )
 
 
-def _reader(root: str, keys: list[str]) -> Callable[[int], bytes]:
+def _reader(
+    root: str, keys: list[str], sizes: NDArray[np.int64], times: NDArray[np.int64]
+) -> Callable[[int], bytes]:
     def read(index: int) -> bytes:
         try:
-            return read_file(os.path.join(root, keys[index]))
+            return read_file(os.path.join(root, keys[index]), (int(sizes[index]), int(times[index])))
         except OSError as error:
             raise ImageError(f"cannot be read ({error.strerror}).") from None
 
     return read
 
 
-def read_file(path: str) -> bytes:
+def read_file(path: str, listed: tuple[int, int]) -> bytes:
     """Read a file in as few system calls as can be: `open(path, "rb").read()` makes seven.
 
-    Raises: OSError; ImageError for what is no file (a pipe, a device), and for one whose size changes meanwhile.
+    listed: its size, and the time of its last change in nanoseconds, when its label was found out.
+    Raises: OSError; ImageError for what is no file (a pipe, a device), and for one that is no longer as it was listed.
     """
     # Without O_NONBLOCK, opening a pipe waits for its writer; reading files does not change by it.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -258,8 +267,8 @@ def read_file(path: str) -> bytes:
         data = os.read(fd, size + 1)
         while len(data) < size and (more := os.read(fd, size + 1 - len(data))):
             data += more
-        if len(data) != size:
-            raise ImageError("changed while it was read.")
+        if (len(data), os.fstat(fd).st_mtime_ns) != listed:
+            raise ImageError("changed since the conversion began.")
         return data
     finally:
         os.close(fd)
@@ -292,7 +301,8 @@ def _open_archive(name: str, path: str, inside: str, labelled: bool, spool_dir: 
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
         place = f"{name}/{base}".rstrip("/")
         layout = _arrange(place, keys, [f for f in folders if f and f.count("/") < 2], labelled)
-        newest = newest_file([os.path.basename(path)], np.array([os.stat(path).st_mtime_ns]))
+        times = np.array([archive.time])
+        newest = newest_file([os.path.basename(path)], times)
     except BaseException:
         archive.close()
         raise
@@ -301,6 +311,7 @@ def _open_archive(name: str, path: str, inside: str, labelled: bool, spool_dir: 
         keys,
         layout,
         np.frombuffer(archive.sizes, np.int64)[order],
+        times,
         newest,
         None,
         lambda index: archive.read(int(order[index])),
@@ -351,14 +362,16 @@ def _open_list(name: str, labelled: bool) -> Source:
         raise UsageError(f"{name}: has labels, and --labels is given; one of them is used. Drop one.")
     if given:
         labels, classes = number_labels(name, given, lines)
+    nbytes, changes = np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
     return Source(
         name,
         keys,
         Layout(labels, classes, {}),
-        np.frombuffer(sizes, np.int64),
-        newest_file(keys, np.frombuffer(times, np.int64)),
+        nbytes,
+        changes,
+        newest_file(keys, changes),
         folder,
-        _reader(folder, keys),
+        _reader(folder, keys, nbytes, changes),
         _nothing,
         labelled,
     )
@@ -379,13 +392,9 @@ def _common_folder(root: str, paths: list[str]) -> str:
 
 
 def _lines(name: str) -> Iterable[tuple[int, str]]:
-    try:
-        with open(name, encoding="utf-8-sig", errors="surrogateescape") as file:
-            for line, row in enumerate(file, 1):
-                if row.strip():
-                    yield line, row.rstrip("\n")
-    except OSError as error:
-        raise SourceError(f"{name}: cannot be read ({error.strerror}); a list of paths is needed.") from None
+    for line, row in enumerate(read_lines(name, "a list of paths is needed"), 1):
+        if row.strip():
+            yield line, row.rstrip("\n")
 
 
 def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | None, int, int]:
@@ -407,5 +416,5 @@ def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | No
             continue
         return normal, label, status.st_size, status.st_mtime_ns
     raise SourceError(
-        f"{name} line {line}: no file {ways[0][0]}; paths are absolute, or relative to the list's folder. Correct it."
+        f"{name} line {line}: no file {shorten(ways[0][0])}; paths are absolute, or relative to the list's folder. Correct it."
     )

@@ -20,7 +20,8 @@ import pytest
 from PIL import Image
 
 from packer.convert.images import Report, convert_images
-from packer.errors import PackerError, SpaceError, UsageError
+from packer.convert.tables import convert_table
+from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.format.workplace import Workplace
@@ -478,3 +479,51 @@ def test_a_replaced_pack_is_there_until_the_new_one_is_whole(photos: Path, tmp_p
         assert files_of(out) == before
         assert convert(photos, out, overwrite=True).resumed > 0
         assert open_pack(out).header.field("image").loaded.shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize("what", ["image", "mask", "archive", "labels"])
+def test_a_source_that_changed_between_the_runs_is_read_anew(photos: Path, tmp_path: Path, what: str) -> None:
+    """Also a file that is not the newest, replaced by an older one of the same size."""
+    masks, out, files = tmp_path / "masks", tmp_path / "p.h5", sorted(photos.rglob("*.jpg"))
+    for number, path in enumerate(files):
+        mask = (masks / path.relative_to(photos)).with_suffix(".png")
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), number).save(mask)
+        os.utime(path, ns=(9 * 10**18, 10**18 + number))
+    csv = tmp_path / "l.csv"
+    csv.write_text("".join(f"{path.relative_to(photos)},{number}\n" for number, path in enumerate(files)))
+    source, options = photos, {"on_error": "skip", "pairs": {"mask": masks}, "labels": csv}
+    if what == "archive":
+        source = Path(shutil.make_archive(str(tmp_path / "photos"), "tar", photos))
+        del options["pairs"]
+
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, out, on_progress=stop, **options)
+    journal = (tmp_path / "p.h5.packing" / "journal").read_bytes()
+    assert journal.count(b"\n") > 1
+    changed = {"image": files[0], "mask": masks / "red" / "2.png", "archive": source, "labels": csv}[what]
+    data = changed.read_bytes()
+    changed.write_bytes(data.replace(b",0\n", b",5\n") if what == "labels" else data)
+    os.utime(changed, ns=(9 * 10**18, 10**17))
+    report = convert(source, out, **options)
+    assert report.resumed == 0
+    assert report.cleared
+
+
+def test_a_table_that_changes_after_its_header_was_read_is_refused(tmp_path: Path) -> None:
+    path, out = tmp_path / "t.csv", tmp_path / "t.h5"
+    path.write_text("a,b\n" + "1,2\n" * 9)
+
+    def append(plan: Any) -> None:
+        with path.open("a") as file:
+            file.write("3,4\n")
+
+    with pytest.raises(SourceError) as error:
+        convert_table(path, out, label="b", on_plan=append)
+    assert str(error.value).startswith(
+        f"{path}: was changed while it was read. Run the same command again when it is whole."
+    )
+    assert not out.exists()

@@ -7,9 +7,11 @@ import io
 import lzma
 import os
 import shutil
+import struct
 import tarfile
 import threading
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
+from packer.inputs import archives
 from packer.inputs.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
 
 Member = tuple[str, bytes | None]
@@ -276,9 +279,11 @@ def test_an_archive_that_shrinks_while_it_is_read(write: Write, kind: str) -> No
     path = write({"cat/1.jpg": os.urandom(5000)}, kind)
     archive = open_archive(path)
     os.truncate(path, 1000)
-    with pytest.raises(ImageError) as error:
+    with pytest.raises(SourceError) as error:
         archive.read(0)
-    assert str(error.value) == "cannot be read whole; the archive became shorter."
+    assert str(error.value) == (
+        f"{path}: was changed while it was read. Run the same command again when it is whole."
+    )
     archive.close()
 
 
@@ -337,6 +342,146 @@ def test_many_threads_read_at_once(write: Write, kind: str) -> None:
         thread.join()
     archive.close()
     assert not wrong
+
+
+def zip_of(entries: list[tuple[bytes, bytes, int, int | None]], data: bytes = b"data") -> bytes:
+    """A zip of stored entries: name in the directory, name where it lies, size as told, offset (None: where it lies)."""
+    body, directory, crc = b"", b"", zlib.crc32(data)
+    for told, own, size, offset in entries:
+        at = len(body) if offset is None else offset
+        wide = struct.pack("<HHQQQ", 1, 24, size, size, at)
+        wanting = 0xFFFFFFFF
+        directory += struct.pack("<4s6H3I", b"PK\1\2", 45, 45, 0, 0, 0, 33, crc, wanting, wanting)
+        directory += struct.pack("<5H2I", len(told), len(wide), 0, 0, 0, 0, wanting)
+        directory += told + wide
+        body += struct.pack("<4s5H3I2H", b"PK\3\4", 45, 0, 0, 0, 33, crc, len(data), len(data), len(own), 0)
+        body += own + data
+    count = len(entries)
+    return (
+        body
+        + directory
+        + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), len(body), 0)
+    )
+
+
+def test_a_zip_whose_directory_names_another_member_is_an_image_error(write: Write) -> None:
+    path = write(
+        zip_of([(b"cat/1.jpg", b"cat/1.jpg", 4, None), (b"cat/2.jpg", b"dog/2.jpg", 4, None)]), ".zip"
+    )
+    archive = open_archive(path)
+    assert archive.read(0) == b"data"
+    with pytest.raises(ImageError) as error:
+        archive.read(1)
+    assert str(error.value) == "is another member where it lies than in the archive's directory."
+    archive.close()
+
+
+def test_members_of_a_zip_that_share_bytes_are_refused(write: Write) -> None:
+    twice = [(b"a/1.jpg", b"a/1.jpg", 4, None), (b"a/2.jpg", b"a/2.jpg", 4, 0)]
+    assert refused(write(zip_of(twice), ".zip")) == (
+        "pets.zip: a/1.jpg and a/2.jpg share bytes of it; each member has its own. Make the archive anew."
+    )
+
+
+@pytest.mark.parametrize(("size", "offset"), [(1 << 62, None), (4, 1 << 62), ((1 << 63) + 5, None)])
+def test_members_of_a_zip_that_would_lie_behind_its_end_are_refused(
+    write: Write, size: int, offset: int | None
+) -> None:
+    assert refused(write(zip_of([(b"a/1.jpg", b"a/1.jpg", size, offset)]), ".zip")) == (
+        "pets.zip: a/1.jpg would lie behind its end; a whole archive is needed. Fetch it again."
+    )
+
+
+@pytest.mark.parametrize("name", [b"cat\\1.jpg", b"cat/1.txt\0.jpg", b"C:\\1.jpg"])
+def test_zero_bytes_and_backslashes_in_names_of_a_zip(write: Write, name: bytes) -> None:
+    assert refused(write(zip_of([(name, name, 4, None)]), ".zip")) == (
+        f"pets.zip: {name.decode()} has a zero byte or a backslash in its name; images must be ordinary members. "
+        "Make the archive without it."
+    )
+
+
+@pytest.mark.parametrize("kind", [".tar", ".zip"])
+def test_names_that_no_system_has_are_refused_for_images_only(write: Write, kind: str) -> None:
+    deep = "a/" * 2044 + "b/c"
+    archive = open_archive(write({f"{deep}.jpg": b"1", deep * 9: b"2"}, kind))
+    assert archive.folders == {"a", "a/a", "a/a/a"}  # not each of 2,000 levels: that would be 4 MB a name
+    archive.close()
+    message = refused(write({f"{deep * 2}.jpg": b"1"}, kind))
+    assert message.startswith("pets" + kind + ": a/a/")
+    assert len(message) < 300
+    assert message.endswith(
+        "is longer than 4,096 bytes; no system has such paths. Make the archive without it."
+    )
+
+
+def tar_header(name: bytes, size: int, type: bytes = b"0", told: bytes = b"") -> bytes:
+    block = bytearray(512)
+    block[: len(name)] = name
+    block[124:136] = told or b"%011o\0" % size
+    block[156:157], block[257:265], block[148:156] = type, b"ustar\x0000", b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        tar_header(b"pax", 1 << 30, b"x") + b"\0" * 512,
+        tar_header(b"long", 1 << 30, b"L") + b"\0" * 512,
+        tar_header(b"global", 1 << 20, b"g") + b"\0" * (1 << 20),
+        (tar_header(b"long", 4, b"L") + b"name" + b"\0" * 508) * 2000,
+        tar_header(b"a/1.jpg", 0, b"0", b"\xff" * 11 + b"\0"),
+        tar_header(b"a/1.bin", 0, b"0", b"\x80" + b"\0" * 3 + b"\x7f" + b"\xff" * 7),
+    ],
+    ids=["PAX of 1 GB", "name of 1 GB", "PAX for all", "chain", "negative", "huge"],
+)
+@pytest.mark.parametrize("kind", [".tar", ".tgz"])
+def test_tar_headers_that_would_exhaust_memory_or_time(write: Write, header: bytes, kind: str) -> None:
+    data = header + tar_bytes({"a/2.jpg": b"1"})
+    path = write(gzip.compress(data, 1) if kind == ".tgz" else data, kind)
+    assert refused(path) == f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again."
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tgz"])
+def test_what_lies_behind_the_end_of_a_tar_is_not_left_out_silently(write: Write, kind: str) -> None:
+    def archive_of(data: bytes) -> str:
+        return write(gzip.compress(data, 1) if kind == ".tgz" else data, kind)
+
+    one = tar_bytes({"a/1.jpg": b"1"})
+    open_archive(archive_of(one + b"\0" * 9000)).close()
+    path = archive_of(one + tar_bytes({"a/2.jpg": b"1"}))
+    sentence = (
+        f"{path}: goes on behind its end, as several archives in one file do; one is read. "
+        "Unpack it with tar --ignore-zeros, or make it anew."
+    )
+    assert refused(path) == sentence
+    if kind == ".tgz":  # zeros without end, 1,000 times as many as the file has bytes
+        assert refused(archive_of(one + b"\0" * (65 << 20))) == sentence
+
+
+def test_images_too_large_for_any_are_not_spooled(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_LARGEST", 1000)
+    assert refused(write({"a/1.jpg": b"1" * 1001, "b.bin": b"2" * 9000}, ".tgz")) == (
+        "pets.tgz: a/1.jpg has 1,001 bytes; images of up to 1,000 are read. Make the archive without it."
+    )
+    open_archive(write({"a/1.jpg": b"1" * 1000, "b.bin": b"2" * 9000}, ".tgz")).close()
+
+
+@pytest.mark.parametrize("kind", [".tar", ".zip", ".tgz"])
+def test_an_archive_that_is_written_anew_in_its_place_gives_no_image(write: Write, kind: str) -> None:
+    path = write({"cat/1.jpg": b"cat", "dog/1.jpg": b"dog"}, kind)
+    archive = open_archive(path)
+    write({"dog/1.jpg": b"dog", "cat/1.jpg": b"cat"}, kind)
+    os.utime(path, ns=(1, 1))
+    if kind == ".tgz":  # its images have been decompressed
+        assert archive.read(0) == b"cat"
+    else:
+        with pytest.raises(SourceError) as error:
+            archive.read(0)
+        assert str(error.value) == (
+            f"{path}: was changed while it was read. Run the same command again when it is whole."
+        )
+    archive.close()
 
 
 @settings(max_examples=80)

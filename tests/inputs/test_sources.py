@@ -294,7 +294,7 @@ def test_a_file_that_changes_while_it_is_read(
         monkeypatch.setattr(os, "fstat", changing)
         with pytest.raises(ImageError) as error:
             source.read(0)
-    assert str(error.value) == "changed while it was read."
+    assert str(error.value) == "changed since the conversion began."
 
 
 def test_reads_that_return_less_than_asked_are_continued(
@@ -493,3 +493,45 @@ class TestLists:
         assert refused(self.listed("b.jpg 1\n"), UsageError, labelled=True) == (
             "pets/list.txt: has labels, and --labels is given; one of them is used. Drop one."
         )
+
+
+@pytest.mark.parametrize("how", ["replaced", "rewritten", "grown", "truncated", "deleted", "folder renamed"])
+def test_a_file_that_is_another_one_than_was_listed_gives_no_image(tree: Tree, how: str) -> None:
+    tree("cat/1.jpg", "dog/1.jpg")
+    with open_source("pets") as source:
+        assert source.keys[0] == "cat/1.jpg"
+        path = "pets/cat/1.jpg"
+        if how == "replaced":  # by one of the same size
+            os.replace("pets/dog/1.jpg", path)
+            os.utime(path, ns=(5, 5))
+        elif how == "rewritten":
+            with open(path, "r+b") as file:
+                file.write(b"\xff")
+            os.utime(path, ns=(5, 5))
+        elif how in ("grown", "truncated"):
+            os.truncate(path, os.path.getsize(path) + (1 if how == "grown" else -1))
+        elif how == "deleted":
+            os.unlink(path)
+        else:
+            os.rename("pets/cat", "pets/cats")
+        gone = how in ("deleted", "folder renamed")
+        with pytest.raises(ImageError) as error:
+            source.read(0)
+        assert str(error.value) == (
+            "cannot be read (No such file or directory)." if gone else "changed since the conversion began."
+        )
+
+
+def test_a_list_that_is_a_pipe_or_no_text_is_refused(tree: Tree) -> None:
+    tree("cat/1.jpg")
+    os.mkfifo("pipe.txt")
+    Path("zero.txt").write_bytes(b"pets/cat/1.jpg\0\n")
+    Path("long.txt").write_text("a" * 9000)
+    for name, begins in (
+        ("pipe.txt", "pipe.txt: is no regular file; a list of paths is needed."),
+        ("zero.txt", "zero.txt line 1: has zero bytes, as no text of UTF-8 has; a list of paths is needed."),
+        ("long.txt", f"long.txt line 1: no file {'a' * 120}... (9,000 characters); paths are absolute"),
+    ):
+        with pytest.raises(SourceError) as error:
+            open_source(name)
+        assert str(error.value).startswith(begins)

@@ -45,7 +45,8 @@ class TableSource(Protocol):
 
     columns: of the input, in order, types found out or given; notes: sentences a user should see; indexes: names of columns that are
     the index of a data frame, no values -> the beginning of a sentence about each; unit: "line" or "row", what Bad.line counts;
-    names: of the inputs; nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
+    names: of the inputs; state: size and time of the last change of each, in nanoseconds since 1970, before anything was read of it;
+    nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
     """
 
     columns: tuple[Column, ...]
@@ -53,6 +54,7 @@ class TableSource(Protocol):
     indexes: Mapping[str, str]
     unit: str
     names: tuple[str, ...]
+    state: list[tuple[int, int]]
     nbytes: int
     rows: int | None
 

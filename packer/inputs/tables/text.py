@@ -62,9 +62,8 @@ class TextTable:
         self.names = tuple(names)
         self._reading = reading
         status = [os.stat(name) for name in names]
-        self._sizes = [s.st_size for s in status]
-        self._times = [s.st_mtime_ns for s in status]
-        self.nbytes = sum(self._sizes)
+        self.state = [(s.st_size, s.st_mtime_ns) for s in status]
+        self.nbytes = sum(size for size, _ in self.state)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
         form = replace(form_of(reading), delimiter=delimiter_of(first, text, ended, reading))
@@ -236,11 +235,13 @@ class TextTable:
 
     def fingerprint(self) -> dict[str, Any]:
         """Names below the folder that holds all files, sizes, the Reading."""
-        return fingerprint(self.names, self._sizes, self._reading)
+        return fingerprint(self.names, [size for size, _ in self.state], self._reading)
 
     def newest(self) -> str:
         """Which file was changed last, and when."""
-        return newest_file([os.path.basename(name) for name in self.names], np.array(self._times))
+        return newest_file(
+            [os.path.basename(name) for name in self.names], np.array([time for _, time in self.state])
+        )
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
