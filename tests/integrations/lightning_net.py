@@ -47,7 +47,13 @@ class Net(lightning.LightningModule):
 
 
 def fit(
-    pack: Path, out: Path, *, resume: Path | None = None, every: int | None = None, **options: Any
+    pack: Path,
+    out: Path,
+    *,
+    resume: Path | None = None,
+    every: int | None = None,
+    order: str = "rows",
+    **options: Any,
 ) -> Net:
     """Train on the pack; checkpoints of every `every` steps, or of each epoch's end, go to `out`, as <step>.ckpt."""
     net = Net()
@@ -60,7 +66,7 @@ def fit(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    train, val = dataset_of(pack, ends="pad"), dataset_of(pack, ends="pad", order="sequential")
+    train, val = dataset_of(pack, ends="pad", order=order), dataset_of(pack, ends="pad", order="sequential")
     trainer.fit(net, train, val, ckpt_path=resume, weights_only=True)
     return net
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from packer.errors import UsageError
 from tests.integrations.rows import ROWS, epochs_of, is_documented, joined
 
 with warnings.catch_warnings():
@@ -100,3 +101,13 @@ def test_it_goes_on_with_other_numbers_of_devices(numbers: Path, tmp_path: Path,
 
 def test_the_docs_show_the_same_callback():
     assert is_documented(CountAnew)
+
+
+def test_overfitting_a_shuffled_dataset_says_what_to_pass(numbers: Path, tmp_path: Path):
+    """Lightning would give a dataset of its own another sampler; batches of a shuffle are others in each epoch."""
+    with pytest.raises(
+        UsageError, match=r"^overfit_batches: the order 'rows' has other batches .* subset=range\(n\)"
+    ):
+        fit(numbers, tmp_path, max_epochs=2, overfit_batches=2)
+    given = fit(numbers, tmp_path, max_epochs=2, overfit_batches=2, order="sequential").given
+    assert [rows for _, _, rows in given] == 2 * [list(range(10)), list(range(10, 20))]

@@ -13,6 +13,7 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batches import PackedBatchDataset
+from packer.load.options import auto_device
 from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")
@@ -157,3 +158,36 @@ def test_augmentation_takes_what_the_transform_returns(tmp_path: Path, pack: Pac
         pytest.raises(UsageError, match="RandomCrop"),
     ):
         next(iter(dataset))
+
+
+def test_an_automatic_device_is_one_that_is_there(pack: Pack):
+    there = "cuda" if torch.cuda.is_available() else "cpu"
+    assert PackedBatchDataset(pack, 8, device="auto")[0].image.device.type == there
+    assert PackedBatchDataset(pack, 8, device="auto").device == there
+    assert PackedBatchDataset(pack, 8, device="auto", output="numpy").device == "cpu"
+    with pytest.raises(UsageError, match=r"^device='auto2': is no torch device"):
+        PackedBatchDataset(pack, 8, device="auto2")
+
+
+@pytest.mark.parametrize(
+    ("torchrun", "local", "current", "devices", "expected"),
+    [
+        (True, "1", 0, 2, "cuda:1"),  # all processes would share the first
+        (True, "0", 0, 2, "cuda"),
+        (True, "1", 1, 2, "cuda"),  # torch.cuda.set_device chose
+        (True, "1", 0, 1, "cuda"),  # each process sees a device of its own
+        (True, "x", 0, 2, "cuda"),
+        (False, "1", 0, 2, "cuda"),
+    ],
+)
+def test_an_automatic_device_of_a_process_among_several(
+    torchrun: bool, local: str, current: int, devices: int, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    """No machine of the tests has two: torch is made to say so."""
+    for name, value in {"is_available": True, "current_device": current, "device_count": devices}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setenv("LOCAL_RANK", local)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    if torchrun:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert auto_device() == expected
