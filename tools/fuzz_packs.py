@@ -112,7 +112,15 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
     names = [f.name for f in pack.fields]
     for order in ("sequential", "rows"):
         with PackedBatchDataset(
-            pack, 4, order=order, output="numpy", fields=names, threads=1, prefetch=1, verify=verify
+            pack,
+            4,
+            order=order,
+            output="numpy",
+            fields=names,
+            subset=slice(None),  # every row, whatever the splits
+            threads=1,
+            prefetch=1,
+            verify=verify,
         ) as batches:
             for name, *columns in zip(names, *batches, strict=True):
                 note(f"{name} {order}", columns)

@@ -131,23 +131,21 @@ class PackedDataset(RowsInfo):
         if numbers.size and numbers.dtype.kind not in "iu":
             raise IndexError(f"rows are picked by whole numbers, not by {numbers.dtype}")
         if not numbers.ndim:
-            return self._samples([int(numbers)])[0]
+            columns = self._transformed(self._read(np.array([numbers], np.int64)))
+            return make_batch(self._names, (columns[name][0] for name in self._names))
         return self._batch(np.atleast_1d(numbers.astype(np.int64)))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The rows one by one, read in one go: what DataLoader collates."""
-        return self._samples(indices)
-
-    def close(self) -> None:
-        """Close the files; reading opens them again."""
-        self._reader.close()
-
-    def _samples(self, indices: Sequence[int]) -> list[Any]:
         columns = self._transformed(self._read(np.asarray(indices, np.int64)))
         return [
             make_batch(self._names, values)
             for values in zip(*(columns[name] for name in self._names), strict=True)
         ]
+
+    def close(self) -> None:
+        """Close the files; reading opens them again."""
+        self._reader.close()
 
     def _batch(self, rows: NDArray[np.int64]) -> Any:
         columns = self._read(rows)
