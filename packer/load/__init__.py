@@ -10,6 +10,7 @@
     pipelines.py   what `augment` means: pipelines, by the names that their images have in a batch
     ranks.py       who am I among the processes that train together?
     progress.py    how far an epoch is: what state_dict saves
+    dataloader.py  torch's DataLoader around a dataset: its workers' passes are epochs
     feed.py        portions of an epoch: read into slots, handed out as batches
     slots.py       reusable buffers that come back when nobody holds their batch any more
     prefetch.py    a few threads that work ahead of the loop

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load import options, other_loaders, pipelines
+from packer.load.dataloader import register, shared_out_by_accelerate, this_worker
 from packer.load.feed import Feed, Portion
 from packer.load.lock import Lock
 from packer.load.prefetch import Threads, ahead
@@ -60,8 +62,8 @@ class PackedBatchDataset(RowsInfo):
 
     A batch stays valid for as long as anything made from it is held; its memory is used again afterwards.
     Each fresh ``iter()`` is the next epoch, also after a ``break``. ``len()`` is the number of batches of this rank in a whole epoch, and
-    ``ds[i]`` is batch i of the present epoch, so that ``DataLoader(ds, batch_size=None)`` works; that asks for batches one by one
-    and begins no epoch, so call ``set_epoch`` before each pass (and leave persistent_workers off).
+    ``ds[i]`` is batch i of the present epoch. ``DataLoader(ds, batch_size=None)`` works, too: each pass is the next epoch, and of
+    several workers each reads its part.
 
     path: what ``packer convert`` wrote. batch_size: rows a batch, per rank.
     shuffle: True chooses "slices" for a pack that was shuffled when it was made, else "blocks" (of compressed rows short slices).
@@ -168,7 +170,8 @@ class PackedBatchDataset(RowsInfo):
         self.threads = most if threads is None else options.whole("threads", threads, 1)
         self._progress = Progress()
         self._stats = Stats()
-        self._warned = False
+        self._warned = self._warned_of_repeating = False
+        self._picked: tuple[int, int] | None = None
         self._feed: Feed | None = None
         self._making = Lock()
         self._dataset: PackedDataset | None = None
@@ -188,16 +191,17 @@ class PackedBatchDataset(RowsInfo):
         self._ranks.log()
         if overlooked := overlooked_splits(self.pack, split, subset):
             warnings.warn(overlooked, stacklevel=2)
+        register(PackedBatchDataset, load=False)
 
     @property
     def rank(self) -> int:
         """Of this process: as given, or found now."""
-        return (self._given_ranks or present_ranks())[0]
+        return self._ranks_now()[0]
 
     @property
     def world_size(self) -> int:
         """Processes that share an epoch: as given, or found now."""
-        return (self._given_ranks or present_ranks())[1]
+        return self._ranks_now()[1]
 
     @property
     def epoch(self) -> int:
@@ -225,6 +229,7 @@ class PackedBatchDataset(RowsInfo):
     def dataset(self) -> PackedDataset:
         """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
         other_loaders.refuse_overfitting(other_loaders.caller(), self.order.name)
+        other_loaders.refuse_accelerate(other_loaders.caller())
         if self._dataset is None:
             self._dataset = PackedDataset.of_rows(self.pack, self.fields, self.subset, self._choice)
         return self._dataset
@@ -255,11 +260,23 @@ class PackedBatchDataset(RowsInfo):
     def __iter__(self) -> Iterator[Any]:
         """Batches of the next epoch; of the rest of one after load_state_dict. It begins when its first batch is asked for.
 
-        So an iterator that is only made, as frameworks make one to see whether they can, begins none.
+        So an iterator that is only made, as frameworks make one to see whether they can, begins none. (In a DataLoader's worker
+        it does: the state of a StatefulDataLoader that has just begun tells the epoch.)
         """
+        begun: tuple[int, int, Mark] | UsageError | None = None
+        if this_worker() is not None:
+            try:
+                begun = self._progress.begin(self._ended)
+            except UsageError as error:  # for the loop: raised here, it would end the worker without a word
+                begun = error
+        return self._iterate(begun)
+
+    def _iterate(self, begun: tuple[int, int, Mark] | UsageError | None) -> Iterator[Any]:
         if other_loaders.collating(other_loaders.caller()):
             other_loaders.refuse_collating()
-        epoch, origin, mark = self._progress.begin(self._ended)
+        if isinstance(begun, UsageError):
+            raise begun
+        epoch, origin, mark = begun or self._progress.begin(self._ended)
         try:
             share = self._share(origin)
             self._warn_of(share)
@@ -267,7 +284,7 @@ class PackedBatchDataset(RowsInfo):
             self._stats = stats = Stats(epoch, readers=self.threads)
             yield from self._batches(self._sequence(epoch), share, mark, stats)
         except BaseException:  # Ctrl-C too
-            self._progress.undo(mark)
+            self._progress.undo(mark, self._ended)
             raise
 
     def __getitem__(self, index: int) -> Any:
@@ -282,8 +299,16 @@ class PackedBatchDataset(RowsInfo):
         step = number + share.steps if number < 0 else number
         if not 0 <= step < share.steps:
             raise IndexError(f"batch {number} of {share.steps}")
+        epoch = self.epoch
+        if not step and self._picked == (epoch, share.steps - 1) and share.steps > 1:
+            self._warn_of_repeating(epoch)
+        self._picked = epoch, step
+        return self._batch(epoch, share, step)
+
+    def _batch(self, epoch: int, share: Share, step: int) -> Any:
+        """Batch number `step` of a whole epoch, read now."""
         feed = self._made()
-        loading = feed.start(_portion(self._sequence(self.epoch), share, step, step + 1))
+        loading = feed.start(_portion(self._sequence(epoch), share, step, step + 1))
         batches, draws = loading.result()
         return batches[0] if draws is None else feed.augmented(batches[0], draws, 0)
 
@@ -301,12 +326,18 @@ class PackedBatchDataset(RowsInfo):
     def __getstate__(self) -> dict[str, Any]:
         # A worker process knows nothing of the ranks of this one: they go along. One that is alone has none to give:
         # the processes that it starts to train find their own.
-        ranks = self._given_ranks or present_ranks()
-        given = None if self._given_ranks is None and ranks == (0, 1) else ranks
+        ranks = self._ranks_now()
+        given = None if self._given_ranks is None and ranks == present_ranks() == (0, 1) else ranks
         return self.__dict__ | {"_given_ranks": given, "_ranks": self._ranks.carried(given), "_feed": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        register(PackedBatchDataset, load=self.output == "torch")
+        self._progress.share()
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
+        other_loaders.refuse_accelerate(other_loaders.caller())
         self._progress.set_epoch(options.whole("epoch", epoch, 0), self._ended)
 
     def state_dict(self) -> dict[str, Any]:
@@ -314,7 +345,8 @@ class PackedBatchDataset(RowsInfo):
 
         The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
         """
-        epoch, rows = self._progress.position()
+        epoch, rows, own = self._progress.position()
+        worker = this_worker() if own else None
         return {
             "version": STATE,
             "seed": self.seed,
@@ -323,7 +355,7 @@ class PackedBatchDataset(RowsInfo):
             "of": self.rows,
             "subset": self._fingerprint,
             "order": self.order.record(),
-        }
+        } | ({} if worker is None else {"worker": [worker.number, worker.workers]})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
@@ -340,10 +372,11 @@ class PackedBatchDataset(RowsInfo):
         rows = options.whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
         epoch = options.whole("load_state_dict: epoch", record["epoch"], 0)
         self.seed = options.whole("load_state_dict: seed", record["seed"])
+        own = options.check_worker(record.get("worker"))
         if order.length(self.rows) != self.order.length(self.rows):
             self.close()  # batches may be larger than those that slots were made for
         self.order, self._by_pack = order, None
-        self._progress.go_on(epoch, rows)
+        self._progress.go_on(epoch, rows, self._ended, own=own)
 
     @property
     def _num_classes(self) -> int | None:
@@ -363,7 +396,11 @@ class PackedBatchDataset(RowsInfo):
         What an infinitely fast loader would give: train on it, and what the step still takes is its own. The batches are
         kept as they are handed out, on their device; leave them unchanged. It begins no epoch.
         """
-        kept = [self[index] for index in range(min(options.whole("count", count, 1), len(self)))]
+        epoch, share = self.epoch, self._share(0)
+        kept = [
+            self._batch(epoch, share, step)
+            for step in range(min(options.whole("count", count, 1), share.steps))
+        ]
         return (kept[step % len(kept)] for step in range(len(self)))
 
     def close(self) -> None:
@@ -381,8 +418,14 @@ class PackedBatchDataset(RowsInfo):
         # Every rank has to say the same: the first one has a batch for as long as any has.
         return not replace(self._share(origin), rank=0).steps
 
+    def _ranks_now(self) -> tuple[int, int]:
+        if self._given_ranks is not None:
+            return self._given_ranks
+        ranks = present_ranks()
+        return (0, 1) if ranks[1] > 1 and shared_out_by_accelerate(sys._getframe(1)) else ranks
+
     def _share(self, origin: int) -> Share:
-        rank, world_size = self._given_ranks or present_ranks()
+        rank, world_size = self._ranks_now()
         if world_size > 1 and self._by_pack is not None:
             # order="auto" looked at this machine, and another rank's may be another one: what the pack says is alike on all.
             self.order, self._by_pack = self._by_pack, None
@@ -405,15 +448,26 @@ class PackedBatchDataset(RowsInfo):
                 stacklevel=3,
             )
 
+    def _warn_of_repeating(self, epoch: int) -> None:
+        if (self.order.name == Sequential.name and not self._views) or self._warned_of_repeating:
+            return
+        self._warned_of_repeating = True
+        warnings.warn(
+            f"{self.pack.path}: all batches of epoch {epoch} were picked by number, and now they are picked again: ds[i] stays"
+            " in one epoch. Iterate over the dataset, whose passes are epochs, or call set_epoch(e) before each pass.",
+            stacklevel=3,
+        )
+
     def _batches(self, epoch: Epoch, share: Share, mark: Mark, stats: Stats) -> Iterator[Any]:
         feed = self._made()
         portions = (
-            partial(feed.start, _portion(epoch, share, first, last))
-            for first, last in _spans(share.steps, feed.batches)
+            partial(feed.start, _portion(epoch, share, first, last, mark.stride))
+            for first, last in _spans(share.steps, feed.batches, mark.first, mark.stride)
         )
         stats.processes = feed.processes
         clock, row_bytes = time.perf_counter, feed.row_bytes
-        began, copied, positions, whole = clock(), feed.copy_seconds, share.origin, share.whole
+        began, copied, whole = clock(), feed.copy_seconds, mark.stride * share.whole
+        positions, in_worker = share.origin + mark.first * share.whole, this_worker() is not None
         for loading in ahead(portions, feed.depth):
             asked = clock()
             batches, draws = loading.result()
@@ -434,7 +488,7 @@ class PackedBatchDataset(RowsInfo):
                 stats.rows += size
                 stats.nbytes += size * row_bytes
                 positions += whole
-                mark.handed = positions if positions < share.n else share.n
+                mark.handed, mark.own = positions if positions < share.n else share.n, in_worker
                 returned = clock()
                 stats.seconds = returned - began
                 yield batch
@@ -443,7 +497,7 @@ class PackedBatchDataset(RowsInfo):
                 asked = clock()
                 stats.step_seconds += asked - returned
                 stats.seconds = asked - began
-        mark.handed = share.n
+        mark.handed, mark.own = share.n, in_worker
         if self.report is not None:
             self.report(str(stats))
 
@@ -499,18 +553,26 @@ class PackedBatchDataset(RowsInfo):
         return device_of(self.device)
 
 
-def _spans(steps: int, most: int) -> Iterator[tuple[int, int]]:
-    """Which batches are read together: one, then two, four … up to `most`, so that the first one waits for no other."""
-    first, count = 0, 1
+def _spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:
+    """Which batches are read together: one, then two, four … up to `most`, so that the first one waits for no other.
+
+    With a stride each is read alone.
+    """
+    if stride > 1:
+        yield from ((step, step + 1) for step in range(first, steps, stride))
+        return
+    count = 1
     while first < steps:
         last = min(first + min(count, most), steps)
         yield first, last
         first, count = last, 2 * count
 
 
-def _portion(epoch: Epoch, share: Share, first: int, last: int) -> Portion:
-    """The batches first..last-1 of a rank."""
+def _portion(epoch: Epoch, share: Share, first: int, last: int, stride: int = 1) -> Portion:
+    """The batches first..last-1 of a rank. stride: the batches before, up to those of the portion before, are other workers'."""
     whole = share.whole
-    begin, stop = share.origin + first * whole, share.origin + last * whole
+    begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
     sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
-    return Portion(epoch, share.positions(first, last), sizes, (begin, min(stop, share.n)), begins=not first)
+    return Portion(
+        epoch, share.positions(first, last), sizes, (begin, min(stop, share.n)), begins=first < stride
+    )

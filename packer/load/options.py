@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.load.dataloader import this_worker
 from packer.load.places.placement import available_memory, choose, remote_file_system
 from packer.load.places.resident import present, size_of
 from packer.load.ranks import local_rank
@@ -72,6 +73,18 @@ def check_state(state: Any, version: int) -> dict[str, Any]:
             f"load_state_dict: the state lacks {', '.join(missing)}. Pass what state_dict() of this packer gave."
         )
     return dict(state)
+
+
+def check_worker(recorded: Any) -> bool:
+    """True for the state of a DataLoader's worker, in that worker. Raises UsageError in another process."""
+    worker = this_worker()
+    if recorded is not None and (worker is None or list(recorded) != [worker.number, worker.workers]):
+        here = "this is none" if worker is None else f"this is worker {worker.number} of {worker.workers}"
+        raise UsageError(
+            f"load_state_dict: the state is of a DataLoader's worker, {recorded!r} (number, of how many); {here}."
+            " Load it into a StatefulDataLoader with as many workers."
+        )
+    return recorded is not None
 
 
 def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:

@@ -161,17 +161,18 @@ def in_method_of(kind: type, frame: FrameType) -> bool:
 
 
 def refuse_wrappers(frame: FrameType) -> None:
-    """Raise UsageError if the frame is of torch's datasets of datasets: Subset, random_split, ConcatDataset, StackDataset.
+    """Raise UsageError if the frame is of torch's datasets of datasets: Subset, random_split, StackDataset.
 
     frame: of the caller of ``ds[i]`` or ``len(ds)``. What they pick are numbers of batches, whose rows are others in each epoch.
+    (ConcatDataset takes no IterableDataset, which PackedBatchDataset is to torch.)
     """
     if frame.f_globals.get("__name__") != "torch.utils.data.dataset":
         return
     wrapper = frame.f_locals.get("self")
     name = frame.f_code.co_name if wrapper is None else type(wrapper).__name__
-    if name in ("ConcatDataset", "StackDataset", "cumsum"):
+    if name == "StackDataset":
         raise UsageError(
-            f"{'ConcatDataset' if name == 'cumsum' else name} over PackedBatchDataset: it would pick batches by number, those of one epoch"
+            f"{name} over PackedBatchDataset: it would pick batches by number, those of one epoch"
             " again and again. Make one pack of several with packer merge, or join PackedDataset, whose items are rows."
         )
     raise UsageError(
@@ -206,6 +207,25 @@ def refuse_overfitting(frame: FrameType, order: str) -> None:
         f"overfit_batches: the order {order!r} has other batches first in each epoch; only 'sequential' has the same."
         " Pass shuffle=False, or subset=range(n) with the rows to overfit, without overfit_batches."
     )
+
+
+def refuse_accelerate(frame: FrameType) -> None:
+    """Raise UsageError if parts of accelerate ask that would take batches for rows, or shard them again.
+
+    frame: of the caller of ``ds.dataset`` or ``ds.set_epoch``.
+    """
+    if frame.f_globals.get("__name__") != "accelerate.data_loader":
+        return
+    if frame.f_code.co_name == "skip_first_batches":
+        raise UsageError(
+            "skip_first_batches over PackedBatchDataset: it takes batches for lists of row numbers. Pass"
+            " skip_first_batches(DataLoader(ds, batch_size=None), n), or call ds.load_state_dict(state), which reads nothing twice."
+        )
+    if type(frame.f_locals.get("self")).__name__ == "IterableDatasetShard":
+        raise UsageError(
+            "accelerate's dispatch_batches=False over PackedBatchDataset: it would shard batches that are each rank's own already."
+            " Iterate over the dataset itself, which needs no prepare, or leave dispatch_batches out."
+        )
 
 
 def collating(frame: FrameType) -> bool:

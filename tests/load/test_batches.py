@@ -82,7 +82,12 @@ def test_ranks_share_one_sequence(pack: Pack, order: str, world_size: int):
     """All ranks' parts, joined batch by batch, are the single process's sequence with the global batch."""
     alone = epoch_of(PackedBatchDataset(pack, 4 * world_size, order=order, seed=5))
     ranks = [
-        [check(b) for b in PackedBatchDataset(pack, 4, order=order, seed=5, rank=rank, world_size=world_size)]
+        [
+            check(b)
+            for b in PackedBatchDataset(
+                pack, 4, order=order, seed=5, ends="uneven", rank=rank, world_size=world_size
+            )
+        ]
         for rank in range(world_size)
     ]
     steps = max(map(len, ranks))

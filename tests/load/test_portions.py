@@ -29,7 +29,7 @@ def test_any_number_of_batches_at_once_gives_the_same(
     expected = epochs()
     monkeypatch.setattr("packer.load.feed.PORTION_BATCHES", together)
     assert epochs() == epochs(output="numpy") == epochs(prefetch=0) == expected
-    ranked = [epochs(rank=rank, world_size=2) for rank in range(2)]
+    ranked = [epochs(rank=rank, world_size=2, ends="uneven") for rank in range(2)]
     assert sorted(row for rank in ranked for batch in rank for row in batch) == sorted(2 * list(range(ROWS)))
 
 

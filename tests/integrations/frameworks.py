@@ -1,0 +1,131 @@
+"""Run by torchrun: each framework trains an epoch or two on a pack, wrapped in a DataLoader and not, and writes down its rows.
+
+Every step waits for all ranks, as a training does, so a rank with a batch more would hang.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.utils.data import DataLoader
+
+from tests.integrations.rows import dataset_of, rows_of
+
+warnings.simplefilter("ignore")
+EPOCHS = 2
+
+
+def synchronous(batches: Iterable[Any]) -> list[list[int]]:
+    """The rows of each batch; all ranks wait for each other at each."""
+    given = []
+    for batch in batches:
+        total = torch.tensor(1)
+        distributed.all_reduce(total)
+        assert total == distributed.get_world_size()
+        given.append(rows_of(batch))
+    return given
+
+
+def by_torchrun(pack: Path, batch: int) -> dict[str, Any]:
+    """Loops of a script's own."""
+    options: dict[str, dict[str, Any]] = {
+        "0 workers": {},
+        "2 workers": {"num_workers": 2, "multiprocessing_context": "fork"},
+        "persistent": {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": True},
+    }
+    loaders = {"dataset": dataset_of(pack, batch)} | {
+        name: DataLoader(dataset_of(pack, batch), batch_size=None, **more) for name, more in options.items()
+    }
+    return {
+        f"torchrun, {name}": [len(loader), *(synchronous(loader) for _ in range(EPOCHS))]
+        for name, loader in loaders.items()
+    }
+
+
+def by_accelerate(pack: Path, batch: int) -> dict[str, Any]:
+    """Loops over what accelerate prepared."""
+    from accelerate import Accelerator
+    from accelerate.data_loader import skip_first_batches
+
+    from packer.errors import UsageError
+
+    accelerator = Accelerator(cpu=True)
+    found: dict[str, Any] = {}
+    for name, made in {
+        "dataset": dataset_of(pack, batch),
+        "0 workers": DataLoader(dataset_of(pack, batch), batch_size=None),
+        "2 workers": DataLoader(
+            dataset_of(pack, batch), batch_size=None, num_workers=2, multiprocessing_context="fork"
+        ),
+    }.items():
+        prepared = accelerator.prepare(made)
+        found[f"accelerate, {name}"] = [len(prepared), *(synchronous(prepared) for _ in range(EPOCHS))]
+    prepared = accelerator.prepare(DataLoader(dataset_of(pack, batch), batch_size=None))
+    found["skipped"] = synchronous(skip_first_batches(prepared, 2))
+    alone = dataset_of(pack, batch, rank=0, world_size=1)
+    found["skipped alone"] = [
+        rows_of(each) for each in skip_first_batches(DataLoader(alone, batch_size=None), 2)
+    ]
+    found["refused"] = []
+    sharding = Accelerator(cpu=True, dataloader_config=_without_dispatching())
+    for attempt in (
+        lambda: list(skip_first_batches(dataset_of(pack, batch), 2)),
+        lambda: list(sharding.prepare(DataLoader(dataset_of(pack, batch), batch_size=None))),
+    ):
+        try:
+            attempt()
+        except UsageError as error:
+            found["refused"].append(str(error))
+    return found
+
+
+def _without_dispatching() -> Any:
+    from accelerate import DataLoaderConfiguration
+
+    return DataLoaderConfiguration(dispatch_batches=False)
+
+
+def by_lightning(pack: Path, batch: int) -> dict[str, Any]:
+    """A Trainer with strategy="ddp" and its default use_distributed_sampler=True."""
+    import lightning
+
+    from tests.integrations.lightning_net import Net
+
+    found = {}
+    for name in ("dataset", "DataLoader"):
+        dataset = dataset_of(pack, batch)
+        net = Net()
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=distributed.get_world_size(),
+            strategy="ddp",
+            max_epochs=EPOCHS,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(net, DataLoader(dataset, batch_size=None) if name == "DataLoader" else dataset)
+        found[f"Lightning, {name}"] = [
+            len(dataset),
+            *([rows for epoch, _, rows in net.given if epoch == number] for number in range(EPOCHS)),
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    pack, folder, batch = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
+    rank = distributed.get_rank()
+    found = by_torchrun(pack, batch) | by_lightning(pack, batch) | by_accelerate(pack, batch)
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+    distributed.barrier()
+    distributed.destroy_process_group()

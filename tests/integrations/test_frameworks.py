@@ -1,0 +1,93 @@
+"""641 rows on 2 and on 3 ranks, of which the last batch has fewer than there are ranks: none hangs, and all are given their rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integrations.rows import dataset_of, joined, rows_of
+from tests.read.conftest import make_pack
+
+pytest.importorskip("accelerate")
+pytest.importorskip("lightning")
+
+ROWS = 641
+BATCH = {2: 64, 3: 71}  # leave one row, and two
+CASES = (
+    *(f"torchrun, {name}" for name in ("dataset", "0 workers", "2 workers", "persistent")),
+    *(f"Lightning, {name}" for name in ("dataset", "DataLoader")),
+    *(f"accelerate, {name}" for name in ("dataset", "0 workers", "2 workers")),
+)
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("numbered") / "p.h5"
+    make_pack(path, ROWS)
+    return path
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.soak)])
+def ranks(
+    request: pytest.FixtureRequest, numbered: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    """What each rank was given, in one launch: starting processes is what takes long."""
+    world, folder, root = request.param, tmp_path_factory.mktemp("ranks"), Path(__file__).parents[2]
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)),
+            *(root / "tests/integrations/frameworks.py", numbered, folder, str(BATCH[world])),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+    )
+    assert run.returncode == 0, run.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
+
+
+def sequences(pack: Path, world: int, count: int) -> list[list[int]]:
+    """Epochs as one process is given them, and the first rows again that make the last batches equal."""
+    alone = dataset_of(pack, BATCH[world] * world)
+    epochs = [[row for batch in alone for row in rows_of(batch)] for _ in range(count)]
+    missing = -(ROWS % (BATCH[world] * world)) % world
+    return [epoch + epoch[:missing] for epoch in epochs]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_row_comes_the_right_number_of_times(ranks: list[dict[str, Any]], numbered: Path, case: str):
+    world = len(ranks)
+    for number, expected in enumerate(sequences(numbered, world, 2), 1):
+        given = [found[case][number] for found in ranks]
+        assert len({tuple(map(len, batches)) for batches in given}) == 1
+        assert {len(batches) for batches in given} == {found[case][0] for found in ranks}
+        counts = Counter(row for batches in given for batch in batches for row in batch)
+        assert set(counts) == set(range(ROWS))
+        assert sum(counts.values()) - ROWS == -ROWS % world < world
+        assert joined(given) == expected
+
+
+def test_accelerates_skip_first_batches(ranks: list[dict[str, Any]], numbered: Path):
+    world = len(ranks)
+    (expected,) = sequences(numbered, world, 1)
+    assert joined([found["skipped"] for found in ranks]) == expected[2 * world * BATCH[world] :]
+    for found in ranks:
+        assert [row for batch in found["skipped alone"] for row in batch] == expected[2 * BATCH[world] : ROWS]
+
+
+def test_what_would_shard_twice_or_take_batches_for_rows_is_refused(ranks: list[dict[str, Any]]):
+    for found in ranks:
+        skipping, sharding = found["refused"]
+        assert skipping.startswith("skip_first_batches over PackedBatchDataset: it takes batches for lists")
+        assert sharding.startswith(
+            "accelerate's dispatch_batches=False over PackedBatchDataset: it would shard"
+        )
