@@ -4,7 +4,8 @@
     convert_table, TableReport     a CSV, Parquet or Arrow table becomes one pack  (packer.convert)
     append_images, merge_packs     more images into a pack, packs into one         (packer.convert)
     split_pack, repack             one pack into several, or stored another way    (packer.convert)
-    export_images                  image files of a pack                           (packer.convert)
+    append_table                   more rows of a table into a pack                (packer.convert)
+    export_images, export_table    image files of a pack, the table of a pack      (packer.convert)
     verify_pack, repair_pack       every byte against its checksums                (packer.format, packer.convert)
     PackedBatchDataset             batches of a pack for a training loop           (packer.load)
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)
@@ -29,10 +30,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from packer.convert.export import export_images
+    from packer.convert.exporttable import TableExportReport, export_table
     from packer.convert.images import Report, convert_images
     from packer.convert.repair import repair_pack
     from packer.convert.rework import append_images, merge_packs, repack, split_pack
-    from packer.convert.tables import TableReport, convert_table
+    from packer.convert.tables import TableReport, append_table, convert_table
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
@@ -58,12 +60,15 @@ _HOMES = {
     "Rows": "packer.orders.order",
     "Sequential": "packer.orders.order",
     "Slices": "packer.orders.order",
+    "TableExportReport": "packer.convert.exporttable",
     "TableReport": "packer.convert.tables",
     "Weighted": "packer.orders.sampling",
     "append_images": "packer.convert.rework",
+    "append_table": "packer.convert.tables",
     "convert_images": "packer.convert.images",
     "convert_table": "packer.convert.tables",
     "export_images": "packer.convert.export",
+    "export_table": "packer.convert.exporttable",
     "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
     "order_quality": "packer.load.quality",
@@ -86,13 +91,16 @@ __all__ = [
     "Rows",
     "Sequential",
     "Slices",
+    "TableExportReport",
     "TableReport",
     "Weighted",
     "__version__",
     "append_images",
+    "append_table",
     "convert_images",
     "convert_table",
     "export_images",
+    "export_table",
     "merge_packs",
     "open_pack",
     "order_quality",

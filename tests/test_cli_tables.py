@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click.testing
@@ -10,6 +11,7 @@ import pytest
 
 from packer.cli import cli
 from packer.errors import PackerError, UsageError
+from packer.format.pack import open_pack
 from packer.tables.columns import TYPES
 
 TABLE = """when,price,shop,sold
@@ -125,3 +127,86 @@ def test_options_of_tables_are_refused_for_images(tmp_path: Path):
         run("convert", tmp_path, tmp_path / "x.h5", "--missing", "mean")
     with pytest.raises(UsageError, match=r"is a second SRC; images come from one"):
         run("convert", tmp_path, tmp_path, tmp_path / "x.h5")
+
+
+def test_packs_of_tables_are_put_together_split_stored_anew_and_exported(table: Path):
+    options = ("--label", "shop", "--missing", "zero", "--quiet")
+    run("convert", table, "a.h5", *options)
+    run("convert", table, "b.h5", "--like", "a.h5", "--quiet")
+    assert re.fullmatch(
+        r"packed 8 rows, .*, in .* rows/s\)\n", run("merge", "a.h5", "b.h5", "-o", "m.h5").stdout
+    )
+    assert (
+        "measured   4 rows: ranges and shares of the columns are theirs"
+        in run("info", "m.h5").stdout.splitlines()
+    )
+    said = run("split", "m.h5", "train=0.5,val=0.5").stdout.splitlines()
+    assert [line.partition(",")[0] for line in said] == [
+        "packed 4 rows -> m.train.h5",
+        "packed 4 rows -> m.val.h5",
+    ]
+    assert run("repack", "m.h5", "shards", "--shard-rows", "3", "--shuffle").stdout.startswith(
+        "packed 8 rows, "
+    )
+    assert run("append", "shards", table).stdout.startswith("added 4 rows, ")
+    assert open_pack("shards").rows == 12
+    assert re.fullmatch(r"wrote 12 rows, .* -> out\.csv\n", run("export", "shards", "out.csv").stdout)
+    lines = Path("out.csv").read_text().splitlines()
+    assert lines[0] == "when,when.seconds,price,shop,sold"
+    assert sorted(lines[1:]) == sorted(
+        [
+            "15706,36000,1.5,north,1",
+            "15707,41400,0.0,south,0",
+            "15708,43200,2.5,north,1",
+            '15709,46800,3.5,"east, far",0',
+        ]
+        * 3
+    )
+    for command, *arguments in (
+        ("append", "shards", table),
+        ("merge", "a.h5", "b.h5", "-o", "n.h5"),
+        ("export", "a.h5", "o.tsv"),
+        ("repack", "a.h5", "o.h5"),
+    ):
+        assert json.loads(run(command, *arguments, "--json").stdout)["rows"] in (4, 8)
+
+
+def test_rows_that_cannot_be_added_are_listed(table: Path):
+    run("convert", table, "s", "--label", "shop", "--shard-rows", "3", "--quiet")
+    Path("more.csv").write_text(TABLE.replace("1.5", "x"))
+    said = run("append", "s", "more.csv", "--on-error", "skip", code=3)
+    assert said.stdout.splitlines()[-1].startswith("added 3 rows, ")
+    assert said.stderr.splitlines() == [
+        "left out 1 row (1 column 'price' is not a number):",
+        "  more.csv: line 2, column 'price': 'x' is not a number",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["append", "s", "sales.csv", "--labels", "x"], "--labels"),
+        (["append", "s", "sales.csv", "--pair", "a=b"], "--pair"),
+        (["export", "s", "out.csv", "--as", "jpeg"], "--as jpeg"),
+        (["export", "s", "out.csv", "--workers", "2"], "--workers 2"),
+        (["repack", "s", "out.h5", "--size", "32"], "size 32"),
+    ],
+)
+def test_what_is_about_images_is_refused(table: Path, arguments: list[str], option: str):
+    run("convert", table, "s", "--label", "shop", "--shard-rows", "3", "--quiet")
+    with pytest.raises(UsageError) as caught:
+        run(*arguments)
+    assert str(caught.value) == f"{option}: is about images; s was made of a table. Leave it out."
+
+
+def test_a_damaged_pack_is_repaired_from_its_table(table: Path):
+    run("convert", table, "p", "--label", "shop", "--format", "npy", "--quiet")
+    whole = Path("p/features.npy").read_bytes()
+    Path("p/features.npy").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    said = run("verify", "p", code=1)
+    assert (
+        said.stderr.splitlines()[-1]
+        == "To make damaged blocks anew from its source: packer verify p --repair SRC"
+    )
+    assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 block), and whole again\n"
+    assert Path("p/features.npy").read_bytes() == whole

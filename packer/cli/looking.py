@@ -113,8 +113,8 @@ def verify(
             say(f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
         return
     if source is None:
-        if not as_json and _repairable(pack):
-            say(f"To make damaged blocks anew from the images: packer verify {pack} --repair SRC", err=True)
+        if not as_json:
+            say(f"To make damaged blocks anew from its source: packer verify {pack} --repair SRC", err=True)
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
@@ -126,17 +126,6 @@ def verify(
     elif not quiet:
         said = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
         say(f"{pack}: repaired ({', '.join(said)}), and whole again")
-
-
-def _repairable(path: str) -> bool:
-    """Whether damaged blocks can be made anew: not those of tables."""
-    from packer.errors import FormatError
-    from packer.format.pack import open_pack
-
-    try:
-        return open_pack(path).header.table is None
-    except FormatError:
-        return True
 
 
 def _describe(pack: Pack) -> list[str]:
@@ -160,6 +149,14 @@ def _describe(pack: Pack) -> list[str]:
         )
     if header.table is not None:
         lines += describe(header.table)
+        measured = next(
+            (c["statistics"]["rows"] for c in header.table["columns"] if c["statistics"]), pack.rows
+        )
+        if measured != pack.rows:
+            fit = "" if header.table["fit"] == "all" else f" of {header.table['fit']}"
+            lines.append(
+                f"measured   {units.count(measured, 'row')}{fit}: ranges and shares of the columns are theirs"
+            )
     for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
         count = units.count(sum(b - a for a, b in spans), "row")
         lines.append(f"split      {name}: {count} ({', '.join(f'{a:,} to {b - 1:,}' for a, b in spans)})")

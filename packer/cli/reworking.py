@@ -1,4 +1,4 @@
-"""packer append, merge, split, repack, export: packs made of packs, and images of a pack."""
+"""packer append, merge, split, repack, export: packs made of packs, and the images or the table of a pack."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 from packer import units
 from packer.cli.converting import announce_plan, parse_pairs, tell_skipped
 from packer.cli.saying import json_option, print_json, say
+from packer.cli.tables import tell_left_out
+from packer.errors import UsageError
 
 if TYPE_CHECKING:
     from packer.convert.images import Plan, Report
@@ -45,13 +47,17 @@ _overwrite = click.option("--overwrite", is_flag=True, help="Replace the output 
 def append(
     pack: str, source: str, *, pairs: tuple[str, ...], as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    """Convert MORE images with the options of PACK, and add them to it.
+    """Convert MORE images with the options of PACK, or map MORE rows of a table as PACK's were, and add them to it.
 
-    PACK is a directory of shards (convert --shard-rows or --shard-size); the images become further shards.
+    PACK is a directory of shards (convert --shard-rows or --shard-size); the new rows become further shards.
 
     \b
     packer append train/ more-images/
+    packer append flights/ december.csv
     """
+    if _is_table(pack):
+        _append_table(pack, source, pairs=pairs, as_json=as_json, quiet=quiet, **options)
+        return
     from packer.convert.rework import append_images
 
     notes: list[str] = []
@@ -132,12 +138,16 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **options: Any)
 @click.option("--shard-rows", type=int, metavar="N", help="Begin another file every N rows.")
 @click.option("--shard-size", metavar="SIZE", help="Begin another file about every SIZE, for example 2GB.")
 @click.option(
+    "--shuffle/--no-shuffle", default=False, show_default=True, help="Mix the rows, or those of each split."
+)
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the shuffle.")
+@click.option(
     "--resume", is_flag=True, help="Go on only with an interrupted run of the same pack and options."
 )
 @_overwrite
 @_common
 def repack(pack: str, out: str, *, format_: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Write PACK anew: smaller, stored another way, in another format or number of files. Its rows keep their order.
+    """Write PACK anew: smaller, stored another way, in another format or number of files. Rows keep their order, but for --shuffle.
 
     \b
     packer repack train.h5 train-128.h5 --size 128
@@ -155,21 +165,50 @@ def repack(pack: str, out: str, *, format_: str | None, as_json: bool, quiet: bo
 
 @click.command()
 @click.argument("pack", metavar="PACK")
-@click.argument("folder", metavar="DIR")
-@click.option("--as", "format_", type=click.Choice(["png", "jpeg"]), default="png", show_default=True,
-              help="png: exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG.")  # fmt: skip
-@click.option("--quality", default=95, show_default=True, metavar="N", help="Of JPEG files.")
+@click.argument("folder", metavar="OUT")
+@click.option("--as", "format_", type=click.Choice(["png", "jpeg"]),
+              help="png (default): exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG.")  # fmt: skip
+@click.option("--quality", type=int, metavar="N", help="Of JPEG files; default 95.")
 @click.option("--split", metavar="NAME", help="Only the rows of one split.")
 @_common
-def export(pack: str, folder: str, *, format_: str, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Write the rows of PACK as image files, in class folders, with masks, labels and boxes beside them.
+def export(
+    pack: str,
+    folder: str,
+    *,
+    format_: str | None,
+    quality: int | None,
+    split: str | None,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write the rows of PACK as image files in the folder OUT, or of a table as OUT.csv, .tsv or .parquet.
+
+    Images lie in class folders, with masks, labels and boxes beside them.
 
     \b
     packer export train.h5 images/
+    packer export flights.h5 flights.csv --split val
     """
+    if _is_table(pack):
+        for option, given in (("--as", format_), ("--quality", quality), ("--workers", workers)):
+            if given is not None:
+                raise UsageError(
+                    f"{option} {given}: is about images; {pack} was made of a table. Leave it out."
+                )
+        _export_table(pack, folder, split=split, as_json=as_json, quiet=quiet)
+        return
     from packer.convert.export import export_images
 
-    report = export_images(pack, folder, format=format_, progress=not quiet, **options)
+    report = export_images(
+        pack,
+        folder,
+        format=format_ or "png",
+        quality=95 if quality is None else quality,
+        split=split,
+        workers=workers,
+        progress=not quiet,
+    )
     if as_json:
         record = asdict(report)
         again = record.pop("command")  # the name says here which command this is
@@ -183,11 +222,59 @@ def export(pack: str, folder: str, *, format_: str, as_json: bool, quiet: bool, 
         say(f"to bring the pack back: {report.command}")
 
 
+def _append_table(
+    pack: str,
+    source: str,
+    *,
+    pairs: tuple[str, ...],
+    labels: str | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    for option, given in (("--labels", labels), ("--pair", pairs)):
+        if given:
+            raise UsageError(f"{option}: is about images; {pack} was made of a table. Leave it out.")
+    from packer.convert.tables import append_table
+
+    report = append_table(pack, source, progress=not quiet, **options)
+    if as_json:
+        print_json("append", report.to_dict())
+    elif not quiet:
+        for note in report.notes:
+            say(f"note: {note}")
+        say(
+            f"added {units.count(report.rows, 'row')}, {units.size(report.bytes_written)},"
+            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} rows/s)"
+        )
+    tell_left_out(report, pack, listed=not as_json)
+
+
+def _export_table(pack: str, out: str, *, split: str | None, as_json: bool, quiet: bool) -> None:
+    from packer.convert.exporttable import export_table
+
+    report = export_table(pack, out, split=split, progress=not quiet)
+    if as_json:
+        print_json("export", report.to_dict())
+    elif not quiet:
+        say(
+            f"wrote {units.count(report.rows, 'row')}, {units.size(report.nbytes)}, in {units.duration(report.seconds)} -> {report.out}"
+        )
+
+
+def _is_table(path: str) -> bool:
+    """Whether a pack was made of a table."""
+    from packer.format.pack import open_pack
+
+    return open_pack(path).parts[0].header.table is not None
+
+
 def _tell(report: Report, verb: str, where: str = "") -> None:
+    unit = "row" if _is_table(report.out) else "image"
     if report.already:
-        say(f"{report.out}: holds all {units.count(report.rows, 'image')} already")
+        say(f"{report.out}: holds all {units.count(report.rows, unit)} already")
     else:
         say(
-            f"{verb} {units.count(report.rows, 'image')}{where}, {units.size(report.bytes_written)},"
-            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s)"
+            f"{verb} {units.count(report.rows, unit)}{where}, {units.size(report.bytes_written)},"
+            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} {unit}s/s)"
         )

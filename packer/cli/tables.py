@@ -177,16 +177,22 @@ def convert_tables(sources: tuple[str, ...], out: str, *, as_json: bool, quiet: 
         print_json("convert", report.to_dict())
     elif not quiet:
         _tell(report, said)
-    if report.skipped_rows and not report.already:
-        if as_json:
-            raise click.exceptions.Exit(SKIPPED)
-        why = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
-        say(f"left out {units.count(report.skipped_rows, 'row')} ({why}):", err=True)
-        list_skipped(
-            report.skipped,
-            report.skipped_rows,
-            f"packer info {out} --json lists the first {len(report.skipped):,}",
-        )
+    tell_left_out(report, out, listed=not as_json)
+
+
+def tell_left_out(report: TableReport, out: str, *, listed: bool) -> None:
+    """Say which rows were left out, if any were, and end with the exit code that says so. listed: print them."""
+    if not report.skipped_rows or report.already:
+        return
+    if not listed:
+        raise click.exceptions.Exit(SKIPPED)
+    why = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
+    say(f"left out {units.count(report.skipped_rows, 'row')} ({why}):", err=True)
+    list_skipped(
+        report.skipped,
+        report.skipped_rows,
+        f"packer info {out} --json lists the first {len(report.skipped):,}",
+    )
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -1,12 +1,14 @@
-"""From inputs to a pack, from packs to packs, and back to images; never imports torch. Read ``images.py`` first.
+"""From inputs to a pack, from packs to packs, and back to images and tables; never imports torch. Read ``images.py`` first.
 
 Roots
     images.py        convert_images: options checked, planned, run, reported
+    tables.py        convert_table, append_table (staging.py, measuring.py, external.py, segments.py, tablerows.py)
     rework.py        merge_packs, split_pack, repack, append_images
-    repair.py        repair_pack: damaged blocks made anew
+    repair.py        repair_pack: damaged blocks made anew; repairtable.py: those of tables
     export.py        export_images (exportnames.py, exportrows.py, exportlabels.py)
+    exporttable.py   export_table
 How a pack is made
-    rows.py          what a maker of rows promises; imagerows.py: from images; packrows.py: from packs
+    rows.py          what a maker of rows promises; imagerows.py: from images; packrows.py, tablepacks.py: from packs
     order.py         which sample stands in which row; splits; closing holes
     storing.py       raw, JPEG or compressed, in how many shards; estimate.py: how large that will be
     packing.py       rows -> a whole pack; engine.py: blocks on parallel workers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -165,17 +166,28 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
         raise
 
 
-def append_shards(task: Task, pack: Pack, running: Running) -> Written:
+def check_growable(pack: Pack, source: str) -> None:
+    """Raise UsageError, with the commands that help, unless a pack is one of shards. source: what is to be added."""
+    if not pack.shards:
+        stem = pack.path.rpartition(".")[0] if pack.format == "h5" else pack.path + "-shards"
+        grown = shlex.quote(stem or pack.path + "-shards")
+        raise UsageError(
+            f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that:"
+            f" packer repack {shlex.quote(pack.path)} {grown} --shard-size 2GB && packer append {grown} {source}"
+        )
+
+
+def append_shards(
+    task: Task, pack: Pack, running: Running, skipped: Sequence[Mapping[str, str]] = ()
+) -> Written:
     """Add the task's rows to a pack of shards, as further shards of it: written whole, then listed.
 
+    skipped: inputs that were left out, and that no shard lists.
     Raises UsageError if the pack is of one part, or the task's fields differ; PackerError.
     """
     with locked(pack.path, pack.path):
         pack = open_pack(pack.path)
-        if not pack.shards:
-            raise UsageError(
-                f"{pack.path}: is one file; only packs of shards grow. Make one of it: packer repack {pack.path} OUT --shard-size 2GB"
-            )
+        check_growable(pack, task.subject)
         if task.fields != pack.fields:
             raise UsageError(
                 f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
@@ -207,7 +219,7 @@ def append_shards(task: Task, pack: Pack, running: Running) -> Written:
             shard = open_pack(path)
             shards.append(Shard(name, shard.rows, seal_of(shard.seal)))
         try:
-            write_index(pack.path, shards, index.skipped)
+            write_index(pack.path, shards, [*index.skipped, *skipped])
         except OSError as error:
             raise failure(pack.path, error) from error
         done.header = open_pack(pack.path).header

@@ -17,6 +17,7 @@ from packer.convert.images import prepare
 from packer.convert.options import check_workers
 from packer.convert.order import fill
 from packer.convert.packing import Task
+from packer.convert.repairtable import repair_tables
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import BlockChecksum
 from packer.format.files import check_inside, pread_all, pwrite_all
@@ -52,6 +53,7 @@ def repair_pack(
 ) -> Repair:
     """Bring a damaged pack back to the bytes it had, in place.
 
+    A table is converted again beside the pack, which takes as much space, and what is damaged is copied from there.
     source, labels, pairs: what it was converted from; the options are in the pack. workers, progress: as in convert_images.
     on_progress: called with the rows done so far.
     Raises UsageError (other inputs, or other versions of what makes the pixels), FormatError (damaged beyond that), PackerError.
@@ -65,6 +67,8 @@ def repair_pack(
     for path_of_part in _parts(name):
         found.mended += mend_ends(path_of_part)
     pack = open_pack(name)
+    if pack.parts[0].header.table is not None:
+        return _repair_table(pack, os.fspath(source), labels or pairs, workers, progress, on_progress, found)
     for number, part in enumerate(pack.parts):
         problems: Sequence[Problem] = verify_pack(part.path).problems
         # Some damage hides behind other: rows behind their offsets, a table behind the length of its file.
@@ -106,6 +110,32 @@ def repair_pack(
             problems = verify_pack(part.path).problems
         if problems:
             raise FormatError(f"{name}: cannot be repaired whole; what is left: {problems[0].text}")
+    return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))
+
+
+def _repair_table(
+    pack: Pack,
+    source: str,
+    about_images: object,
+    workers: int | None,
+    progress: bool,
+    on_progress: Callable[[int], None] | None,
+    found: _Found,
+) -> Repair:
+    if about_images:
+        raise UsageError(
+            f"{pack.path}: was made of a table; labels and pairs are about images. Leave them out."
+        )
+    damaged = {number: verify_pack(part.path).problems for number, part in enumerate(pack.parts)}
+    damaged = {number: problems for number, problems in damaged.items() if problems}
+    if damaged:
+        found.blocks = repair_tables(
+            pack, damaged, source, workers=workers, progress=progress, on_progress=on_progress
+        )
+        if any(p.kind != "rows" for problems in damaged.values() for p in problems):
+            found.mended.append("what describes the arrays")
+    if problems := verify_pack(pack.path).problems:
+        raise FormatError(f"{pack.path}: cannot be repaired whole; what is left: {problems[0].text}")
     return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))
 
 
@@ -154,10 +184,6 @@ def _task(
     part = pack.parts[number]
     provenance = part.header.provenance
     options = provenance.get("options", {})
-    if part.header.table is not None:
-        raise UsageError(
-            f"{pack.path}: was made of a table; packs of images can be repaired. Convert the table again, with --overwrite."
-        )
     if "source" not in provenance or {"repack", "merge", "shares"} & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
     made = prepare(stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,10 +18,11 @@ from packer.convert.estimate import estimate
 from packer.convert.images import Plan, Report, parse_size, prepare, report_of
 from packer.convert.options import ON_ERROR, check_workers, choice, whole
 from packer.convert.order import Order, arrange, parse_split, stratified
-from packer.convert.packing import Running, Task, Written, append_shards, write_pack
+from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
 from packer.convert.packrows import PackRows, together
 from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
+from packer.convert.tablepacks import TablePackRows, is_table, strata, tables_together
 from packer.errors import PackerError, UsageError
 from packer.format.header import Header
 from packer.format.output import check_output, check_space, format_of
@@ -44,18 +46,16 @@ def merge_packs(
 ) -> Report:
     """Put packs with equal fields together into one new pack.
 
-    packs: paths; splits of one name are put together, and classes are those of all, sorted, labels numbered anew. out, overwrite,
+    packs: paths; splits of one name are put together, and classes are those of all, sorted, labels numbered anew. Packs of tables must
+    map their columns alike, as `like` makes them; the record of the mapping, with its statistics, is that of the first. out, overwrite,
     workers, progress, on_progress: as in convert_images. shuffle: mix the rows (of each split), drawn from seed; else pack after pack.
     Raises UsageError (the packs do not go together), FormatError, SpaceError, PackerError.
     """
     opened = [open_pack(path) for path in packs]
     if len(opened) < 2:
         raise UsageError("merge: takes two packs or more. Pass their names.")
-    pack, classes, numbers = together(opened)
-    members = _members(pack)
-    storing = _storing(pack, os.fspath(out))
-    rows = PackRows(pack, numbers, None, jpeg=storing.store == "jpeg")
-    order = arrange(members, shuffle=shuffle, seed=seed)
+    pack, classes, storing, rows = _opened(opened, os.fspath(out))
+    order = arrange(_members(pack), shuffle=shuffle, seed=seed)
     work = _Work(
         pack, rows, order, storing, classes, seed if shuffle else None, {"merge": len(opened), "seed": seed}
     )
@@ -79,16 +79,17 @@ def split_pack(
     split's name before the ending: photos.train.h5. seed: of the draw. Rows keep their order.
     Returns: the report of each split. Raises UsageError, FormatError, SpaceError, PackerError.
     """
-    pack, classes, numbers = together([open_pack(path)])
+    opened = [open_pack(path)]
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
-    members = stratified(_labels(pack), pack.rows, parse_split(shares), seed)
+    whole_pack, classes, _, _ = _opened(opened, os.fspath(path))
+    labels = strata(whole_pack) if is_table(whole_pack) else _labels(whole_pack)
+    members = stratified(labels, whole_pack.rows, parse_split(shares), seed)
     outs = {name: os.path.join(folder, f"{stem}.{name}{ending}") for name in members}
     works = {}
     for name, samples in members.items():
-        storing = _storing(pack, outs[name])
-        rows = PackRows(pack, numbers, None, jpeg=storing.store == "jpeg")
+        pack, _, storing, rows = _opened(opened, outs[name])
         said = {"split": name, "shares": parse_split(shares), "seed": seed}
         works[name] = _Work(pack, rows, Order(samples, {}), storing, classes, pack.header.seed, said)
     # Before an interruption some may have been finished: these are left.
@@ -122,14 +123,13 @@ def append_images(
     """
     began = time.perf_counter()
     name, pack = os.fspath(path).rstrip("/"), open_pack(path)
-    if pack.parts[0].header.table is not None:
-        raise UsageError(
-            f"{name}: was made of a table; packs of images can be added to. Convert the rows of both tables into one pack."
-        )
+    if is_table(pack):
+        raise UsageError(f"{name}: was made of a table; append_images adds images. Use append_table.")
+    check_growable(pack, shlex.quote(os.fspath(source)))
     options = pack.parts[0].header.provenance.get("options", {})
     if (
         not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(options)
-        or "repack" in options
+        or options.get("repack", {}).get("size") is not None
     ):
         raise UsageError(
             f"{name}: does not say how it was converted. Convert the images by themselves, and packer merge the packs."
@@ -175,44 +175,69 @@ def repack(
     compress: str | None = None,
     shard_rows: int | None = None,
     shard_size: int | str | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
     workers: int | None = None,
     overwrite: bool = False,
     resume: bool = False,
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Write a pack anew: smaller images, another store, format or number of files. Rows keep their order.
+    """Write a pack anew: smaller images, another store, format or number of files. Rows keep their order, unless shuffle mixes them.
 
     size: images can only shrink; masks, boxes and keypoints follow. store, quality, compress: default: as the pack has them; rows of
-    JPEG files are passed on untouched unless size, store or quality change. The other arguments: as in convert_images.
+    JPEG files are passed on untouched unless size, store or quality change. shuffle: mix the rows (of each split), drawn from seed.
+    The other arguments: as in convert_images. Of packs of tables size, store and quality are refused.
     Raises UsageError, FormatError, SpaceError, PackerError.
     """
-    pack, classes, numbers = together([open_pack(path)])
+    opened = open_pack(path)
+    if is_table(opened):
+        for name, given in (("size", size), ("store", store), ("quality", quality)):
+            if given is not None:
+                raise UsageError(
+                    f"{name} {given}: is about images; {opened.path} was made of a table. Leave it out."
+                )
+    sharded = shard_rows is not None or shard_size is not None
+    format = format or ("h5" if sharded else None)
+    rows_a_shard = None if shard_rows is None else whole("shard_rows", shard_rows)
+    order_seed = seed if shuffle else opened.header.seed
+    running = _running(workers, overwrite, on_progress, resume=resume)
+    if is_table(opened):
+        pack, classes, storing, table_rows = _opened([opened], os.fspath(out), format, compress, rows_a_shard)
+        order = arrange(_members(pack), shuffle=shuffle, seed=seed)
+        row_bytes = sum(f.row_bytes for f in table_rows.fields if not f.ragged) + table_rows.ragged_bytes
+        storing = storing.sharded(row_bytes, shard_size)
+        said = {"repack": {"shuffle": shuffle, "seed": seed if shuffle else None}, **storing.options()}
+        work = _Work(pack, table_rows, order, storing, classes, order_seed, said)
+        return work.write(os.fspath(out), running, progress)
+    pack, classes, numbers = together([opened])
     spec = None
     image = pack.header.field("image").loaded
     if size is not None:
         spec = PixelSpec(parse_size(size, any_size=any_size), fit, str(image.about.get("color", "rgb")))
         if image.shape is not None and image.shape[:2] == spec.size:
             spec = None
-    sharded = shard_rows is not None or shard_size is not None
     storing = _storing(
         pack,
         os.fspath(out),
-        format=format or ("h5" if sharded else None),
+        format=format,
         store=store,
         quality=quality,
         compress=compress,
-        shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
+        shard_rows=rows_a_shard,
     )
     stored = pack.header.field("image").codec or {}
     passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
     rows = PackRows(pack, numbers, spec, jpeg=passes)
-    order = arrange(_members(pack), shuffle=False, seed=0)
+    order = arrange(_members(pack), shuffle=shuffle, seed=seed)
     if shard_size is not None:
         storing = storing.sharded(estimate(rows, storing, order, compare=False)[0].row_bytes, shard_size)
-    said = {"repack": {"size": None if spec is None else list(spec.size), "fit": fit}, **storing.options()}
-    work = _Work(pack, rows, order, storing, classes, pack.header.seed, said)
-    return work.write(os.fspath(out), _running(workers, overwrite, on_progress, resume=resume), progress)
+    how: dict[str, Any] = {"size": None if spec is None else list(spec.size), "fit": fit}
+    if shuffle:
+        how |= {"shuffle": True, "seed": seed}
+    said = {"repack": how, **storing.options()}
+    work = _Work(pack, rows, order, storing, classes, order_seed, said)
+    return work.write(os.fspath(out), running, progress)
 
 
 @dataclass(frozen=True)
@@ -220,7 +245,7 @@ class _Work:
     """One pack to be made of another."""
 
     pack: Pack
-    rows: PackRows
+    rows: PackRows | TablePackRows
     order: Order
     storing: Storing
     classes: tuple[str, ...] | None
@@ -231,10 +256,11 @@ class _Work:
     def provenance(self) -> dict[str, Any]:
         """What the new pack says of how it was made."""
         first = self.pack.parts[0].header.provenance
+        pixels = {} if is_table(self.pack) else decoder_versions()
         return {
             "options": {**_kept_options(first.get("options", {})), **self.said},
             "source": self.rows.fingerprint(),
-            "versions": {"packer": packer.__version__, **decoder_versions(), **self.storing.versions()},
+            "versions": {"packer": packer.__version__, **pixels, **self.storing.versions()},
         }
 
     def found(self, out: str) -> Report | None:
@@ -252,8 +278,11 @@ class _Work:
         """Write it. progress: show it."""
         began = time.perf_counter()
         out, provenance = out.rstrip("/"), self.provenance
+        table = is_table(self.pack)
         members = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
-        task = Task(self.pack.path, self.rows, self.order, self.storing, members, provenance)
+        if table:
+            members["table"] = self.pack.header.table
+        task = Task(self.pack.path, self.rows, self.order, self.storing, members, provenance, keyed=not table)
         check_output(out, overwrite=running.overwrite)
         raw = sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
         check_room(out, round(min(raw, 2 * self.pack.nbytes / self.pack.rows) * len(self.order.samples)))
@@ -265,8 +294,36 @@ class _Work:
 
 def _kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Of a source's options those that still say something of the rows, not how they are stored."""
-    stored = ("format", "store", "quality", "compress", "shard_rows")
+    stored = ("format", "store", "quality", "compress", "shard_rows", "shard_size")
     return {name: value for name, value in options.items() if name not in stored}
+
+
+def _opened(
+    opened: Sequence[Pack],
+    out: str,
+    format: str | None = None,
+    compress: str | None = None,
+    shard_rows: int | None = None,
+) -> tuple[Pack, tuple[str, ...] | None, Storing, PackRows | TablePackRows]:
+    """Several packs as one, its classes, how it is stored under a name, and its rows."""
+    if is_table(opened[0]):
+        pack = tables_together(opened)
+        storing = _table_storing(pack, out, format, compress, shard_rows)
+        return pack, pack.header.classes, storing, TablePackRows(pack)
+    pack, classes, numbers = together(opened)
+    storing = _storing(pack, out)
+    return pack, classes, storing, PackRows(pack, numbers, None, jpeg=storing.store == "jpeg")
+
+
+def _table_storing(
+    pack: Pack, out: str, format: str | None, compress: str | None, shard_rows: int | None
+) -> Storing:
+    """As asked for, else as the pack is stored."""
+    format = format or format_of(out)
+    codec = next((f.codec for f in pack.fields if f.compressed), None)
+    if compress is None:
+        compress = str(codec["name"]) if codec and format == "h5" else "none"
+    return Storing(format, compress=compress, shard_rows=shard_rows)
 
 
 def _running(

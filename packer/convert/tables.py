@@ -21,7 +21,7 @@ from packer.convert.external import Shuffled
 from packer.convert.measuring import measure
 from packer.convert.options import ON_ERROR, check_workers, choice, whole
 from packer.convert.order import Order, parse_parts, table_order
-from packer.convert.packing import Running, Task, write_pack
+from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
 from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.segments import Segments
 from packer.convert.staging import Staged, Terms, stage
@@ -30,7 +30,7 @@ from packer.convert.tablerows import TableRows
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Header
-from packer.format.output import check_output, failure, format_of
+from packer.format.output import check_output, check_space, failure, format_of
 from packer.format.pack import open_pack
 from packer.format.workplace import Workplace
 from packer.inputs.tables import parse
@@ -44,6 +44,8 @@ from packer.tables.recipe import Recipe
 from packer.tables.roles import Choices, Draft, draft
 from packer.tables.rounding import notes_on_first, notes_on_largest, sought
 
+ADDING = ".adding"
+"""Of the name of a pack, for the folder beside it in which rows to be added are staged."""
 _NAMED = 6  # columns, in a note
 SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
 
@@ -271,12 +273,122 @@ def convert_table(
     return _report(job, made, began, staged, place.cleared, [*_source_notes(job), *notes])
 
 
+def append_table(
+    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    workers: int | None = None,
+    on_error: str = "stop",
+    progress: bool = False,
+    on_plan: Callable[[TablePlan], None] | None = None,
+    on_stage: Callable[[Stage], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> TableReport:
+    """Map more rows as those of a pack of shards were, and add them to it as further shards.
+
+    path: a pack of shards that was made of a table; it is as it was until the new ones are whole. source: files with its columns, found
+    by name; text is read as the pack's was. Splits that are shares are drawn for the new rows as they were. The pack's record of the
+    mapping, with its statistics, stays as it is. The other arguments: as in convert_table. The report counts the rows added.
+    Raises UsageError (one file, no pack of a table, columns that are missing, splits by place), SourceError, SpaceError, PackerError.
+    """
+    began = time.perf_counter()
+    out, pack = os.fspath(path).rstrip("/"), open_pack(path)
+    names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    check_growable(pack, " ".join(map(os.fspath, names)))
+    first = pack.parts[0].header
+    recipe = _recipe_of(out, Choices(), Reading())
+    table = open_table([os.fspath(name) for name in names], _read_alike(Reading(), recipe))
+    options = first.provenance.get("options", {})
+    split = options.get("split") if first.splits else None
+    if first.splits and (split is None or any(":" in str(part) for part in split.values())):
+        raise UsageError(
+            f"{out}: has splits ({', '.join(sorted(first.splits))}) that are no shares of a table's rows, so new rows belong to none;"
+            " packs without splits, or with splits by shares, are added to. Convert all rows into a new pack."
+        )
+    fields = {f.name for f in pack.fields}
+    needed = [
+        *(recipe.label if "label" in fields else ()),
+        *(c.name for c in recipe.columns if c.field in fields),
+    ]
+    lacking = [name for name in needed if name not in {c.name for c in table.columns}]
+    if lacking:
+        raise UsageError(
+            f"{table.names[0]}: has no column {lacking[0]!r}, of which {out} has a field; new rows need all of them."
+            " Give the table the columns that the pack was made from."
+        )
+    bar = Progress(progress, "rows", on_progress)
+
+    def begin(stage: Stage) -> None:
+        bar.start(stage.total, stage.unit)
+        if on_stage is not None:
+            on_stage(stage)
+
+    running = Running(
+        check_workers(workers), skip=choice("on_error", on_error, ON_ERROR) == "skip", progress=bar.move
+    )
+    codec = next((f.codec for f in pack.fields if f.compressed), None)
+    storing = Storing(
+        pack.format,
+        compress=str(codec["name"]) if codec else "none",
+        shard_rows=pack.shards[0].rows,
+    )
+    provenance = {
+        "options": {**options, "append": True},
+        "source": table.fingerprint(),
+        "versions": {"packer": packer.__version__, **storing.versions()},
+    }
+    seed = first.seed
+    job = _Job(
+        out,
+        table,
+        recipe.draft(table.columns),
+        recipe,
+        lambda rows: table_order(
+            rows, split=split, shuffle=seed is not None, seed=int(options.get("split_seed", seed or 0))
+        ),
+        lambda row_bytes: storing,
+        running,
+        provenance,
+        begin,
+        given=out,
+    )
+    if on_plan is not None:
+        on_plan(_plan(job))
+    work = out + ADDING
+    with bar, interrupted(work):
+        place = Workplace(
+            work, plan={**provenance, "shards": len(pack.shards), "newest file": table.newest()}
+        )
+        try:
+            staged = _read(job, place)
+            skipped = tuple(staged.skipped)
+
+            def store(task: Task, nbytes: int) -> Written:
+                check_space(out, nbytes)
+                return append_shards(task, pack, running, skipped)
+
+            written, notes = _store(job, staged, store, first.table)
+        except BaseException as error:
+            place.close(keep=place.recorded and not isinstance(error, UsageError))
+            raise
+        place.close(keep=False)
+    report = _report(job, written.header, began, staged, place.cleared, [*_source_notes(job), *notes])
+    return replace(
+        report,
+        rows=report.rows - pack.rows,
+        bytes_written=report.bytes_written - sum(e.nbytes for es in pack.header.extents.values() for e in es),
+        skipped_rows=staged.skipped_rows,
+        skipped=skipped,
+        reasons=staged.to_json()["reasons"],
+    )
+
+
 @dataclass(frozen=True)
 class _Job:
     """A conversion whose options have been checked.
 
     recipe: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
-    indexes: columns that are left out because they are the index of a data frame.
+    indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
     """
 
     out: str
@@ -289,6 +401,7 @@ class _Job:
     provenance: Mapping[str, Any]
     begin: Callable[[Stage], None]
     indexes: tuple[str, ...] = ()
+    given: str = "the pack given as like"
 
     @cached_property
     def rounded(self) -> dict[int, str]:
@@ -346,15 +459,11 @@ def _fit(job: _Job, staged: Staged, order: Order) -> tuple[Recipe, list[str]]:
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
-            + (
-                " map them otherwise in the pack given as like."
-                if like
-                else " pass --missing median, mean or zero."
-            )
+            + (f" map them otherwise in {job.given}." if like else " pass --missing median, mean or zero.")
         )
     if any(unknown.values()):
         notes.append(
-            f"{_shares(unknown, staged.rows)}: categories that the pack given as like does not have; they are 0, as missing ones."
+            f"{_shares(unknown, staged.rows)}: categories that {job.given} does not have; they are 0, as missing ones."
         )
     return recipe, notes
 
@@ -371,6 +480,22 @@ def _write(job: _Job, place: Workplace, staged: Staged) -> tuple[Header, list[st
     """The pack, in the workplace, and notes; a pack that an interrupted run had finished there is taken as it is."""
     with suppress(FormatError):
         return open_pack(place.pack).header, []
+
+    def store(task: Task, nbytes: int) -> Written:
+        check_room(place.pack, nbytes)
+        return write_pack(task, place.pack, replace(job.running, resume=False, overwrite=True))
+
+    written, notes = _store(job, staged, store)
+    return written.header, notes
+
+
+def _store(
+    job: _Job, staged: Staged, store: Callable[[Task, int], Written], table: Mapping[str, Any] | None = None
+) -> tuple[Written, list[str]]:
+    """Have the staged rows written, mapped and in their order; and notes.
+
+    store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
+    """
     running, layout = job.running, job.draft.layout
     order = job.order(staged.rows)
     recipe, notes = _fit(job, staged, order)
@@ -390,16 +515,14 @@ def _write(job: _Job, place: Workplace, staged: Staged) -> tuple[Header, list[st
             raise failure(job.out, error) from error
         maker = TableRows(staged, records, Mapper(recipe, layout, staged.dictionaries))
         row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
-        check_room(place.pack, row_bytes * staged.rows + (1 << 16))
         members = {
             "classes": None if job.draft.label is None else recipe.classes,
             "seed": job.provenance["options"].get("seed"),
             "provenance": job.provenance,
-            "table": {**recipe.to_json(), "skipped": staged.to_json()},
+            "table": table or {**recipe.to_json(), "skipped": staged.to_json()},
         }
         task = Task(job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False)
-        written = write_pack(task, place.pack, replace(running, resume=False, overwrite=True))
-        return written.header, notes
+        return store(task, row_bytes * staged.rows + (1 << 16)), notes
 
 
 def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:

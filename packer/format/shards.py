@@ -1,11 +1,11 @@
 """A pack as a directory of shards: ``index.json`` lists them, each is a whole pack of its own (00000.h5, 00001.h5, ...).
 
 The index is one JSON object, ASCII, keys sorted, no spaces: ``format``, ``version``, ``shards`` (a list of [file, rows, seal],
-in the order of the rows), perhaps ``skipped`` (inputs left out that would have been the only ones of a shard, as in the header),
-and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. ``seal`` is the XXH3-128
-of the shard's trailer, so that a shard of another pack, or another version of this one, is not taken for it. All shards have
-equal fields and classes. Files that the index does not list are no part of the pack: appending writes shards first, then the
-index anew, aside, and renames it.
+in the order of the rows), perhaps ``skipped`` (inputs left out that no shard lists, as in the header: they would have been the
+only ones of a shard, or are rows of a table that was added), and ``checksum``, the XXH3-128, in hexadecimal, of the same object
+without it. ``seal`` is the XXH3-128 of the shard's trailer, so that a shard of another pack, or another version of this one, is
+not taken for it. All shards have equal fields and classes. Files that the index does not list are no part of the pack: appending
+writes shards first, then the index anew, aside, and renames it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shard(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What the index says. shards: in order; digest: of the whole index, 16 bytes; skipped: inputs of shards that came out empty."""
+    """What the index says. shards: in order; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists."""
 
     shards: tuple[Shard, ...]
     digest: bytes

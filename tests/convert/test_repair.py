@@ -16,7 +16,6 @@ from PIL import Image
 from packer.convert.images import convert_images
 from packer.convert.repair import Repair, repair_pack
 from packer.convert.rework import append_images, merge_packs, repack, split_pack
-from packer.convert.tables import convert_table
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.header import OFFSETS
 from packer.format.pack import Pack, open_pack
@@ -364,18 +363,3 @@ def test_what_is_no_pack(photos: Path, tmp_path: Path):
     (tmp_path / "x.h5").write_bytes(b"hello")
     with pytest.raises(FormatError, match=r"x\.h5: is neither a pack nor an HDF5 file\."):
         repair_pack(tmp_path / "x.h5", photos)
-
-
-@pytest.mark.parametrize("name", ["p.h5", "p"])
-def test_packs_of_tables_are_not_repaired(photos: Path, tmp_path: Path, name: str):
-    source = tmp_path / "x.csv"
-    source.write_text("a,b\n" + "1.5,x\n2.5,y\n" * 200)
-    convert_table(source, tmp_path / name)
-    flip(*place_of(open_pack(tmp_path / name), "features"))
-    for given in (source, photos):
-        with pytest.raises(UsageError) as error:
-            repair_pack(tmp_path / name, given)
-        assert str(error.value) == (
-            f"{tmp_path / name}: was made of a table; packs of images can be repaired. Convert the table again, with --overwrite."
-        )
-    assert len(verify_pack(tmp_path / name).problems) == 1

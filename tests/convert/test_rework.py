@@ -17,7 +17,6 @@ from packer.codecs import jpeg
 from packer.convert.images import convert_images
 from packer.convert.order import arrange
 from packer.convert.rework import append_images, merge_packs, repack, split_pack
-from packer.convert.tables import convert_table
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
@@ -556,7 +555,7 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
     convert(photo_folder / "red", "flat", shard_rows=4)
     (tmp_path / "n.csv").write_text("\n".join(["file,n", *(f"{k}.jpg,{k}" for k in range(8))]))
     convert(photo_folder / "red", "numbers", shard_rows=4, labels=tmp_path / "n.csv")
-    repack(tmp_path / "p", tmp_path / "repacked", shard_rows=6)
+    repack(tmp_path / "p", tmp_path / "repacked", size=16, shard_rows=6)
     for name in ("train", "val"):
         shutil.copytree(photo_folder, tmp_path / "splits" / name)
     own = "Arrange the new images as those it was made of."
@@ -569,7 +568,8 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
         (
             "one.h5",
             photo_folder,
-            "{p}: is one file; only packs of shards grow. Make one of it: packer repack {p} OUT --shard-size 2GB",
+            "{p}: is one file; only packs of shards grow. Make one of it, then add to that:"
+            f" packer repack {{p}} {tmp_path / 'one'} --shard-size 2GB && packer append {tmp_path / 'one'} {photo_folder}",
         ),
         (
             "flat",
@@ -610,13 +610,22 @@ def test_a_bad_input_stops_an_append(photo_folder: Path, tmp_path: Path, convert
     assert opened(tmp_path / "p").rows == 24
 
 
-def test_nothing_is_added_to_a_pack_of_a_table(tmp_path: Path):
-    source = tmp_path / "x.csv"
-    source.write_text("a,b\n" + "1.5,x\n2.5,y\n" * 200)
-    for out, options in ((tmp_path / "p.h5", {}), (tmp_path / "p", {"shard_rows": 100})):
-        convert_table(source, out, **options)
-        with pytest.raises(UsageError) as error:
-            append_images(out, source)
-        assert str(error.value) == (
-            f"{out}: was made of a table; packs of images can be added to. Convert the rows of both tables into one pack."
-        )
+def test_the_commands_that_make_a_pack_of_shards_of_one_file_work(photo_folder: Path, tmp_path: Path):
+    """What the error of appending to one file names."""
+    for name, grown in (("one.h5", "one"), ("two", "two-shards")):
+        convert_images(photo_folder, tmp_path / name, size=16)
+        with pytest.raises(UsageError, match=f"packer append {tmp_path / grown} {photo_folder}$"):
+            append_images(tmp_path / name, photo_folder)
+        repack(tmp_path / name, tmp_path / grown, shard_size="2GB")
+        append_images(tmp_path / grown, photo_folder)
+        assert opened(tmp_path / grown).rows == 48
+        assert opened(tmp_path / name).rows == 24
+
+
+def test_a_pack_is_shuffled_anew(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "p.h5", shuffle=False)
+    repack(tmp_path / "p.h5", tmp_path / "s.h5", shuffle=True, seed=3)
+    plain, shuffled = opened(tmp_path / "p.h5"), opened(tmp_path / "s.h5")
+    assert (plain.header.seed, shuffled.header.seed) == (None, 3)
+    assert content(plain) == content(shuffled)
+    assert plain.keys() != shuffled.keys()
