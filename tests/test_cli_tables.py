@@ -206,7 +206,7 @@ def test_a_damaged_pack_is_repaired_from_its_table(table: Path):
     said = run("verify", "p", code=1)
     assert (
         said.stderr.splitlines()[-1]
-        == "To make damaged blocks anew from its source: packer verify p --repair SRC"
+        == "To make damaged blocks anew from the table: packer verify p --repair SRC"
     )
     assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 block), and whole again\n"
     assert Path("p/features.npy").read_bytes() == whole

@@ -114,7 +114,10 @@ def verify(
         return
     if source is None:
         if not as_json:
-            say(f"To make damaged blocks anew from its source: packer verify {pack} --repair SRC", err=True)
+            made_of = _made_of(pack)
+            say(
+                f"To make damaged blocks anew from the {made_of}: packer verify {pack} --repair SRC", err=True
+            )
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
@@ -126,6 +129,17 @@ def verify(
     elif not quiet:
         said = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
         say(f"{pack}: repaired ({', '.join(said)}), and whole again")
+
+
+def _made_of(path: str) -> str:
+    """What a pack, which may be damaged, was made of, in a word."""
+    from packer.errors import FormatError
+    from packer.format.pack import open_pack
+
+    try:
+        return "images" if open_pack(path).header.table is None else "table"
+    except FormatError:
+        return "source"
 
 
 def _describe(pack: Pack) -> list[str]:

@@ -279,7 +279,7 @@ class _Work:
         began = time.perf_counter()
         out, provenance = out.rstrip("/"), self.provenance
         table = is_table(self.pack)
-        members = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
+        members: dict[str, Any] = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
         if table:
             members["table"] = self.pack.header.table
         task = Task(self.pack.path, self.rows, self.order, self.storing, members, provenance, keyed=not table)

@@ -294,7 +294,7 @@ def append_table(
     began = time.perf_counter()
     out, pack = os.fspath(path).rstrip("/"), open_pack(path)
     names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    check_growable(pack, " ".join(map(os.fspath, names)))
+    check_growable(pack, " ".join(shlex.quote(os.fspath(name)) for name in names))
     first = pack.parts[0].header
     recipe = _recipe_of(out, Choices(), Reading())
     table = open_table([os.fspath(name) for name in names], _read_alike(Reading(), recipe))
