@@ -25,6 +25,7 @@ from packer.load.dataloader import register, shared_out_by_accelerate, this_work
 from packer.load.feed import Feed, Portion
 from packer.load.lock import Lock
 from packer.load.prefetch import Threads, ahead
+from packer.load.processes.libraries import adapted
 from packer.load.processes.transforms import PythonTransform, as_transform
 from packer.load.progress import Mark, Progress
 from packer.load.ranks import RanksNotice, check_ranks, present_ranks
@@ -162,6 +163,8 @@ class PackedBatchDataset(RowsInfo):
         if why:
             _LOG.info("%s: %s", self.pack.path, why)
         self._transform = None if transform is None else as_transform(transform)
+        if self._transform is not None:
+            adapted(self._transform, self._stored)  # raises if it cannot move what belongs to the image
         self._views = pipelines.parse_views(augment, self.output, self.pack.header)
         if self._views and self._transform is None:
             pipelines.fit_views(self._views, self.fields, self.pack.path, self._num_classes)
@@ -310,6 +313,8 @@ class PackedBatchDataset(RowsInfo):
         feed = self._made()
         loading = feed.start(_portion(self._sequence(epoch), share, step, step + 1))
         batches, draws = loading.result()
+        if loading.warning:
+            warnings.warn(loading.warning, stacklevel=2)
         return batches[0] if draws is None else feed.augmented(batches[0], draws, 0)
 
     def __getitems__(self, indices: Sequence[int]) -> NoReturn:
@@ -476,6 +481,8 @@ class PackedBatchDataset(RowsInfo):
             stats.read_seconds += loading.read_seconds
             stats.transform_seconds += loading.transform_seconds
             stats.copy_seconds = feed.copy_seconds - copied
+            if loading.warning:
+                warnings.warn(loading.warning, stacklevel=3)
             del loading
             for size in sizes:
                 batch = batches.pop()

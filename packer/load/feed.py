@@ -57,11 +57,12 @@ class Portion:
 
 
 class Read(NamedTuple):
-    """What was read of a portion: rows of ragged fields, and how long it took."""
+    """What was read of a portion: rows of ragged fields, and how long it took. kept: of transforms, see Filled."""
 
     ragged: dict[str, list[Any]]
     read_seconds: float
     transform_seconds: float = 0.0
+    kept: int = 0
 
 
 class Feed:
@@ -119,6 +120,10 @@ class Feed:
     def processes(self) -> int:
         """That transform rows; 1 if there are none."""
         return self._workers.processes if self._workers else 1
+
+    def watch(self, kept: int) -> str:
+        """Take note of rows that a transform left as they were (Filled.kept); returns a warning to give."""
+        return self._workers.watch(kept) if self._workers else ""
 
     @property
     def copy_seconds(self) -> float:
@@ -293,6 +298,7 @@ class Loading:
         self._arrays, self._reads, self._draws = arrays, reads, draws
         self._sent = sent
         self.read_seconds = self.transform_seconds = 0.0
+        self.warning = ""
 
     def cancel(self) -> None:
         """Drop reads that have not begun."""
@@ -316,6 +322,8 @@ class Loading:
                 read = future.result()
                 self.read_seconds += read.read_seconds
                 self.transform_seconds += read.transform_seconds
+                if read.kept:
+                    self.warning = self._feed.watch(read.kept)
                 for name, rows in read.ragged.items():
                     ragged.setdefault(name, []).extend(rows)
             draws = self._draws.result() if self._draws is not None else None

@@ -83,10 +83,17 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     return open_pack(out)
 
 
-def test_masks_boxes_and_points_move_with_the_image(paired: Pack):
+def with_more(sample: dict[str, Any]) -> dict[str, Any]:
+    """As if it were needed."""
+    return {**sample, "boxes": sample["boxes"].copy(), "more": 1.0}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("transform", [None, PythonTransform(with_more, ragged=["boxes"], processes=1)])
+def test_masks_boxes_and_points_move_with_the_image(paired: Pack, transform: PythonTransform | None):
     stack = [RandomCrop(8, padding=2), RandomHorizontalFlip()]
     seen = lost = 0
-    for batch in PackedBatchDataset(paired, 8, order="rows", seed=3, augment=stack):
+    for batch in PackedBatchDataset(paired, 8, order="rows", seed=3, augment=stack, transform=transform):
         assert torch.equal(batch.image[:, 0], batch.mask)
         for image, (point,), boxes, labels in zip(
             batch.image, batch.keypoints, batch.boxes, batch.box_label, strict=True

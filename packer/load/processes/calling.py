@@ -7,7 +7,7 @@ import keyword
 import pickle
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.format.header import DTYPES, Field
+from packer.load.processes.libraries import adapted
 from packer.load.processes.transforms import PythonTransform
 
 _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -25,13 +26,19 @@ class WrongReturn(Exception):
 
 
 class Call:
-    """Calls fn with random generators that are keyed by the row."""
+    """Calls fn with random generators that are keyed by the row.
 
-    def __init__(self, transform: PythonTransform) -> None:
-        self._fn = transform.fn
-        # A Compose of albumentations takes arrays by name, and draws from two generators that can be given to it.
-        self._set_random_state = getattr(transform.fn, "set_random_state", None)
-        self._rng = None if self._set_random_state else _rng_parameter(transform.fn)
+    fields: of the samples. ragged: names of fields that keep a length of their own in each row.
+    """
+
+    def __init__(self, transform: PythonTransform, fields: Sequence[Field] = ()) -> None:
+        adapter = adapted(transform, fields)
+        self._fn: Any = adapter or transform.fn
+        self.ragged: frozenset[str] = adapter.ragged if adapter else frozenset()
+        # A Compose of albumentations draws from two generators that can be given to it; another such object takes arrays by name.
+        self._set_random_state = getattr(self._fn, "set_random_state", None)
+        self._by_names = self._set_random_state is not None and adapter is None
+        self._rng = None if adapter or self._set_random_state else _rng_parameter(self._fn)
         self._bits = np.random.Philox(0)
         self._state: Any = self._bits.state
         self._key, self._rows, self._seeds = 0, [0], [0]
@@ -47,7 +54,7 @@ class Call:
         rng = self._seeded(i)
         if self._set_random_state:
             self._set_random_state(rng, random.Random(self._seeds[i]))
-            result = self._fn(**sample)
+            result = self._fn(**sample) if self._by_names else self._fn(sample)
         elif self._rng is None:
             result = self._fn(sample)
         elif self._rng:
@@ -139,8 +146,12 @@ def described(
     fields: tuple[Field, ...],
     transform: PythonTransform,
     batch: int | None,
+    ragged: Collection[str] = (),
 ) -> tuple[Field, ...]:
-    """The output fields, by what fn returned for a sample. fields: the input's. Raises WrongReturn."""
+    """The output fields, by what fn returned for a sample. fields: the input's. ragged: names besides the transform's. Raises WrongReturn.
+
+    Masks stay masks and boxes stay boxes, for whatever augments the batch after that.
+    """
     given = {f.name: f for f in fields}
     missing = set(transform.ragged) - result.keys()
     if missing or not result:
@@ -165,8 +176,9 @@ def described(
             {"layout": "HWC"} if source and source.about.get("layout") == "HWC" else {}
         )  # torch batches permute it
         unchanged = source is not None and source.ragged and value is sample[name]
-        if unchanged or name in transform.ragged or _is_text(value, batch):
-            found.append(Field(name, "|u1", None, {} if _is_text(value, batch) else hwc))
+        if unchanged or name in transform.ragged or name in ragged or _is_text(value, batch):
+            lists = source.about if source and source.ragged and "row_shape" in source.about else hwc
+            found.append(Field(name, "|u1", None, {} if _is_text(value, batch) else lists))
             continue
         array = _as_array(value)
         if batch is not None and array.shape[:1] != (batch,):
@@ -177,9 +189,11 @@ def described(
                 f"returned {name!r} as {array.dtype} {list(array.shape)}; texts, numbers, and arrays of numbers in this"
                 f" machine's byte order are allowed. Leave it out, or pass PythonTransform(fn, ragged=[{name!r}])"
             )
-        found.append(
-            Field(name, array.dtype.str, shape, hwc if len(shape) == 3 and not _is_tensor(value) else {})
+        pixels = hwc if len(shape) == 3 and not _is_tensor(value) else {}
+        mask = (
+            source is not None and source.about.get("sampling") == "nearest" and (pixels or len(shape) == 2)
         )
+        found.append(Field(name, array.dtype.str, shape, pixels | ({"sampling": "nearest"} if mask else {})))
     return tuple(found)
 
 

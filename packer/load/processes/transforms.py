@@ -24,8 +24,9 @@ class PythonTransform:
         scalar, ``key`` a str, others as the dataset gives them in NumPy. They lie in memory that the next rows overwrite: change
         them in place, but copy what you keep. Returns a dict of arrays, torch tensors and numbers, of the same names, shapes and
         dtypes for every row; or an array alone, which takes the place of the image. Arrays of ``image`` stay [H, W, C] and reach
-        torch batches as [C, H, W]; tensors are handed out in the shape they have. A Compose of albumentations may be passed as it
-        is.
+        torch batches as [C, H, W]; tensors are handed out in the shape they have. Transforms of torchvision (v2, nn.Sequential of
+        them, v1) and albumentations are passed as they are: they are given what they take elsewhere, tv_tensors or named arrays,
+        and masks, boxes and keypoints move with the image (docs/python.md).
     batched: fn takes and returns a whole batch, arrays [n, ...] and lists of n; one process makes it, and as many batches as there
         are processes are made at once. Else a batch is shared out among the processes.
     ragged: names of the fields that fn returns in a shape of their own for each row, such as boxes: batches hold them as lists.

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, TransformError
 from packer.format.header import Field
-from packer.load.processes import calling
+from packer.load.processes import calling, unchanged
 from packer.load.processes.calling import Call, Store, WrongReturn, described, said
 from packer.load.processes.shared import Shared
 from packer.load.processes.transforms import PythonTransform
@@ -48,7 +48,7 @@ class Job(NamedTuple):
     """Rows to be made.
 
     slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (Layout, output
-    fields). first: row of the slot where the rows begin.
+    fields). first: row of the slot where the rows begin. watched: find out if fn changes the rows at all.
     """
 
     runs: Runs
@@ -57,14 +57,19 @@ class Job(NamedTuple):
     slot: tuple[int, int] | None = None
     form: bytes = b""
     first: int = 0
+    watched: bool = False
 
 
 class Filled(NamedTuple):
-    """What was made: rows of ragged output fields, by name, and the seconds it took, of all processes together."""
+    """What was made: rows of ragged output fields, by name, and the seconds it took, of all processes together.
+
+    kept: rows of a watched job, if all were left as they were; CHANGED if any was not.
+    """
 
     ragged: dict[str, list[Any]]
     read_seconds: float
     transform_seconds: float
+    kept: int = 0
 
 
 def run(
@@ -145,7 +150,7 @@ class _Maker:
         self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], at: NDArray[np.int64]
     ) -> None:
         self._transform, self._reader, self._fields, self._at = transform, reader, fields, at
-        self._call = Call(transform)
+        self._call = Call(transform, fields)
         row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
         self._chunk_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
         self._scratch: dict[str, Bytes] = {}
@@ -162,7 +167,8 @@ class _Maker:
             self._at[0] = runs.starts[0]
             sample = columns if batched else _row(columns, 0)
             result = self._call(0, dict(sample))
-            return described(result, sample, self._fields, self._transform, runs.total if batched else None)
+            rows = runs.total if batched else None
+            return described(result, sample, self._fields, self._transform, rows, self._call.ragged)
 
     def fill(self, job: Job, slot: Bytes) -> Filled:
         """Make rows of a slot."""
@@ -173,6 +179,7 @@ class _Maker:
         store = Store(fields, layout.typed(slot, job.first + total), total if batched else None)
         size = total if batched else self._chunk_rows
         read_seconds = transform_seconds = 0.0
+        watched, kept = job.watched, 0
         with self._blamed(job):
             for begin in range(0, total, size):
                 started = time.perf_counter()
@@ -183,22 +190,30 @@ class _Maker:
                 self._call.key(job.seed, job.epoch, rows)
                 if batched:
                     self._at[0] = rows[0]
+                    before = unchanged.copied(columns) if watched else None
                     result = self._call(0, columns)
                     if self._call.unlimited():
                         result = self._call(0, self._read(runs))
                     store.put(slice(job.first, job.first + total), result)
+                    if before is not None:
+                        kept = total if unchanged.kept(before, result) else unchanged.CHANGED
                 else:
                     for i, row in enumerate(rows.tolist()):
                         self._at[0] = row
-                        result = self._call(i, _row(columns, i))
+                        sample = _row(columns, i)
+                        before = unchanged.copied(sample) if watched else None
+                        result = self._call(i, sample)
                         if self._call.unlimited():
                             columns = self._read(runs)
                             result = self._call(i, _row(columns, i))
                         store.put(job.first + begin + i, result)
+                        if before is not None:
+                            watched = unchanged.kept(before, result)
+                            kept = kept + 1 if watched else unchanged.CHANGED
                 self._at[0] = NO_ROW
                 read_seconds += read - started
                 transform_seconds += time.perf_counter() - read
-        return Filled(store.ragged, read_seconds, transform_seconds)
+        return Filled(store.ragged, read_seconds, transform_seconds, kept)
 
     def _read(self, runs: Runs) -> dict[str, Any]:
         """The input fields of rows: arrays [n, *shape], in memory that is used again, and lists of n."""

@@ -30,6 +30,7 @@ import numpy as np
 
 from packer.errors import TransformError, UsageError
 from packer.format.header import Field
+from packer.load.processes import unchanged
 from packer.load.processes.calling import said
 from packer.load.processes.shared import Shared
 from packer.load.processes.transforms import PythonTransform
@@ -75,6 +76,7 @@ class Workers:
         self._ended: Any = None  # calls the pool's stop when this object goes
         self._outputs: tuple[Field, ...] = ()
         self._form: tuple[Layout | None, bytes] = None, b""
+        self._watching, self._kept = True, 0
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._transform, self._reader, self._fields, self._outputs
@@ -121,10 +123,22 @@ class Workers:
         tasks = []
         for k in range(parts):
             begin, end = bounds[k], bounds[k + 1]
-            job = Job(runs.part(begin, end) if parts > 1 else runs, seed, epoch, place, form, first + begin)
+            part = runs.part(begin, end) if parts > 1 else runs
+            job = Job(part, seed, epoch, place, form, first + begin, self._watching)
             tasks.append(_Task(batch, k, pickle.dumps(job)))
         self._started(tasks)
         return batch.future
+
+    def watch(self, kept: int) -> str:
+        """Take note of Filled.kept, in the order of the rows; returns a warning, once, if fn has left all of them as they were."""
+        if not self._watching:
+            return ""
+        self._watching = kept != unchanged.CHANGED
+        self._kept += kept
+        if not self._watching or self._kept < unchanged.ENOUGH_ROWS:
+            return ""
+        self._watching = False
+        return unchanged.warning(self._transform.fn, str(self._reader.pack.path), self._kept)
 
     def close(self) -> None:
         """End the processes; slots stay valid."""
@@ -424,4 +438,10 @@ def _joined(parts: list[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     ragged = {name: [row for part in parts for row in part.ragged[name]] for name in parts[0].ragged}
-    return Filled(ragged, sum(p.read_seconds for p in parts), sum(p.transform_seconds for p in parts))
+    kept = [p.kept for p in parts]
+    return Filled(
+        ragged,
+        sum(p.read_seconds for p in parts),
+        sum(p.transform_seconds for p in parts),
+        unchanged.CHANGED if unchanged.CHANGED in kept else sum(kept),
+    )

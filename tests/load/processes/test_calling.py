@@ -139,7 +139,7 @@ def test_fields_are_described_by_what_is_returned():
     assert describe(lambda s: s) == {
         "image": ("|u1", (2, 3, 3), hwc),
         "label": ("<i8", (), {}),
-        "boxes": ("|u1", None, {}),
+        "boxes": ("|u1", None, dict(BOXES.about)),
     }
     assert describe(lambda s: s["image"][:1].astype(np.float32))["image"] == ("<f4", (1, 3, 3), hwc)
     assert describe(lambda s: {"image": s["image"][0]}) == {"image": ("|u1", (3, 3), {})}
@@ -154,10 +154,14 @@ def test_fields_are_described_by_what_is_returned():
         "e": ("<i8", (2,), {}),
     }
     assert describe(lambda s: {"boxes": s["boxes"] * 2})["boxes"] == ("<f4", (2, 4), {})
-    assert describe(lambda s: {"boxes": s["boxes"] * 2}, ragged=("boxes",))["boxes"] == ("|u1", None, {})
+    assert describe(lambda s: {"boxes": s["boxes"] * 2}, ragged=("boxes",))["boxes"] == (
+        "|u1",
+        None,
+        dict(BOXES.about),
+    )
     assert describe(lambda b: {**b, "name": ["a", "b"], "x": np.ones(2)}, batch=2) == {
         "image": ("|u1", (2, 3, 3), hwc),
-        "boxes": ("|u1", None, {}),
+        "boxes": ("|u1", None, dict(BOXES.about)),
         "name": ("|u1", None, {}),
         "x": ("<f8", (), {}),
     }

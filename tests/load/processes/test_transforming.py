@@ -103,7 +103,7 @@ def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack):
     def fn(sample: dict[str, Any]) -> dict[str, Any]:
         if sample["label"] == 3 * 50:
             raise OverflowError("too much")
-        return sample
+        return inverted(sample)
 
     with open_dataset(pack, fn) as dataset:
         seen = 0

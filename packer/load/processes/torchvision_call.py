@@ -1,0 +1,166 @@
+"""Transforms of torchvision, called as they are elsewhere: v2's with tv_tensors, v1's with an image alone."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.load.processes.libraries import V1, Roles, leave_out, leaves, library_of, name_of
+
+# Of v1's, by what they take: they say what a whole chain is given. Others take both, and give what they are given.
+_TAKE_PIL = ("ToTensor", "PILToTensor")
+_TAKE_TENSORS = ("ToPILImage", "ConvertImageDtype", "Normalize", "RandomErasing", "LinearTransformation")
+
+
+class SampleCall:
+    """A v2 transform, given a sample of tv_tensors: Image [C, H, W], Mask, BoundingBoxes (XYXY), KeyPoints.
+
+    Labels are ``label``, and ``labels`` for those of boxes, as SanitizeBoundingBoxes expects them; other arrays are plain
+    tensors, which v2 leaves alone where there is an image. What it returns goes back to the pack's names and [H, W, C].
+    """
+
+    set_random_state = None
+
+    def __init__(self, fn: Any, known: Roles, batched: bool) -> None:
+        self._fn, self._known, self._batched = fn, known, batched
+        self.ragged: frozenset[str] = frozenset() if batched else known.lists
+        self._torch: Any = sys.modules["torch"]
+        self._labels = "labels" if known.box_label and "labels" not in known.names else "box_label"
+        name = name_of(fn)
+        try:
+            self._tv: Any = importlib.import_module("torchvision.tv_tensors")
+        except ImportError:
+            raise UsageError(
+                f"transform: {name} is of a torchvision without tv_tensors; 0.16 or newer is allowed. Upgrade torchvision."
+            ) from None
+        if not known.image and not known.masks:
+            raise UsageError(
+                f"transform: {name} works on images, and there are none among {', '.join(known.names)}. Pass fields with 'image'."
+            )
+        if not known.image and (known.boxes or known.keypoints):
+            raise UsageError(
+                f"transform: {name} moves boxes and keypoints within an image, and there is none among"
+                f" {', '.join(known.names)}. Pass fields with 'image'."
+            )
+        if known.keypoints and not hasattr(self._tv, "KeyPoints"):
+            version = getattr(sys.modules["torchvision"], "__version__", "")
+            raise UsageError(
+                f"transform: torchvision {version} has no KeyPoints, so {name} would leave 'keypoints' where they are; 0.23 or newer"
+                f" is allowed. Upgrade torchvision. {leave_out(['keypoints'], known)}"
+            )
+        if batched and known.boxes:
+            raise UsageError(
+                f"transform: {name} takes a batch as arrays, and each row has boxes of another number; rows one by one are"
+                " allowed. Leave out batched=True."
+            )
+
+    def __call__(self, sample: dict[str, Any]) -> Any:
+        """Return the changed sample, arrays by the pack's names."""
+        given = self._wrapped(sample)
+        result = self._fn(given)
+        if not isinstance(result, dict):
+            return result
+
+        def ours(name: str) -> str:
+            return "box_label" if name == self._labels else name
+
+        made = {ours(name): self._array(ours(name), value) for name, value in result.items()}
+        names = {ours(name) for name in given}
+        # The order is the pack's, and what v2 was not given goes along.
+        order = [name for name in sample if name in made or name not in names]
+        return {name: made.get(name, sample.get(name)) for name in order} | made
+
+    def _wrapped(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """The sample as v2 knows it; lists, and arrays where no image is, stay out: v2 would take them for images."""
+        tv, known = self._tv, self._known
+        wrapped: dict[str, Any] = {}
+        size: tuple[int, ...] = ()
+        if known.image:
+            image = sample["image"]
+            size = image.shape[1:3] if self._batched else image.shape[:2]
+        for name, value in sample.items():
+            key = name
+            if name == "image" and known.image:
+                value = tv.Image(self._channels_first(value))
+            elif name in known.masks:
+                value = tv.Mask(self._channels_first(value) if known.masks[name] else self._tensor(value))
+            elif name == "boxes" and known.boxes:
+                value = tv.BoundingBoxes(self._tensor(value), format="XYXY", canvas_size=size)
+            elif name == "keypoints" and known.keypoints:
+                value = tv.KeyPoints(self._tensor(value), canvas_size=size)
+            elif isinstance(value, np.ndarray) and known.image:
+                value = self._tensor(value)
+                key = self._labels if name == "box_label" and known.box_label else name
+            elif not isinstance(value, (str, np.generic)):
+                continue
+            wrapped[key] = value
+        return wrapped
+
+    def _tensor(self, array: NDArray[Any]) -> Any:
+        return self._torch.from_numpy(array if array.flags.writeable else array.copy())
+
+    def _channels_first(self, array: NDArray[Any]) -> Any:
+        return self._tensor(array).permute(*range(array.ndim - 3), -1, -3, -2)
+
+    def _array(self, name: str, value: Any) -> Any:
+        """A value as a function of NumPy arrays would return it."""
+        if isinstance(value, self._torch.Tensor):
+            value = value.as_subclass(self._torch.Tensor).detach().numpy()
+            if value.ndim == 3 + self._batched and (name == "image" or self._known.masks.get(name)):
+                value = np.moveaxis(value, -3, -1)
+            return value
+        return _pixels(value)
+
+
+class ImageCall:
+    """A v1 transform, or a chain that has some: given the image alone, as PIL image or tensor, whichever it begins with."""
+
+    set_random_state = None
+
+    def __init__(self, fn: Any, known: Roles, batched: bool) -> None:
+        old = [leaf for leaf in leaves(fn) if library_of(leaf) == V1]
+        name = name_of(old[0])
+        what = f"{name} is one of torchvision's v1 transforms, which take an image alone"
+        if batched:
+            raise UsageError(f"transform: {what}; rows one by one are allowed. Leave out batched=True.")
+        if not known.image:
+            raise UsageError(
+                f"transform: {what}, and there is none among {', '.join(known.names)}. Pass fields with 'image'."
+            )
+        if known.placed:
+            raise UsageError(
+                f"transform: {what}; {', '.join(map(repr, known.placed))} would stay as it is. Take that of"
+                f" torchvision.transforms.v2. {leave_out(known.placed, known)}"
+            )
+        self._fn, self.ragged = fn, known.lists
+        self._torch: Any = sys.modules["torch"]
+        names = [type(leaf).__name__ for leaf in leaves(fn)]
+        self._pil = next((n in _TAKE_PIL for n in names if n in (*_TAKE_PIL, *_TAKE_TENSORS)), True)
+        self._to_pil: Any = importlib.import_module("torchvision.transforms.functional").to_pil_image
+
+    def __call__(self, sample: dict[str, Any]) -> Any:
+        """Return the sample with the changed image."""
+        image = sample["image"]
+        if self._pil and image.dtype == np.uint8 and image.shape[-1] in (1, 3, 4):
+            result = self._fn(self._to_pil(image))
+        else:
+            result = self._fn(self._torch.from_numpy(image).permute(2, 0, 1))
+        if isinstance(result, self._torch.Tensor):
+            result = result.as_subclass(self._torch.Tensor).detach().numpy()
+            return {**sample, "image": np.moveaxis(result, 0, -1) if result.ndim == 3 else result}
+        result = _pixels(result)
+        return {**sample, "image": result} if isinstance(result, np.ndarray) else result
+
+
+def _pixels(value: Any) -> Any:
+    """A PIL image as an array [H, W, C]; anything else as it is."""
+    pil = sys.modules.get("PIL.Image")
+    if pil is None or not isinstance(value, pil.Image):
+        return value
+    pixels = np.array(value)
+    return pixels[..., None] if pixels.ndim == 2 else pixels

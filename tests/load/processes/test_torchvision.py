@@ -1,0 +1,330 @@
+"""What torchvision's transforms make of tv_tensors outside of packer is what batches hold."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.errors import UsageError
+from packer.format.pack import Pack
+from packer.load.batches import PackedBatchDataset
+from packer.load.processes.transforms import PythonTransform
+from tests import torchvision_here
+from tests.load.processes.targets import (
+    EVERYTHING,
+    HEIGHT,
+    ROWS,
+    SEED,
+    WIDTH,
+    Row,
+    assert_same,
+    make_pack,
+    row_of,
+    row_values,
+    seeds,
+)
+from tests.torchvision_here import TorchvisionTransform
+
+if not torchvision_here.READY:
+    pytest.skip(torchvision_here.REASON, allow_module_level=True)
+
+import torch
+from torch import nn
+from torchvision import transforms as v1
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    return make_pack(tmp_path_factory.mktemp("torchvision") / "p.h5")
+
+
+def usual() -> list[nn.Module]:
+    return [
+        v2.RandomResizedCrop(12, antialias=True),
+        v2.RandomHorizontalFlip(),
+        v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(MEAN, STD),
+    ]
+
+
+def by_hand(transform: Any, row: Row, seed: int) -> Row:
+    """What v2 makes of a row that a dataset of torchvision gives out: an image [C, H, W], and targets."""
+    size = (HEIGHT, WIDTH)
+    given: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "image":
+            given[name] = tv_tensors.Image(torch.from_numpy(value.transpose(2, 0, 1).copy()))
+        elif name == "seg":
+            given[name] = tv_tensors.Mask(torch.from_numpy(value))
+        elif name == "parts":
+            given[name] = tv_tensors.Mask(torch.from_numpy(value.transpose(2, 0, 1).copy()))
+        elif name == "boxes":
+            given[name] = tv_tensors.BoundingBoxes(value, format="XYXY", canvas_size=size)
+        elif name == "keypoints":
+            given[name] = tv_tensors.KeyPoints(value, canvas_size=size)
+        elif name == "box_label":
+            given["labels"] = torch.from_numpy(value)
+        else:
+            given[name] = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    torch.manual_seed(seed)
+    if "image" not in row:  # v2 takes the first plain tensor for one
+        given.pop("weight")
+    made = row | transform(given)
+    expected = {}
+    for name in row:
+        value = made["labels" if name == "box_label" else name]
+        value = value.numpy() if isinstance(value, torch.Tensor) else value
+        expected[name] = value.transpose(1, 2, 0) if name in ("image", "parts") else value
+    return expected
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """More would wait for the processes' cores; and what is drawn here leaves no trace."""
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch.set_rng_state(state)
+
+
+def check(pack: Pack, transform: Any, fields: tuple[str, ...], epochs: int = 1, **options: Any) -> None:
+    """All rows, in a shuffled order, are what v2 makes of them by hand."""
+    made = TorchvisionTransform(transform, **{"processes": 2} | options)
+    names = (*fields, "row")
+    with PackedBatchDataset(
+        pack, 16, order="rows", seed=SEED, fields=names, output="numpy", transform=made
+    ) as ds:
+        for epoch in range(epochs):
+            seen = []
+            for batch in ds:
+                drawn = seeds(batch.row, epoch)
+                for i, number in enumerate(batch.row.tolist()):
+                    row = row_of(number)
+                    expected = by_hand(transform, {name: row[name] for name in fields}, drawn[i])
+                    assert_same(row_values(batch, i), expected | {"row": np.int64(number)})
+                    seen.append(number)
+            assert sorted(seen) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("image",), ("image", "label"), ("seg", "image", "parts"), ("image", "boxes", "box_label"), EVERYTHING],
+    ids=", ".join,
+)
+def test_a_compose_does_what_it_does_to_tv_tensors(pack: Pack, fields: tuple[str, ...]):
+    check(pack, v2.Compose(usual()), fields)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        v2.RandomHorizontalFlip(),
+        nn.Sequential(*usual()),
+        v1.Compose(usual()),
+        v2.Compose([v2.ToImage(), v2.RandomRotation(30), v2.GaussianBlur(3)]),
+        v2.RandomApply([v2.RandomVerticalFlip(1.0), v2.ConvertBoundingBoxFormat("CXCYWH")]),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_kinds_of_transforms(pack: Pack, transform: Any):
+    check(pack, transform, EVERYTHING)
+
+
+def test_labels_of_boxes_go_with_those_that_are_left(pack: Pack):
+    sanitize = v2.Compose([v2.RandomCrop(9), v2.SanitizeBoundingBoxes(min_size=4), v2.Resize((8, 8))])
+    check(pack, sanitize, ("image", "label", "seg", "boxes", "box_label"))
+
+
+def test_later_epochs_draw_anew(pack: Pack):
+    check(pack, v2.RandomHorizontalFlip(), ("image", "seg"), epochs=2)
+
+
+def test_a_process_that_is_spawned_makes_the_same(pack: Pack):
+    check(pack, v2.Compose(usual()), EVERYTHING, processes=1, context="spawn")
+
+
+def test_a_mask_alone(pack: Pack):
+    check(pack, v2.RandomCrop(9), ("seg", "weight"))
+
+
+def test_a_transform_of_ones_own_is_given_tv_tensors(pack: Pack):
+    check(pack, v2.Compose([Mine(), v2.RandomHorizontalFlip()]), ("image", "label", "seg"))
+
+
+class Mine(v2.Transform):
+    def transform(self, value: Any, params: dict[str, Any]) -> Any:
+        if isinstance(value, tv_tensors.Image):
+            return tv_tensors.wrap(value.flip(-3), like=value)
+        assert isinstance(value, tv_tensors.Mask)
+        return value
+
+
+def test_torch_batches_are_laid_out_as_without_a_transform(pack: Pack):
+    with PackedBatchDataset(pack, 8, fields=EVERYTHING, transform=v2.Compose(usual())) as ds:
+        batch = next(iter(ds))
+    assert (batch.image.shape, batch.image.dtype) == ((8, 3, 12, 12), torch.float32)
+    assert batch.image.is_contiguous(memory_format=torch.channels_last)
+    assert (batch.seg.shape, batch.seg.dtype) == ((8, 12, 12), torch.uint8)
+    assert batch.parts.shape == (8, 2, 12, 12)
+    assert [tuple(one.shape) for one in batch.boxes] == [(i % 4, 4) for i in range(8)]
+    assert batch.label.tolist() == [i % 7 for i in range(8)]
+    assert type(batch.image) is torch.Tensor
+
+
+@pytest.mark.parametrize("fields", [("image", "label"), ("image", "label", "seg", "parts", "keypoints")])
+def test_a_batch_at_once(pack: Pack, fields: tuple[str, ...]):
+    transform = v2.Compose([v2.RandomHorizontalFlip(), v2.RandomCrop(10), v2.ToDtype(torch.float32)])
+    made = PythonTransform(transform, batched=True, processes=2)
+    given: dict[str, Any] = {}
+    with PackedBatchDataset(pack, ROWS, seed=SEED, fields=fields, output="numpy", transform=made) as ds:
+        batch = ds[0]
+    rows = [row_of(number) for number in range(ROWS)]
+    stacks = {name: np.stack([row[name] for row in rows]) for name in fields}
+    given["image"] = tv_tensors.Image(stacks["image"].transpose(0, 3, 1, 2).copy())
+    if "seg" in fields:
+        given["seg"] = tv_tensors.Mask(stacks["seg"])
+        given["parts"] = tv_tensors.Mask(stacks["parts"].transpose(0, 3, 1, 2).copy())
+        given["keypoints"] = tv_tensors.KeyPoints(stacks["keypoints"], canvas_size=(HEIGHT, WIDTH))
+    torch.manual_seed(seeds(np.zeros(1, np.int64))[0])
+    expected = {name: value.numpy() for name, value in transform(given).items()}
+    for name in ("image", "parts"):
+        if name in expected:
+            expected[name] = expected[name].transpose(0, 2, 3, 1)
+    assert_same(dict(zip(fields, batch, strict=True)), {"image": None, "label": stacks["label"]} | expected)
+
+
+def test_mixing_takes_batches(pack: Pack):
+    mix = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.MixUp(num_classes=7)])
+    made = PythonTransform(mix, batched=True, processes=1)
+    with PackedBatchDataset(pack, 8, fields=["image", "label"], transform=made) as ds:
+        batch = ds[0]
+    assert batch.label.shape == (8, 7)
+    assert torch.allclose(batch.label.sum(dim=1), torch.ones(8))
+
+
+@pytest.mark.parametrize(
+    ("members", "tensors"),
+    [
+        (
+            lambda: [v1.RandomCrop(10), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)],
+            False,
+        ),
+        (lambda: [v1.Resize(10), v1.ColorJitter(0.5), v1.PILToTensor()], False),
+        (lambda: [v1.RandomResizedCrop(10)], False),
+        (lambda: [v1.ToPILImage(), v1.RandomRotation(20), v1.ToTensor()], True),
+        (
+            lambda: [v1.RandomHorizontalFlip(), v1.ConvertImageDtype(torch.float32), v1.RandomErasing(1.0)],
+            True,
+        ),
+    ],
+)
+def test_v1_takes_the_image_alone(pack: Pack, members: Any, tensors: bool):
+    """A PIL image, as a folder of images gives it, or a tensor where the chain asks for one."""
+    transform = v1.Compose(members())
+    made = PythonTransform(transform, processes=2)
+    with PackedBatchDataset(
+        pack, ROWS, seed=SEED, fields=["image", "label", "row"], output="numpy", transform=made
+    ) as ds:
+        batch = ds[0]
+    for number, (image, seed) in enumerate(zip(batch.image, seeds(batch.row), strict=True)):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        pixels = row_of(number)["image"]
+        expected = transform(
+            torch.from_numpy(pixels).permute(2, 0, 1) if tensors else v1.functional.to_pil_image(pixels)
+        )
+        if isinstance(expected, torch.Tensor):
+            expected = expected.permute(1, 2, 0).numpy()
+        np.testing.assert_array_equal(image, expected)
+        assert batch.label[number] == number % 7
+
+
+def refused(pack: Pack, transform: Any, message: str, **options: Any) -> None:
+    with pytest.raises(UsageError) as raised:
+        PackedBatchDataset(pack, 8, transform=transform, **options)
+    assert str(raised.value) == message
+
+
+def test_what_cannot_be_mapped_is_refused(pack: Pack):
+    flip = v2.RandomHorizontalFlip()
+    refused(
+        pack,
+        flip,
+        "transform: RandomHorizontalFlip works on images, and there are none among label, weight. Pass fields with 'image'.",
+        fields=["label", "weight"],
+    )
+    refused(
+        pack,
+        flip,
+        "transform: RandomHorizontalFlip moves boxes and keypoints within an image, and there is none among seg, boxes. Pass"
+        " fields with 'image'.",
+        fields=["seg", "boxes"],
+    )
+    refused(
+        pack,
+        PythonTransform(flip, batched=True),
+        "transform: RandomHorizontalFlip takes a batch as arrays, and each row has boxes of another number; rows one by one are"
+        " allowed. Leave out batched=True.",
+    )
+    refused(
+        pack,
+        v1.Compose([v2.RandomHorizontalFlip(), v1.ToTensor()]),
+        "transform: ToTensor is one of torchvision's v1 transforms, which take an image alone; 'seg', 'parts' would stay as it is."
+        " Take that of torchvision.transforms.v2. Leave them out: fields=['image', 'label'].",
+        fields=["image", "label", "seg", "parts"],
+    )
+    refused(
+        pack,
+        PythonTransform(v1.RandomCrop(4), batched=True),
+        "transform: RandomCrop is one of torchvision's v1 transforms, which take an image alone; rows one by one are allowed."
+        " Leave out batched=True.",
+        fields=["image"],
+    )
+
+
+def test_keypoints_need_a_torchvision_that_has_them(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(tv_tensors, "KeyPoints")
+    with pytest.raises(UsageError, match=re.escape("has no KeyPoints, so Resize would leave 'keypoints'")):
+        PackedBatchDataset(pack, 8, transform=v2.Resize((8, 8)))
+    PackedBatchDataset(pack, 8, transform=v2.Resize((8, 8)), fields=["image", "seg"])
+
+
+def test_a_compose_of_ones_own_functions_is_given_arrays(pack: Pack):
+    def shape(sample: dict[str, Any]) -> dict[str, Any]:
+        assert type(sample["image"]) is np.ndarray
+        return {"shape": np.array(sample["image"].shape)}
+
+    for compose in (v1.Compose([shape]), v2.Compose([shape])):
+        with PackedBatchDataset(pack, 8, output="numpy", transform=compose) as ds:
+            assert ds[0].shape.tolist() == 8 * [[HEIGHT, WIDTH, 3]]
+
+
+def test_a_function_that_hands_arrays_to_v2_is_warned_of(pack: Pack):
+    flip = v2.Compose([v2.RandomHorizontalFlip(), v2.ColorJitter(0.4)])
+    made = PythonTransform(lambda sample: flip(sample), processes=2)
+    dataset = PackedBatchDataset(pack, 32, fields=["image", "seg"], transform=made)
+    with dataset, pytest.warns(UserWarning, match="left all fields") as seen:
+        passed = [len(batch.image) for _ in range(2) for batch in dataset]
+    assert passed == [32, 8, 32, 8]
+    (warning,) = seen
+    name = "test_a_function_that_hands_arrays_to_v2_is_warned_of.<locals>.<lambda>"
+    assert str(warning.message) == (
+        f"{pack.path}: transform={name} left all fields of the first 32 rows as they were."
+        " Transforms that are made for tensors or PIL images pass NumPy arrays through unchanged."
+        " Pass augment=[RandomHorizontalFlip(), ColorJitter()] of packer.augment, or the library's own transform as transform=,"
+        " which is given what it takes."
+    )
+    assert Path(warning.filename) == Path(__file__)
