@@ -16,6 +16,7 @@ from packer.format.writer import PackWriter
 from packer.load.processes.transforms import PythonTransform
 from packer.load.rows import PackedDataset
 from packer.orders.runs import consecutive
+from tests import torchvision_here
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
@@ -243,8 +244,11 @@ def test_results_that_make_no_batch_are_a_sentence(pack: Pack):
 
 
 def test_torchvisions_transforms(pack: Pack):
-    v2 = pytest.importorskip("torchvision.transforms.v2")
-    v1 = pytest.importorskip("torchvision.transforms")
+    if not torchvision_here.READY:
+        pytest.skip(torchvision_here.REASON)
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+
     plain = PackedDataset(pack)
     flipped = PackedDataset(
         pack,
