@@ -164,13 +164,17 @@ def refuse_wrappers(frame: FrameType) -> None:
     """Raise UsageError if the frame is of torch's datasets of datasets: Subset, random_split, StackDataset.
 
     frame: of the caller of ``ds[i]`` or ``len(ds)``. What they pick are numbers of batches, whose rows are others in each epoch.
-    (ConcatDataset takes no IterableDataset, which PackedBatchDataset is to torch.)
+    (ConcatDataset itself takes no IterableDataset, which PackedBatchDataset is to torch; without assertions it gets here.)
+    ChainDataset may ask: it iterates over one dataset after the other.
     """
     if frame.f_globals.get("__name__") != "torch.utils.data.dataset":
         return
     wrapper = frame.f_locals.get("self")
     name = frame.f_code.co_name if wrapper is None else type(wrapper).__name__
-    if name == "StackDataset":
+    name = "ConcatDataset" if name == "cumsum" else name
+    if name == "ChainDataset":
+        return
+    if name in ("ConcatDataset", "StackDataset"):
         raise UsageError(
             f"{name} over PackedBatchDataset: it would pick batches by number, those of one epoch"
             " again and again. Make one pack of several with packer merge, or join PackedDataset, whose items are rows."

@@ -20,6 +20,7 @@ from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import (  # noqa: E402
+    ChainDataset,
     ConcatDataset,
     DataLoader,
     IterableDataset,
@@ -203,6 +204,10 @@ def test_torch_itself_refuses_what_an_iterable_dataset_cannot_be(pack: Pack):
     dataset = PackedBatchDataset(pack, 4)
     with pytest.raises(AssertionError, match="ConcatDataset does not support IterableDataset"):
         ConcatDataset([dataset, dataset])
+    with pytest.raises(
+        UsageError, match=r"^ConcatDataset over PackedBatchDataset: it would pick batches by number"
+    ):
+        ConcatDataset.cumsum([dataset, dataset])  # where Python leaves assertions out
     with pytest.raises(ValueError, match="expected unspecified shuffle option"):
         DataLoader(dataset, batch_size=4, shuffle=True)
     with pytest.raises(ValueError, match="expected unspecified sampler option"):
@@ -223,6 +228,13 @@ def test_an_iterable_around_batches_is_not_collated(pack: Pack):
     with pytest.raises(UsageError, match="DataLoader over PackedBatchDataset: its items are batches already"):
         next(iter(DataLoader(Batches(), batch_size=2)))
     assert len(list(DataLoader(Batches(), batch_size=None))) == 10
+
+
+def test_datasets_of_batches_may_be_chained(pack: Pack):
+    chain = ChainDataset([PackedBatchDataset(pack, 4), PackedBatchDataset(pack, 20)])
+    loader = DataLoader(chain, batch_size=None)
+    assert len(loader) == 12
+    assert [row for batch in loader for row in (batch.label // 3).tolist()] == 2 * list(range(40))
 
 
 def test_torchs_wrappers_take_rows(tmp_path: Path, pack: Pack):
