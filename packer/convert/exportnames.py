@@ -29,18 +29,27 @@ from packer.inputs.layout import (
     is_image,
 )
 
+MOST_FOLDERS = 100
+"""Folders within each other that a key may name: Python makes and removes them by calls within each other."""
+
 Spans = Sequence[tuple[int, int]]
 
 
 def check_keys(subject: str, keys: Sequence[str], rows: NDArray[np.int64]) -> None:
     """See that every key is a plain path below a folder. subject: the pack; rows: int64 [N], of the keys.
 
-    Raises: FormatError for an empty or absolute one, one that holds a NUL, and one of whose parts is empty, "." or "..".
+    Raises: FormatError for an empty or absolute one, one that holds a NUL, one of whose parts is empty, "." or "..",
+        and one of MOST_FOLDERS folders or more.
     """
     for key, row in zip(keys, rows.tolist(), strict=True):
         if "\0" in key or not {"", ".", ".."}.isdisjoint(key.split("/")):
             raise FormatError(
                 f"{subject}: the key of row {row} is {key!r}; only plain paths below a folder are made into files."
+                " Nothing was written."
+            )
+        if key.count("/") >= MOST_FOLDERS:
+            raise FormatError(
+                f"{subject}: the key of row {row} lies {key.count('/'):,} folders deep; below {MOST_FOLDERS} are made."
                 " Nothing was written."
             )
 

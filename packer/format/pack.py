@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import stat
@@ -275,9 +276,8 @@ def read_seal(path: str) -> bytes:
 
 def unreadable(name: str, error: OSError) -> FormatError:
     """Return the error for a file that is not there, or may not be read."""
-    return FormatError(
-        f"{error.filename or name}: cannot be read ({error.strerror}). Check the name and the permissions."
-    )
+    remedy = "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
+    return FormatError(f"{error.filename or name}: cannot be read ({error.strerror}). {remedy}.")
 
 
 def _open_one(name: str) -> Pack:

@@ -19,7 +19,9 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import PackerError
 from packer.format.header import Field
+from packer.units import size
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64
@@ -56,7 +58,20 @@ class Slots:
 
 
 def allocate(nbytes: int) -> Bytes:
-    """Host memory, on huge pages where the system offers them: that saves a fault every 4 KiB when it is first filled."""
+    """Host memory, on huge pages where the system offers them: that saves a fault every 4 KiB when it is first filled.
+
+    Raises PackerError: there is not so much, or this process may not have it.
+    """
+    try:
+        return _allocated(nbytes)
+    except (MemoryError, OSError, OverflowError) as error:
+        raise PackerError(
+            f"batch: takes {size(nbytes)}, and so much memory cannot be had ({getattr(error, 'strerror', None) or error})."
+            " Pass a smaller batch_size, or fewer fields."
+        ) from None
+
+
+def _allocated(nbytes: int) -> Bytes:
     if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(nbytes, np.uint8)
     # Private: what a forked child holds, or writes, must not be the parent's next batch.

@@ -130,6 +130,9 @@ def _cut(line: str, width: float, size: int) -> str:
     return line.rstrip() + _ELLIPSIS if line else ""
 
 
+_MOST_LETTERS = 500
+
+
 @cache
 def _font(size: int) -> Any:
     """Pillow's own font; without FreeType the small one of fixed size."""
@@ -142,6 +145,7 @@ def _width(text: str, size: int) -> float:
 
 def _printable(text: str) -> str:
     """A text without line breaks, surrogates and the like, and what the font of fixed size cannot write."""
+    text = text[:_MOST_LETTERS]  # names come from anywhere, and may be of megabytes
     text = "".join(c if c.isprintable() or c == GLUE else "?" for c in text)
     return text if features.check("freetype2") else text.encode("latin-1", "replace").decode("latin-1")
 

@@ -94,9 +94,13 @@ class Array:
         allow_files(len(numbers))
         descriptors: list[int] = []
         weakref.finalize(self, _close, descriptors).atexit = False  # threads may read until the process ends
-        for number, path in enumerate(self._paths):
-            descriptors.append(_open(path))
-            self._files[number, 0] = descriptors[-1]
+        try:
+            for number, path in enumerate(self._paths):
+                descriptors.append(_open(path))
+                self._files[number, 0] = descriptors[-1]
+        except BaseException:  # which keeps this object alive, as long as somebody keeps the error
+            _close(descriptors)
+            raise
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""

@@ -100,8 +100,10 @@ class Ragged:
         )
         bounds, lasts = raw.view("<i8")[:, 0], np.cumsum(runs.lengths + 1) - 1
         first, last = bounds[lasts - runs.lengths], bounds[lasts]
-        sizes = np.delete(np.diff(bounds), lasts[:-1])
-        if (first < 0).any() or (last > np.diff(self._blob_firsts)[parts]).any() or (sizes < 0).any():
+        limits = np.repeat(np.diff(self._blob_firsts)[parts], runs.lengths + 1)
+        inside = bool(((bounds >= 0) & (bounds <= limits)).all())  # else differences might overflow
+        sizes = np.delete(np.diff(bounds), lasts[:-1]) if inside else bounds[:0]
+        if not inside or (sizes < 0).any():
             raise FormatError(
                 f"{self._pack.path}: offsets of {self._field.name!r} are damaged. Convert the images again."
             )

@@ -569,6 +569,29 @@ def test_hostile_keys_are_refused(tmp_path: Path, key: bytes) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "pack.h5"]
 
 
+@pytest.mark.parametrize("folders", [100, 1500])
+def test_keys_of_very_many_folders_are_refused(tmp_path: Path, folders: int) -> None:
+    pack = hand_made(tmp_path / "pack.h5", [b"ok.png", b"a/" * folders + b"x.png"])
+    with pytest.raises(FormatError) as caught:
+        export_images(pack, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{pack}: the key of row 1 lies {folders:,} folders deep; below 100 are made. Nothing was written."
+    )
+    assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+@pytest.mark.parametrize("planted", ["out.exporting", "out.exporting/a"])
+def test_links_planted_where_it_writes_are_not_followed(tmp_path: Path, planted: str) -> None:
+    pack = hand_made(tmp_path / "pack.h5", [b"a/x.png", b"b/y.png"])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / planted).parent.mkdir(exist_ok=True)
+    (tmp_path / planted).symlink_to(tmp_path / "elsewhere")
+    export_images(pack, tmp_path / "out")
+    assert os.listdir(tmp_path / "elsewhere") == []
+    assert (tmp_path / "out/a/x.png").is_file()
+    assert not (tmp_path / "out/a").is_symlink()
+
+
 @given(st.lists(st.sampled_from(["", ".", "..", "a", "\0", "/", "..."])).map("/".join))
 def test_a_key_that_passes_stays_below_its_folder(key: str) -> None:
     rows = np.arange(1)

@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
+from packer.errors import PackerError
 from packer.format.header import Field
 from packer.load.slots import ALIGNMENT, Layout, Slots, allocate
 
@@ -112,3 +113,11 @@ def test_small_fields_are_known():
     )
     assert Layout(fields, 3).small == {"label"}
     assert Layout(fields[1:2], 3).small == set()
+
+
+def test_memory_that_cannot_be_had_is_a_sentence():
+    for nbytes in (1 << 60, 1 << 80):
+        with pytest.raises(PackerError) as error:
+            allocate(nbytes)
+        assert str(error.value).startswith("batch: takes ")
+        assert str(error.value).endswith("Pass a smaller batch_size, or fewer fields.")

@@ -157,3 +157,8 @@ def test_any_text_can_be_written(text: str, monkeypatch: pytest.MonkeyPatch) -> 
             sheet.heading("epoch 1", 0, 0)
             assert Image.open(io.BytesIO(sheet.encoded("JPEG"))).size == grid.size
     drawing._font.cache_clear()
+
+
+def test_names_of_megabytes_are_cut_before_they_are_measured():
+    assert wrapped("A" * 3_000_000, 96, 11) == wrapped("A" * 600, 96, 11)
+    assert len(wrapped("b\u202e\n\x1b " * 1_000_000, 96, 11)) == 3

@@ -182,3 +182,13 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(FormatError) as error:
         array.read(one_run(0, 1), np.empty((1, 1), np.uint8))
     assert str(error.value) == f"{tmp_path}/folder: reading failed (Is a directory). Check the disk."
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors")
+def test_files_opened_in_vain_are_closed_though_the_error_is_kept(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"x")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FormatError, match="cannot be read") as kept:
+        Array(Folder(str(tmp_path)), [Extent(name, 0, 1, 1) for name in ("a", "gone")])  # type: ignore[arg-type]
+    assert len(os.listdir("/proc/self/fd")) == before
+    del kept

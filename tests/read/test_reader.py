@@ -138,6 +138,32 @@ def test_damaged_offsets_are_a_sentence(tmp_path: Path, place: int, value: int):
         Reader(pack, pack.fields).read_ragged("key", runs_of((0, 3)))
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {1: -1},
+        {1: -(1 << 63)},  # of which no difference can be taken
+        {1: (1 << 63) - 1},
+        {1: (1 << 63) - 1, 2: -(1 << 63)},
+        {3: 16},
+        {0: 11},
+        {0: 1 << 62, 1: 1 << 62, 2: 1 << 62, 3: 1 << 62},
+    ],
+)
+def test_offsets_of_any_value_are_a_sentence(tmp_path: Path, changed: dict[int, int]):
+    pack = make_pack(tmp_path / "p", rows=3)
+    path = tmp_path / "p" / "key.offsets.npy"
+    offsets = np.load(path)
+    for place, value in changed.items():
+        offsets[place] = value
+    path.write_bytes(path.read_bytes()[: -offsets.nbytes] + offsets.tobytes())
+    reader = Reader(pack, pack.fields)
+    with pytest.raises(FormatError, match=r"offsets of 'key' are damaged\. Convert the images again\.$"):
+        reader.read_ragged("key", runs_of((1, 1), (0, 1), (2, 1)))
+    with pytest.raises(FormatError, match=r"offsets of 'key' are damaged\. Convert the images again\.$"):
+        reader.read_ragged("key", runs_of((0, 3)))
+
+
 def test_pickled_and_closed_readers_open_their_files_again(pack: Pack):
     reader = Reader(pack, pack.fields)
     first = read(reader, "label", runs_of((7, 2)), 8)

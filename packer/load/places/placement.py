@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import sys
 from collections.abc import Iterator
 
@@ -115,7 +116,8 @@ def free_device_memory(device: str) -> int:
 def available_memory() -> int:
     """Bytes of memory that this process may still take without anything being swapped or killed.
 
-    The system's estimate, or what is left of the limits of the control groups it is in (containers, batch systems).
+    The system's estimate, or what is left of the limits of the control groups it is in (containers, batch systems), or of its
+    address space.
     """
     least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
@@ -123,7 +125,15 @@ def available_memory() -> int:
             least = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         pass
-    return max(0, min([least, *_group_room("/proc/self/cgroup", "/sys/fs/cgroup")]))
+    return max(0, min([least, *_group_room("/proc/self/cgroup", "/sys/fs/cgroup"), *_address_room()]))
+
+
+def _address_room() -> Iterator[int]:
+    """What is left of this process's limit on its address space (ulimit -v), if there is one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        taken = [int(line.split()[0]) for line in _lines("/proc/self/statm")]
+        yield limit - os.sysconf("SC_PAGE_SIZE") * sum(taken)
 
 
 def _group_room(groups: str, mounted: str) -> Iterator[int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError
+from packer.errors import FormatError, PackerError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.places.background import Background
@@ -65,7 +65,13 @@ class Resident:
         self.names = frozenset(f.name for f in fields)
         self.nbytes = size_of(fields, subset.rows)
         layout, total = _layout(fields, subset.rows)
-        memory = open_memory(_key(reader, fields, subset), total)
+        try:
+            memory = open_memory(_key(reader, fields, subset), total)
+        except (OSError, MemoryError, OverflowError) as error:
+            raise PackerError(
+                f"{reader.pack.path}: {size(total)} of memory for the rows cannot be had ({getattr(error, 'strerror', None) or error})."
+                " Pass placement='disk'."
+            ) from None
         self.why_private = memory.why_private
         if memory.why_private is not None:
             log.info(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,13 @@ def test_free_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch):
     held = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     assert 0 < placement.free_device_memory("cuda") <= before
     assert placement.free_device_memory(str(held.device)) > 0
+
+
+def test_a_limit_on_the_address_space_counts(monkeypatch: pytest.MonkeyPatch):
+    def limits(which: int) -> tuple[int, int]:
+        with open("/proc/self/statm") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+        return taken + (1 << 20), resource.RLIM_INFINITY
+
+    monkeypatch.setattr(resource, "getrlimit", limits)
+    assert 0 <= available_memory() <= 1 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import multiprocessing
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer.errors import FormatError
+from packer.errors import FormatError, PackerError
 from packer.format.pack import Pack, open_pack
 from packer.load.places import rendezvous, resident
 from packer.load.places.resident import Resident, present, size_of
@@ -415,3 +416,17 @@ def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack):
     gc.collect()
     assert not host.is_pinned()
     assert (view == images).all()
+
+
+def test_memory_that_cannot_be_had_is_a_sentence(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    def refuse(key: str, nbytes: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(resident, "open_memory", refuse)
+    fields = select_fields(pack, None)
+    with pytest.raises(PackerError) as error:
+        Resident(Reader(pack, fields), fields, Subset(((0, pack.rows),)))
+    assert str(error.value).startswith(f"{pack.path}: ")
+    assert str(error.value).endswith(
+        " of memory for the rows cannot be had (Cannot allocate memory). Pass placement='disk'."
+    )
