@@ -1,7 +1,7 @@
 """CIFAR-10 in seconds on one GPU: the whole pack lies there as uint8, and batches are augmented out of it.
 
     packer convert cifar10/train train.h5 --size 32
-    packer convert cifar10/test test.h5 --size 32
+    packer convert cifar10/test test.h5 --like train.h5
     python examples/cifar10_speedrun.py train.h5 test.h5 --runs 25
     python examples/cifar10_speedrun.py train.h5 test.h5 --device cpu --width 32 --epochs 4
 
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import packer
-from packer import PackedDataset, augment, open_pack
+from packer import PackedDataset, PackerError, augment, open_pack
 
 LEARNING_RATE = 11.5  # for 1,024 images' summed loss, momentum's gain divided out
 WEIGHT_DECAY = 0.0153  # likewise, and of the learning rate's own course
@@ -261,6 +261,10 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="float16 on a GPU")
     parser.add_argument("--compile", action="store_true", help="torch.compile: worth it for many runs")
     options = parser.parse_args()
+    try:
+        open_pack(options.train).check_classes(open_pack(options.test))
+    except PackerError as error:
+        sys.exit(str(error))
     cuda = options.device.startswith("cuda")
     options.dtype = options.dtype or ("float16" if cuda else "float32")
     torch.backends.cudnn.benchmark = True

@@ -1,7 +1,7 @@
 """Train a small ResNet from a pack, on a CPU or a GPU.
 
     packer convert photos/train train.h5
-    packer convert photos/test test.h5
+    packer convert photos/test test.h5 --like train.h5
     python examples/train_images.py train.h5 --test test.h5 --epochs 3
 
 Prints one line an epoch: loss and accuracy, images a second, and the share of the time spent waiting for data.
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from packer import PackedBatchDataset, open_pack
+from packer import PackedBatchDataset, PackerError, open_pack
 from packer.augment import Normalize, RandomCrop, RandomHorizontalFlip
 
 
@@ -84,6 +84,11 @@ def main() -> None:
     header = open_pack(options.train).header
     if header.classes is None:
         sys.exit(f"{options.train}: its labels have no class names; this example needs them.")
+    if options.test:
+        try:
+            open_pack(options.train).check_classes(open_pack(options.test))
+        except PackerError as error:
+            sys.exit(str(error))
     height, width, channels = header.field("image").shape or ()
     statistics = header.statistics["image"]
     normalize = Normalize(statistics["mean"], statistics["std"])

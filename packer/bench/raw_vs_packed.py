@@ -28,10 +28,11 @@ from packer.bench.raw_folder import RawImages
 from packer.bench.report import BenchReport, Way
 from packer.bench.rounds import Lane, run_rounds, ways_of
 from packer.bench.same import check_same, source_indices
-from packer.errors import UsageError
+from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
+from packer.inputs.filenames import on_disk
 from packer.inputs.sources import Source, open_source
-from packer.inputs.targets import read_targets
+from packer.inputs.targets import OPTIONS, Targets, read_targets
 from packer.machine import cores, memory
 from packer.pixels.maker import PixelSpec, decoder_versions
 
@@ -80,18 +81,31 @@ def bench(
     check_numbers(batch_size, rounds, seconds, workers)
     say = progress or (lambda _: None)
     opened = open_pack(pack)
+    _check_source(images, opened)
     if "image" not in {f.name for f in opened.fields if not f.ragged and f.codec is None}:
         raise UsageError(
             f"{opened.path}: has no field 'image' of raw pixels; bench compares those. Pass another pack."
         )
-    with open_source(images, labelled=labels is not None) as source, _one_opencv_thread():
+    options, classes = opened.header.provenance.get("options", {}), opened.header.classes
+    with (
+        open_source(
+            images,
+            labelled=labels is not None,
+            label_as=options.get("label_as", "auto"),
+            listed=classes or (),
+            skip=True,
+        ) as source,
+        _one_opencv_thread(),
+    ):
+        targets = Targets(source.labels, source.classes, refused=source.refused)
         if labels is not None:
-            options = opened.header.provenance.get("options", {})
-            chosen = {name: options.get(name) for name in ("label", "boxes", "keypoints")}
-            targets = read_targets(
-                os.fspath(labels), source.keys, **chosen, multi_label=bool(options.get("multi_label"))
-            )
-            source.labels = targets.fixed.get("label")
+            chosen = {name: options.get(name) for name in OPTIONS}
+            targets = read_targets(os.fspath(labels), source.keys, **chosen, skip=True)
+        if classes is not None:
+            targets = targets.renumbered(classes, source.name, skip=True)
+        source.labels = targets.fixed.get("label")
+        if targets.refused and targets.strata is not None:
+            source.labels = targets.strata  # no pack has theirs
         say("comparing pixels and labels")
         indices = source_indices(source, opened)
         spec = _pixel_spec(opened)
@@ -119,6 +133,18 @@ def bench(
         sections=sections,
         conditions=_conditions(setting, checked),
         notes=tuple(notes),
+    )
+
+
+def _check_source(images: str | os.PathLike[str], pack: Pack) -> None:
+    """Refuse a pack in the place of images. Raises UsageError, for one of other classes naming the first difference."""
+    try:
+        other = open_pack(images)
+    except PackerError:
+        return
+    pack.check_classes(other)
+    raise UsageError(
+        f"{other.path}: is a pack; a pack is compared with the images it was made from. Pass those, then the pack."
     )
 
 
@@ -235,7 +261,8 @@ def _pixel_spec(pack: Pack) -> PixelSpec:
 def _files(source: Source, indices: NDArray[np.int64]) -> tuple[str, ...]:
     """The files that hold some images: one each, or their archive; none if that is compressed whole."""
     if source.folder is not None:
-        return tuple(os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
+        paths = (os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
+        return tuple(os.fsdecode(on_disk(path)) for path in paths)
     archive = source.name
     while not os.path.isfile(archive):
         archive = os.path.dirname(archive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,16 +22,14 @@ if TYPE_CHECKING:
 @click.argument("out", metavar="OUT")
 @click.option(
     "--size",
-    default="256",
-    show_default=True,
     metavar="N|HxW|keep",
-    help="Side, or height x width, in pixels; powers of two. keep, with --store jpeg: the files as they are.",
+    help="Side, or height x width, in pixels; powers of two; default: 256. keep, with --store jpeg: the files as they are.",
 )
 @click.option("--any-size", is_flag=True, help="Allow sizes that are not powers of two.")
-@click.option("--fit", type=click.Choice(["crop", "pad", "stretch"]), default="crop", show_default=True,
-              help="crop: shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.")  # fmt: skip
-@click.option("--channels", type=click.Choice(["rgb", "gray", "rgba"]), default="rgb", show_default=True,
-              help="What a pixel holds. Alpha is composited on white for rgb and gray.")  # fmt: skip
+@click.option("--fit", type=click.Choice(["crop", "pad", "stretch"]),
+              help="crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.")  # fmt: skip
+@click.option("--channels", type=click.Choice(["rgb", "gray", "rgba"]),
+              help="What a pixel holds; default: rgb. Alpha is composited on white for rgb and gray.")  # fmt: skip
 @click.option("--format", "format_", type=click.Choice(["h5", "npy"]),
               help="One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5).")  # fmt: skip
 @click.option("--store", type=click.Choice(["raw", "jpeg"]), default="raw", show_default=True,
@@ -42,11 +41,13 @@ if TYPE_CHECKING:
               help="CSV of files (first column) and labels, for folders that do not say the class.")  # fmt: skip
 @click.option("--label", metavar="COLUMN,...",
               help="Columns of --labels to take; default: the second. Of a table: what is to be predicted.")  # fmt: skip
-@click.option(
-    "--multi-label",
-    is_flag=True,
-    help="Cells of the label column hold several class names, parted by | or ;.",
-)
+@click.option("--label-file-column", metavar="COLUMN",
+              help="The column of --labels that names files; default: the first that has a name.")  # fmt: skip
+@click.option("--multi-label", is_flag=True, help="Cells of the label column hold several class names.")
+@click.option("--label-separator", metavar="TEXT",
+              help="What stands between these names, also space, tab, comma ...; default: found out (| or ;, comma, space).")  # fmt: skip
+@click.option("--classes", metavar="FILE|A,B,C",
+              help="The classes, in order: a file with one a line, or names. Others are errors; some may have no images.")  # fmt: skip
 @click.option(
     "--boxes", metavar="X1,Y1,X2,Y2", help="Columns of --labels that hold boxes, in pixels of the image."
 )
@@ -105,6 +106,7 @@ def convert(
     packer convert images/ train.h5 --size 256
     packer convert cifar.tar.gz/train train.h5 --size 32
     packer convert photos/ train.h5 --labels labels.csv --on-error skip
+    packer convert test/ test.h5 --like train.h5
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
@@ -145,11 +147,11 @@ def _convert_images(
     from packer.convert.images import convert_images
     from packer.pixels.maker import MAX_PIXELS
 
-    notes: list[str] = []
+    said: list[str] = []
 
     def announce(plan: Plan) -> None:
-        notes.extend(plan.notes)
         if not (quiet or as_json):
+            said.extend(plan.notes)
             announce_plan(source, out, plan)
 
     report = convert_images(
@@ -163,9 +165,9 @@ def _convert_images(
         **options,
     )
     if as_json:
-        print_json("convert", report.to_dict() | {"notes": notes})
+        print_json("convert", report.to_dict())
     elif not quiet:
-        _tell(report)
+        _tell(report, said)
     if not report.already:
         tell_skipped(report.skipped, out, listed=not as_json)
 
@@ -198,13 +200,21 @@ def announce_plan(source: str, out: str, plan: Plan) -> None:
         say(f"note: {note}")
 
 
-def _tell(report: Report) -> None:
-    """What was done."""
+def tell_notes(report: Report, said: Sequence[str]) -> None:
+    """Print the notes of a report that were not printed before, with its plan."""
+    for note in report.notes:
+        if note not in said:
+            say(f"note: {note}")
+
+
+def _tell(report: Report, said: Sequence[str]) -> None:
+    """What was done. said: the notes that were printed before."""
     if report.cleared:
         say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
     if report.already:
         say(f"{report.out}: holds all {units.count(report.rows, 'image')} already")
         return
+    tell_notes(report, said)
     resumed = f", {report.resumed:,} of them before it was interrupted" if report.resumed else ""
     say(
         f"packed {units.count(report.rows, 'image')}{resumed}, {units.size(report.bytes_read)} -> {units.size(report.bytes_written)},"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.converting import announce_plan, parse_pairs, tell_skipped
+from packer.cli.converting import announce_plan, parse_pairs, tell_notes, tell_skipped
 from packer.cli.saying import json_option, print_json, say
 from packer.cli.tables import tell_left_out
 from packer.errors import UsageError
@@ -60,19 +60,20 @@ def append(
         return
     from packer.convert.rework import append_images
 
-    notes: list[str] = []
+    said: list[str] = []
 
     def announce(plan: Plan) -> None:
-        notes.extend(plan.notes)
         if not (quiet or as_json):
+            said.extend(plan.notes)
             announce_plan(source, pack, plan)
 
     report = append_images(
         pack, source, pairs=parse_pairs(pairs), progress=not quiet, on_plan=announce, **options
     )
     if as_json:
-        print_json("append", report.to_dict() | {"notes": notes})
+        print_json("append", report.to_dict())
     elif not quiet:
+        tell_notes(report, said)
         _tell(report, "added")
     tell_skipped(report.skipped, pack, listed=not as_json)
 

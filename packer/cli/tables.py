@@ -33,10 +33,10 @@ _OPTIONS = (
     ),
     click.option(
         "--label-as",
-        type=click.Choice(["auto", "classes", "number"]),
+        type=click.Choice(["auto", "classes", "float", "number"]),
         default="auto",
         show_default=True,
-        help="Tables: labels as class numbers or as they are; auto: classes if they are texts.",
+        help="Labels that are numbers as classes, or as float (number is the same); auto: whole ones int64, others float.",
     ),
     click.option(
         "--missing",
@@ -71,7 +71,9 @@ _OPTIONS = (
         help="Tables: more different texts in a column are an error.",
     ),
     click.option(
-        "--like", metavar="PACK", help="Tables: map columns as in PACK, with its categories and statistics."
+        "--like",
+        metavar="PACK",
+        help="Images: the classes, size, fit and channels of PACK. Tables: its columns, categories and statistics.",
     ),
     click.option(
         "--header/--no-header",
@@ -103,8 +105,6 @@ TABLES = frozenset(
         "header",
         "indicators",
         "keep",
-        "label_as",
-        "like",
         "log1p",
         "max_categories",
         "missing",
@@ -122,8 +122,11 @@ IMAGES = frozenset(
         "any_size",
         "boxes",
         "channels",
+        "classes",
         "fit",
         "keypoints",
+        "label_file_column",
+        "label_separator",
         "labels",
         "max_pixels",
         "multi_label",

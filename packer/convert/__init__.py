@@ -13,6 +13,7 @@ How a pack is made
     storing.py       raw, JPEG or compressed, in how many shards; estimate.py: how large that will be
     packing.py       rows -> a whole pack; engine.py: blocks on parallel workers
     resuming.py      what a user is told of interrupted work
+    alike.py         a list of classes, a pack to be like; survey.py: a look at a few images before the work begins
 
 Imports ``packer.inputs``, ``packer.pixels``, ``packer.format``, ``packer.codecs``; what reads packs, ``packer.read`` too.
 """

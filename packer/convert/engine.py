@@ -56,12 +56,13 @@ class Outcome:
     """What running a plan, or one block of it, gave.
 
     sums: over the packed images, None where they have no common size; reasons: planned row -> why its input could not be packed;
-    bytes_read: of the inputs.
+    bytes_read: of the inputs; narrowed: how many of them had more than 8 bits a channel.
     """
 
     sums: PixelSums | None
     reasons: dict[int, str] = field(default_factory=dict)
     bytes_read: int = 0
+    narrowed: int = 0
 
     def merge(self, other: Outcome) -> None:
         """Add another block's."""
@@ -69,18 +70,19 @@ class Outcome:
             self.sums.merge(other.sums)
         self.reasons |= other.reasons
         self.bytes_read += other.bytes_read
+        self.narrowed += other.narrowed
 
     def to_note(self) -> list[Any]:
         """As plain JSON values, for the journal."""
         sums = None if self.sums is None else [self.sums.pixels, self.sums.sums, self.sums.squares]
-        return [sums, list(self.reasons.items()), self.bytes_read]
+        return [sums, list(self.reasons.items()), self.bytes_read, self.narrowed]
 
     @classmethod
     def from_note(cls, note: list[Any]) -> Outcome:
         """Read what to_note gave."""
-        sums, reasons, bytes_read = note
+        sums, reasons, bytes_read, *narrowed = note
         made = None if sums is None else _pixel_sums(len(sums[1]), *sums)
-        return cls(made, {int(row): str(reason) for row, reason in reasons}, bytes_read)
+        return cls(made, {int(row): str(reason) for row, reason in reasons}, bytes_read, *narrowed)
 
 
 def _pixel_sums(channels: int, *begun: Any) -> PixelSums:
@@ -325,6 +327,7 @@ class _Run:
             outcome.reasons[row] = str(error)
             return {}
         outcome.bytes_read += made.bytes_read
+        outcome.narrowed += made.narrowed
         return dict(made.ragged)
 
     def _buffers(self) -> dict[str, NDArray[Any]]:

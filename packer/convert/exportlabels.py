@@ -71,6 +71,13 @@ class Table:
         count = 0 if points is None else self._points.shape[1] // 2  # type: ignore[union-attr]
         self._point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
         self._corners = [] if known.boxes is None else _CORNERS
+        whole = (
+            self.label is not None
+            and self.label.dtype == np.float32
+            and np.isfinite(self.label).all()
+            and not (self.label % 1).any()
+        )
+        self._label_as = "float" if whole else None  # or they would come back as whole numbers
         self._label_columns = self._labels_called()
 
     def write(self, path: str, names: Sequence[str]) -> int:
@@ -102,13 +109,20 @@ class Table:
             ("--keypoints", self._point_columns),
         ):
             options += [option, ",".join(columns)] if columns else []
-        return options
+        return [*options, *(["--label-as", "float"] if self._label_as else [])]
 
     def differences(self, path: str, names: list[str]) -> list[str]:
         """Read it as packer convert will, and say what would not come back as it was, a sentence each."""
         label, points = self._label_columns or None, self._point_columns or None
         try:
-            read = read_targets(path, names, label=label, boxes=self._corners or None, keypoints=points)
+            read = read_targets(
+                path,
+                names,
+                label=label,
+                boxes=self._corners or None,
+                keypoints=points,
+                label_as=self._label_as,
+            )
         except SourceError as error:
             return [f"packer convert will not take {LABELS_FILE}: {error}"]
         notes = []

@@ -43,6 +43,10 @@ class ImageRows:
         self._keep, self._quality = keep, quality
         self._pixels = PixelMaker(spec)
         self._placed = bool(pairs) or targets.needs_geometry
+        self._refused: dict[int, str] = {}
+        for known in (targets.refused, *(pair.refused for pair in pairs)):
+            for sample, reason in known.items():
+                self._refused.setdefault(sample, reason)
         about = {"layout": "HWC", "color": spec.channels}
         image = (
             Field("image", "|u1", None, about, {"name": "jpeg", "shape": None})
@@ -58,12 +62,15 @@ class ImageRows:
 
     def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> Made:
         """Decode the picture and its partners."""
+        if sample in self._refused:
+            raise ImageError(self._refused[sample])
         data = self._source.read(sample)
-        read, ragged = len(data), {}
+        read, ragged, narrowed = len(data), {}, False
         if self._keep:
-            ragged["image"], size = self._kept(data)
+            ragged["image"], size, narrowed = self._kept(data)
         else:
             size = self._pixels(data, row["image"])
+            narrowed = self._pixels.narrowed
         if self._placed:
             target = size if self._keep else self._spec.size
             geometry = Geometry.of("stretch" if self._keep else self._spec.fit, size, target)
@@ -74,7 +81,7 @@ class ImageRows:
                     ragged[name] = value
                 else:
                     row[name][...] = value
-        return Made(read, ragged)
+        return Made(read, ragged, narrowed)
 
     def name(self, sample: int) -> str:
         """The file's path, or its path in the archive."""
@@ -86,7 +93,7 @@ class ImageRows:
 
     def notes(self) -> list[str]:
         """What a user may not expect, a sentence each."""
-        return [note for pair in self._pairs for note in pair.notes]
+        return [*self._targets.notes, *(note for pair in self._pairs for note in pair.notes)]
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the inputs are still the same, on whatever machine: names, sizes and labels, not contents."""
@@ -114,16 +121,19 @@ class ImageRows:
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
 
-    def _kept(self, data: bytes) -> tuple[bytes, tuple[int, int]]:
-        """A JPEG file as it is, if the loader can decode it, anything else as one of its own size; its upright (height, width)."""
+    def _kept(self, data: bytes) -> tuple[bytes, tuple[int, int], bool]:
+        """A JPEG file as it is, if the loader can decode it, anything else as one of its own size.
+
+        Returns: it, its upright (height, width), and whether the input had more than 8 bits a channel.
+        """
         try:
             pixels = jpeg.decode(data, self._spec.max_pixels)
-            return data, pixels.shape[:2]
+            return data, pixels.shape[:2], False
         except ValueError:
             pass  # no JPEG, or one for Pillow; what is damaged is found there, too
         image = decode(data, "rgb", self._spec.max_pixels, lambda height, width: 1.0, Scratch())
         pixels = np.ascontiguousarray(upright(image.pixels[:, :, :3], image.orientation))
         try:
-            return jpeg.encode(pixels, self._quality), pixels.shape[:2]
+            return jpeg.encode(pixels, self._quality), pixels.shape[:2], image.narrowed
         except ValueError as error:
             raise ImageError(f"cannot be stored as JPEG ({error}).") from None

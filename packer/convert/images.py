@@ -14,6 +14,8 @@ import numpy as np
 
 import packer
 from packer import loops
+from packer.convert.alike import Classes, Likeness, parse_classes
+from packer.convert.alike import label_as as label_as_in
 from packer.convert.estimate import Trade, estimate
 from packer.convert.imagerows import ImageRows
 from packer.convert.options import ON_ERROR, check_workers, choice, whole
@@ -21,11 +23,15 @@ from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, Written, write_pack
 from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
+from packer.convert.survey import survey
 from packer.errors import UsageError
 from packer.format.output import check_output, format_of
 from packer.format.pack import Pack
+from packer.inputs.filenames import as_text
+from packer.inputs.labels import BARS, LABEL_AS
 from packer.inputs.pairs import open_pair
 from packer.inputs.sources import Source, open_source
+from packer.inputs.targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.targets import Targets, read_targets
 from packer.pixels import kernels
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
@@ -58,7 +64,8 @@ class Report:
 
     rows: images in the pack; seconds: wall time, flushing included; bytes_read: of inputs; bytes_written: of the pack;
     skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had
-    done; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left.
+    done; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left;
+    notes: sentences that a user should see, those of the plan among them.
     """
 
     out: str
@@ -71,6 +78,7 @@ class Report:
     resumed: int = 0
     cleared: str = ""
     already: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def rows_per_second(self) -> float:
@@ -86,17 +94,22 @@ def convert_images(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    size: int | str | tuple[int, int] = 256,
+    size: int | str | tuple[int, int] | None = None,
     any_size: bool = False,
-    fit: str = "crop",
-    channels: str = "rgb",
+    fit: str | None = None,
+    channels: str | None = None,
     format: str | None = None,
     store: str = "raw",
     quality: int = 90,
     compress: str = "none",
     labels: str | os.PathLike[str] | None = None,
     label: str | Sequence[str] | None = None,
+    label_file_column: str | None = None,
+    label_as: str = "auto",
     multi_label: bool = False,
+    label_separator: str | None = None,
+    classes: Classes | None = None,
+    like: str | os.PathLike[str] | None = None,
     boxes: str | Sequence[str] | None = None,
     keypoints: str | Sequence[str] | None = None,
     pairs: Mapping[str, str | os.PathLike[str]] | None = None,
@@ -120,13 +133,18 @@ def convert_images(
         .zip archive of such a folder (a folder inside it is named by path: ``photos.tar/train``). Where its folders are called
         train, val, valid, validation and test, they are splits, each of the forms above.
     out: ends in .h5 or .hdf5: one HDF5 file; else a directory. format: "h5" or "npy" overrides that.
-    size: side, "HxW" or (H, W) in pixels; powers of two unless any_size; "keep": with store="jpeg", the original files' bytes.
-    fit: "crop" (shortest side to the size, centre crop), "pad" or "stretch". channels: "rgb", "gray", "rgba".
+    size: side, "HxW" or (H, W) in pixels, default 256; powers of two unless any_size; "keep": with store="jpeg", the original files'
+        bytes. fit: "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
+    channels: "rgb" (the default), "gray", "rgba".
     store: "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading.
     compress: "none", or the codec through which blocks of raw rows are stored (HDF5 only).
-    labels: a CSV file that says of each image (first column) what its label is, where folders do not. label: its column, or
-        columns (default: the second); multi_label: its cells hold several class names. boxes, keypoints: columns with xmin, ymin,
-        xmax, ymax, or x, y, x, y ..., in pixels of the original image; they are moved as the image is resized.
+    labels: a CSV file that says of each image (first column, or label_file_column) what its label is, where folders do not. label:
+        its column, or columns (default: the second). label_as: "auto": class names are numbered, whole numbers are int64, other
+        numbers float32; "classes": numbers are class names, too; "float": float32. multi_label: cells hold several class names,
+        with label_separator between them (default: found out). boxes, keypoints: columns with xmin, ymin, xmax, ymax, or x, y, x,
+        y ..., in pixels of the original image; they are moved as the image is resized.
+    classes: the classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped, with on_error
+        "skip"). like: a pack whose classes these are to be, and whose size, fit and channels are taken where none are given.
     pairs: field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
     split: name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
     shuffle: store the rows (of each split) in a random order, drawn from seed. Without it a class folder's pack is sorted by class.
@@ -147,19 +165,27 @@ def convert_images(
     began = time.perf_counter()
     source, out = os.fspath(source), os.fspath(out).rstrip("/")
     sharded = shard_rows is not None or shard_size is not None
+    match = None if like is None else Likeness.of(like)
+    if size is None:
+        pixels: Any = [256, 256] if match is None else match.size
+    else:
+        pixels = KEEP if size == KEEP else list(parse_size(size, any_size=any_size))
     options = {
-        "size": KEEP if size == KEEP else list(parse_size(size, any_size=any_size)),
-        "fit": fit,
-        "channels": channels,
+        "size": pixels,
+        "fit": fit or ("crop" if match is None else match.fit),
+        "channels": channels or ("rgb" if match is None else match.channels),
         "max_pixels": whole("max_pixels", max_pixels),
         "seed": whole("seed", seed) if shuffle else None,
-        "split": None if split is None else parse_split(split),
+        "split": None if split is None else parse_split(as_text(split) if isinstance(split, str) else split),
         "split_seed": whole("seed", seed) if split is not None else None,
         "label": _columns(label),
+        "label_file_column": None if label_file_column is None else as_text(label_file_column),
+        "label_as": None if choice("label_as", label_as, LABEL_AS) == "auto" else label_as,
         "multi_label": multi_label or None,
+        "label_separator": None if label_separator is None else as_text(label_separator),
         "boxes": _columns(boxes),
         "keypoints": _columns(keypoints),
-        "format": format or ("h5" if sharded else format_of(out)),
+        "format": format or format_of(out, sharded=sharded),
         "store": store,
         "quality": whole("quality", quality) if store == "jpeg" else None,
         "compress": None if compress == "none" else compress,
@@ -185,15 +211,19 @@ def convert_images(
             labels=labels,
             pairs=pairs or {},
             shard_size=shard_size,
+            classes=None if classes is None else parse_classes(classes),
+            like=match,
+            skip=running.skip,
             compare=on_plan is not None,
         )
         task = made.task
         found = None
         if resume:
-            found = already(out, task.members["provenance"], made.plan.rows, overwrite=overwrite)
+            planned = made.plan.rows + len(task.skipped)
+            found = already(out, task.members["provenance"], planned, overwrite=overwrite)
         if found is not None:
             report = report_of(Written(found, resumed=found.rows), out, began, running.workers)
-            return replace(report, already=True)
+            return replace(report, already=True, notes=made.plan.notes)
         check_room(out, made.plan.bytes * (2 if task.storing.gathered else 1))
         if on_plan is not None:
             on_plan(made.plan)
@@ -201,7 +231,7 @@ def convert_images(
         stack.enter_context(bar)
         with interrupted(out):
             written = write_pack(task, out, running)
-    return report_of(written, out, began, running.workers)
+    return report_of(written, out, began, running.workers, made.plan.notes)
 
 
 class Prepared(NamedTuple):
@@ -221,13 +251,17 @@ def prepare(
     pairs: Mapping[str, str | os.PathLike[str]],
     shard_size: int | str | None = None,
     made: Pack | None = None,
+    classes: Sequence[str] | None = None,
+    like: Likeness | None = None,
+    skip: bool = False,
     compare: bool = False,
 ) -> Prepared:
     """Find out what there is to convert, and how: from arguments, or from what a pack recorded of them.
 
     stack: closes what is opened. options: as a pack's provenance holds them; those that are None, or missing, are not used.
-    out: where the pack will be. made: a pack whose classes and fields the new rows are to have. compare: find out how large the pack
-    would be if it were stored otherwise. The others: as in convert_images.
+    out: where the pack will be. made: a pack whose classes and fields the new rows are to have. like: one whose classes and labels
+    they are to have. skip: leave out what cannot be used of labels and pairs. compare: find out how large the pack would be if it
+    were stored otherwise. The others: as in convert_images.
     Raises UsageError, SourceError.
     """
     keep = options["size"] == KEEP
@@ -238,14 +272,50 @@ def prepare(
     size = (1, 1) if keep else (int(options["size"][0]), int(options["size"][1]))
     spec = PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
     spool = os.path.dirname(os.path.abspath(out))
-    opened = stack.enter_context(open_source(source, labelled=labels is not None, spool_dir=spool))
-    targets = _targets(opened, labels, options)
-    like = {} if made is None else {f.name: f for f in made.fields}
-    if made is not None and made.header.classes is not None:
-        targets = targets.renumbered(made.header.classes, source)
+    given = options
+    options = {**given, "label_as": given.get("label_as") or label_as_in(made) or label_as_in(like)}
+    if made is not None and given.get("multi_label"):  # packs made before separators were recorded have bars
+        options["label_separator"] = given.get("label_separator", BARS)
+    if classes is None and made is not None:
+        classes = made.header.classes
+    if classes is None and like is not None:
+        classes = like.classes
+    opened = stack.enter_context(
+        open_source(
+            source,
+            labelled=labels is not None,
+            spool_dir=spool,
+            label_as=options["label_as"] or "auto",
+            listed=classes or (),
+            skip=skip,
+        )
+    )
+    if labels is None and opened.classes is not None and given.get("label_as") in ("float", "number"):
+        raise UsageError(
+            f"label_as {given['label_as']}: is about labels that are numbers, and {source} has classes. Leave it out."
+        )
+    targets = _targets(opened, labels, options, skip)
+    if classes is not None:
+        if not targets.labelled and like is None and made is None:
+            raise UsageError(
+                f"{source}: has no labels, and classes number them. Pass --labels, or no --classes."
+            )
+        targets = targets.renumbered(classes, source, skip=skip)
+    if like is not None:
+        like.check(next((f for f in targets.fields if f.name == "label"), None), source)
+    fields = {} if made is None else {f.name: f for f in made.fields}
     partners = [
         stack.enter_context(
-            open_pair(name, folder, opened.keys, spec=spec, like=like.get(name), spool_dir=spool)
+            open_pair(
+                name,
+                folder,
+                opened.keys,
+                spec=spec,
+                like=fields.get(name),
+                spool_dir=spool,
+                images=opened.folder,
+                skip=skip,
+            )
         )
         for name, folder in pairs.items()
     ]
@@ -254,7 +324,13 @@ def prepare(
     order = _order(opened, targets, options)
     trades = estimate(maker, storing, order, compare=compare)
     storing = storing.sharded(trades[0].row_bytes, shard_size)
-    said = {**options, "pairs": sorted(pairs) or None, "shard_rows": storing.shard_rows}
+    said = {
+        **given,
+        "label_as": options["label_as"] if made is None else given.get("label_as"),
+        "label_separator": targets.separator if made is None else given.get("label_separator"),
+        "pairs": sorted(pairs) or None,
+        "shard_rows": storing.shard_rows,
+    }
     provenance = {
         "options": {name: value for name, value in said.items() if value is not None},
         "source": maker.fingerprint(),
@@ -266,7 +342,8 @@ def prepare(
         "provenance": provenance,
     }
     changes = {"newest file": maker.newest(), "digest of the files' times": maker.times()}
-    task = Task(source, maker, order, storing, members, {**provenance, **changes})
+    left_out = (*opened.skipped, *targets.skipped)
+    task = Task(source, maker, order, storing, members, {**provenance, **changes}, skipped=left_out)
     plan = Plan(
         rows=len(order.samples),
         shape=None if keep else spec.shape,
@@ -274,7 +351,13 @@ def prepare(
         classes=None if targets.classes is None else len(targets.classes),
         splits={name: b - a for name, (a, b) in order.splits.items()},
         trades=trades,
-        notes=(*opened.notes, *maker.notes(), *_missing_loops(keep)),
+        notes=(
+            *(() if like is None else (like.note(options["size"], options["fit"], options["channels"]),)),
+            *opened.notes,
+            *maker.notes(),
+            *(() if keep else survey(opened, spec)),
+            *_missing_loops(keep),
+        ),
     )
     return Prepared(task, plan)
 
@@ -313,19 +396,20 @@ def _columns(names: str | Sequence[str] | None) -> list[str] | None:
     """["a", "b"] from "a,b" or ("a", "b")."""
     if names is None:
         return None
-    return [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+    return [as_text(name).strip() for name in (names.split(",") if isinstance(names, str) else names)]
 
 
-def _targets(source: Source, labels: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Targets:
+def _targets(
+    source: Source, labels: str | os.PathLike[str] | None, options: Mapping[str, Any], skip: bool
+) -> Targets:
     """What is known of each image: from the CSV, or else from the folders."""
-    chosen = {name: options.get(name) for name in ("label", "boxes", "keypoints")}
-    multi = bool(options.get("multi_label"))
+    chosen: dict[str, Any] = {name: options.get(name) for name in TARGET_OPTIONS}
     if labels is not None:
-        return read_targets(os.fspath(labels), source.keys, **chosen, multi_label=multi)
-    for name, value in (*chosen.items(), ("multi_label", multi)):
-        if value:
+        return read_targets(os.fspath(labels), source.keys, **chosen, skip=skip)
+    for name, value in chosen.items():
+        if value and name != "label_as":
             raise UsageError(f"{name}: is about columns of a CSV, and there is none. Pass --labels FILE.")
-    return Targets.of_labels(source.labels, source.classes)
+    return Targets(source.labels, source.classes, refused=source.refused)
 
 
 def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> Order:
@@ -341,8 +425,14 @@ def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> Orde
     return arrange(members, shuffle=seed is not None, seed=seed or 0)
 
 
-def report_of(written: Written, out: str, began: float, workers: int) -> Report:
-    """What was written, and since `began`, of time.perf_counter()."""
+def report_of(written: Written, out: str, began: float, workers: int, notes: tuple[str, ...] = ()) -> Report:
+    """What was written, and since `began`, of time.perf_counter(). notes: of the plan."""
+    if written.narrowed:
+        many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
+        notes += (
+            f"{many} more than 8 bits a channel, of which the high byte is stored; scale them to 8 bits first, or keep their values "
+            "in a field of their own (--pair).",
+        )
     header = written.header
     nbytes = sum(e.nbytes for extents in header.extents.values() for e in extents)
     return Report(
@@ -355,4 +445,5 @@ def report_of(written: Written, out: str, began: float, workers: int) -> Report:
         tuple(dict(s) for s in header.skipped),
         written.resumed,
         written.cleared,
+        notes=notes,
     )

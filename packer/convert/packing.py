@@ -46,7 +46,8 @@ class Task:
 
     maker: of the rows; order: of its samples; storing: how fields are stored, and in how many shards; members: those of Header
     that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed.
-    subject: the source, for messages. keyed: whether the pack says of each row what the maker calls it.
+    subject: the source, for messages. keyed: whether the pack says of each row what the maker calls it. skipped: what was left out
+    when the task was planned, as in Header.
     """
 
     subject: str
@@ -56,6 +57,7 @@ class Task:
     members: Mapping[str, Any]
     plan: Mapping[str, Any]
     keyed: bool = True
+    skipped: tuple[dict[str, str], ...] = ()
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -67,17 +69,23 @@ class Task:
         """The part of the task that is one shard, of so many rows."""
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
-        return replace(self, order=self.order.part(first, stop), plan={**self.plan, "shard": number})
+        plan = {**self.plan, "shard": number}
+        return replace(self, order=self.order.part(first, stop), plan=plan, skipped=())
 
 
 @dataclass
 class Written:
-    """What was written. header: of the whole pack; bytes_read: of inputs, this time; resumed: rows taken over."""
+    """What was written.
+
+    header: of the whole pack; bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a
+    channel.
+    """
 
     header: Header
     bytes_read: int = 0
     resumed: int = 0
     cleared: str = ""
+    narrowed: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,12 +146,13 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
                     continue
                 done.bytes_read += part.bytes_read
                 done.resumed += part.resumed
+                done.narrowed += part.narrowed
                 place.record([name])
             kept = True
             pack = open_pack(path)
             headers.append(pack.header)
             shards.append(Shard(name, pack.rows, seal_of(pack.seal)))
-        skipped = [s for name in sorted(empty) for s in empty[name]]
+        skipped = [*task.skipped, *(s for name in sorted(empty) for s in empty[name])]
         if not shards:
             place.begin_anew()
             kept = False
@@ -216,6 +225,7 @@ def append_shards(
             written = _write_part(part, path, replace(running, overwrite=False, progress=behind))
             done.bytes_read += written.bytes_read
             done.resumed += written.resumed
+            done.narrowed += written.narrowed
             shard = open_pack(path)
             shards.append(Shard(name, shard.rows, seal_of(shard.seal)))
         try:
@@ -264,7 +274,7 @@ def _write_part(task: Task, out: str, running: Running) -> Written:
             skipped=_skipped(task, outcome),
             **task.members,
         )
-        return Written(header, outcome.bytes_read, resumed, writer.cleared)
+        return Written(header, outcome.bytes_read, resumed, writer.cleared, outcome.narrowed)
 
 
 def _keys(task: Task, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:
@@ -283,4 +293,4 @@ def _skipped(task: Task, outcome: Outcome) -> tuple[dict[str, str], ...]:
         {"key": task.maker.key(int(task.order.samples[row])), "reason": why}
         for row, why in outcome.reasons.items()
     )
-    return tuple(sorted(found, key=lambda s: s["key"]))
+    return tuple(sorted((*found, *task.skipped), key=lambda s: s["key"]))

@@ -164,7 +164,7 @@ class PackRows:
     def key(self, sample: int) -> str:
         """The row's own key."""
         run = Runs(np.array([sample]), np.array([1]))
-        return os.fsdecode(self._reader.read_ragged("key", run)[0])
+        return self._reader.read_ragged("key", run)[0].decode("utf-8", "surrogateescape")
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the packs are still the same."""

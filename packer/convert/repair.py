@@ -186,7 +186,7 @@ def _task(
     options = provenance.get("options", {})
     if "source" not in provenance or {"repack", "merge", "shares"} & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
-    made = prepare(stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part)
+    made = prepare(stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part, skip=True)
     differs = difference(dict(provenance), made.task.members["provenance"])
     if differs:
         raise UsageError(f"{source}: is not what {part.path} was made of: {differs}. Pass the same inputs.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -146,19 +147,21 @@ def append_images(
             labels=labels,
             pairs=pairs or {},
             made=pack,
+            skip=running.skip,
         )
         check_space(name, made.plan.bytes)
         if on_plan is not None:
             on_plan(made.plan)
         bar = stack.enter_context(Progress(progress, "images", on_progress))
         bar.start(made.plan.rows)
-        written = append_shards(made.task, pack, replace(running, progress=bar.move))
-    report = report_of(written, name, began, running.workers)
+        written = append_shards(made.task, pack, replace(running, progress=bar.move), made.task.skipped)
+    report = report_of(written, name, began, running.workers, made.plan.notes)
+    before = Counter((s["key"], s["reason"]) for s in pack.header.skipped)
     return replace(
         report,
         rows=report.rows - pack.rows,
         bytes_written=report.bytes_written - pack.nbytes,
-        skipped=report.skipped[len(pack.header.skipped) :],
+        skipped=tuple(s for s in report.skipped if not _take(before, (s["key"], s["reason"]))),
     )
 
 
@@ -198,7 +201,7 @@ def repack(
                     f"{name} {given}: is about images; {opened.path} was made of a table. Leave it out."
                 )
     sharded = shard_rows is not None or shard_size is not None
-    format = format or ("h5" if sharded else None)
+    format = format or format_of(os.fspath(out), sharded=sharded)
     rows_a_shard = None if shard_rows is None else whole("shard_rows", shard_rows)
     order_seed = seed if shuffle else opened.header.seed
     running = _running(workers, overwrite, on_progress, resume=resume)
@@ -238,6 +241,14 @@ def repack(
     said = {"repack": how, **storing.options()}
     work = _Work(pack, rows, order, storing, classes, order_seed, said)
     return work.write(os.fspath(out), running, progress)
+
+
+def _take(counts: Counter[tuple[str, str]], item: tuple[str, str]) -> bool:
+    """Take one of the items away, if there is one; returns whether there was."""
+    if not counts[item]:
+        return False
+    counts[item] -= 1
+    return True
 
 
 @dataclass(frozen=True)

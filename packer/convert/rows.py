@@ -16,11 +16,12 @@ from packer.format.writer import Rows
 class Made(NamedTuple):
     """What making a row took and gave beside what was filled in.
 
-    bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields.
+    bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields; narrowed: the input had more than 8 bits a channel.
     """
 
     bytes_read: int
     ragged: Mapping[str, bytes] = {}
+    narrowed: bool = False
 
 
 class RowMaker(Protocol):

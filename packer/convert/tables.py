@@ -187,7 +187,7 @@ def convert_table(
     reading = Reading(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
     choices = Choices(
         label=_list(label),
-        label_as=label_as,
+        label_as="number" if label_as == "float" else label_as,
         features=None if features is None else _list(features),
         drop=_list(drop),
         keep=_list(keep),
@@ -215,7 +215,7 @@ def convert_table(
     )
     sharded = shard_rows is not None or shard_size is not None
     storing = Storing(
-        format or ("h5" if sharded else format_of(out)),
+        format or format_of(out, sharded=sharded),
         compress=compress,
         shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
     )

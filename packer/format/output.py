@@ -16,9 +16,39 @@ from packer.format.shards import INDEX_FILE
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def format_of(out: str) -> str:
-    """The format a name asks for: "h5" for ``.h5`` and ``.hdf5``, else "npy", a directory."""
-    return "h5" if out.lower().endswith((".h5", ".hdf5")) else "npy"
+_OTHERS = frozenset(
+    [
+        ".beton",
+        ".csv",
+        ".ffcv",
+        ".json",
+        ".lmdb",
+        ".mdb",
+        ".npy",
+        ".npz",
+        ".parquet",
+        ".pt",
+        ".pth",
+        ".tar",
+        ".tfrecord",
+        ".zarr",
+        ".zip",
+    ]
+)
+
+
+def format_of(out: str, *, sharded: bool = False) -> str:
+    """Return the format a name asks for: "h5" for ``.h5`` and ``.hdf5``, in any case, else "npy", a directory; of shards "h5".
+
+    Raises UsageError for a name that ends as files of other formats do.
+    """
+    stem, ending = os.path.splitext(out.rstrip("/"))
+    if ending.lower() in _OTHERS:
+        raise UsageError(
+            f"{out}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory of .npy files (no ending) is"
+            f" written. Pass {stem}.h5 or {stem}, or say --format."
+        )
+    return "h5" if sharded or ending.lower() in (".h5", ".hdf5") else "npy"
 
 
 def check_output(out: str, *, overwrite: bool) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError
+from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.files import check_inside, not_regular, pread_all
 from packer.format.header import (
@@ -83,6 +83,24 @@ class Pack:
     def nbytes(self) -> int:
         """Bytes of all rows, as they are stored."""
         return sum(e.nbytes for extents in self.header.extents.values() for e in extents)
+
+    def check_classes(self, other: Pack) -> None:
+        """See that another pack numbers its classes as this one does. Raises UsageError naming the first difference."""
+        own, theirs = self.header.classes, other.header.classes
+        if own == theirs:
+            return
+        remedy = f"Convert it again with --like {self.path}."
+        if own is None or theirs is None:
+            with_names, without = (other, self) if own is None else (self, other)
+            raise UsageError(
+                f"{without.path}: has no class names, and {with_names.path} has some; packs that go together have the same. "
+                f"Convert it again with --like {with_names.path}."
+            )
+        number = next(n for n in range(max(len(own), len(theirs))) if own[n : n + 1] != theirs[n : n + 1])
+        mine, its = (repr(names[number]) if number < len(names) else "none" for names in (own, theirs))
+        raise UsageError(
+            f"{other.path}: class {number} is {its}, and {mine} in {self.path}; packs that go together have the same classes. {remedy}"
+        )
 
     def check_same(self) -> None:
         """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone."""
@@ -214,8 +232,9 @@ class Pack:
                 os.close(fd)
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """The inputs' relative paths of rows [start, stop), as os.fsdecode makes them."""
-        return [os.fsdecode(key) for key in self.read_ragged("key", start, stop)] if start < self.rows else []
+        """The inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
+        found = self.read_ragged("key", start, stop) if start < self.rows else []
+        return [key.decode("utf-8", "surrogateescape") for key in found]
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:

@@ -279,7 +279,9 @@ class TarArchive(Archive):
         try:
             with open(self._fd, "rb", closefd=False) as file:
                 if opens is None:
-                    with tarfile.open(fileobj=file, mode="r:", tarinfo=_StrictTarInfo) as tar:
+                    with tarfile.open(
+                        fileobj=file, mode="r:", tarinfo=_StrictTarInfo, encoding="utf-8"
+                    ) as tar:
                         self._list(tar, None)
                     file.seek(tar.offset)
                     self._check_end(lambda: file.read(_SEEN), whole=False)
@@ -287,7 +289,9 @@ class TarArchive(Archive):
                 with tempfile.TemporaryFile(dir=spool_dir) as spool:
                     with (
                         opens(file) as stream,
-                        tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as tar,
+                        tarfile.open(
+                            fileobj=stream, mode="r|", tarinfo=_StrictTarInfo, encoding="utf-8"
+                        ) as tar,
                     ):
                         self._list(tar, spool)
                         rest = cast(IO[bytes], tar.fileobj)
@@ -368,6 +372,17 @@ def _free(file: IO[bytes]) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def _zip_name(member: zipfile.ZipInfo) -> str:
+    """The name of a member: where it is not marked as UTF-8, it is that all the same if its bytes are (macOS marks none)."""
+    name = member.orig_filename  # unlike filename not cut off at a NUL
+    if member.flag_bits & _ZIP_UTF8:
+        return name
+    try:
+        return name.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return name
+
+
 class ZipArchive(Archive):
     """A zip file, read at its members' offsets."""
 
@@ -418,7 +433,7 @@ class ZipArchive(Archive):
             refused = "is encrypted"
         elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             refused = f"is compressed by method {member.compress_type}, not stored or deflated"
-        key = self._key(name, member.is_dir(), refused)
+        key = self._key(_zip_name(member), member.is_dir(), refused)
         if key is None:
             return
         self.keys.append(key)

@@ -82,12 +82,20 @@ def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> di
     return splits
 
 
-def class_folders(subject: str, keys: list[str], folders: Collection[str]) -> Layout:
+def class_folders(
+    subject: str,
+    keys: list[str],
+    folders: Collection[str],
+    *,
+    listed: Collection[str] = (),
+    empty: list[str] | None = None,
+) -> Layout:
     """Decide whether images lie in class folders or in one flat folder, in each split if there are some.
 
     subject: what to call the source in messages; keys: the images' paths below it, in `image_order`.
     folders: paths of the folders below it that are not hidden, whether or not they hold images; only the first level matters,
-        and under splits the second.
+        and under splits the second. listed: classes that may have no images.
+    empty: takes the paths of class folders without images that are not listed; None: the first of them is an error.
     Raises: SourceError when there are no images, some class or split has none, they lie both at the top and in folders, or some
         splits have class folders and others none.
     """
@@ -95,14 +103,14 @@ def class_folders(subject: str, keys: list[str], folders: Collection[str]) -> La
         raise no_images(subject)
     splits = folder_splits(subject, keys, folders)
     if not splits:
-        labels, classes = _classes(subject, keys, {f for f in folders if "/" not in f})
+        labels, classes = _classes(subject, "", keys, {f for f in folders if "/" not in f}, listed, empty)
         return Layout(labels, classes, {})
     classes_found: set[str] = set()
     flat: list[str] = []
     for name, members in splits.items():
         inner = [keys[index].partition("/")[2] for index in members]
         below = {f.partition("/")[2] for f in folders if f.startswith(name + "/") and f.count("/") == 1}
-        _, found = _classes(f"{subject}/{name}", inner, below)
+        _, found = _classes(subject, f"{name}/", inner, below, listed, empty)
         classes_found.update(found or ())
         flat += [] if found else [name]
     if not classes_found:
@@ -118,28 +126,35 @@ def class_folders(subject: str, keys: list[str], folders: Collection[str]) -> La
 
 
 def _classes(
-    subject: str, keys: list[str], folders: Collection[str]
+    subject: str,
+    split: str,
+    keys: list[str],
+    folders: Collection[str],
+    listed: Collection[str],
+    empty: list[str] | None,
 ) -> tuple[NDArray[np.int64] | None, list[str] | None]:
-    """Labels, int64 [N], and the classes they number; (None, None) for a flat folder."""
+    """Labels, int64 [N], and the classes they number; (None, None) for a flat folder. split: its path, or ""."""
     tops = [key.partition("/")[0] for key in keys if "/" in key]
     if not tops:
         return None, None
     if len(tops) < len(keys):
         loose = next(key for key in keys if "/" not in key)
         raise SourceError(
-            f"{subject}: holds images at its top ({loose}) and in folders ({tops[0]}); all or none may be in "
+            f"{subject}/{split}".rstrip("/")
+            + f": holds images at its top ({loose}) and in folders ({tops[0]}); all or none may be in "
             "class folders. Move some, or pass --labels."
         )
-    classes = sorted(folders)
-    numbers = {name: number for number, name in enumerate(classes)}
-    labels = np.fromiter((numbers[top] for top in tops), np.int64, len(keys))
-    counts = np.bincount(labels, minlength=len(classes))
-    if not counts.all():
+    classes = sorted(set(tops))
+    without = sorted(set(folders).difference(classes, listed))
+    if without and empty is None:
         raise SourceError(
-            f"{subject}/{classes[int(counts.argmin())]}: a class folder without images; "
-            "each needs at least one. Add some, or remove the folder."
+            f"{subject}/{split}{without[0]}: a class folder without images; "
+            "each needs at least one. Add some, remove the folder, or pass --on-error skip."
         )
-    return labels, classes
+    if empty is not None:
+        empty += [split + name for name in without]
+    numbers = {name: number for number, name in enumerate(classes)}
+    return np.fromiter((numbers[top] for top in tops), np.int64, len(keys)), classes
 
 
 def no_images(subject: str) -> SourceError:

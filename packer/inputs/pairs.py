@@ -1,6 +1,7 @@
 """Partners of images, such as masks and depth maps: found by name, sampled where the image's pixels are.
 
-To image ``cat/1.jpg`` belongs ``cat/1.png`` below the pair's folder, whatever either one's extension. It may have another size:
+To image ``cat/1.jpg`` belongs ``cat/1.png`` below the pair's folder, whatever either one's extension; or, where no file is called as
+an image, ``cat/1_mask.png``, if one suffix gives every image a file and no other does. A partner may have another size:
 the same part of the scene is seen. Sampling is nearest, so that every value was there before; bars of "pad" hold 0. What becomes
 of each kind of file:
 
@@ -12,7 +13,8 @@ of each kind of file:
     | PNG, TIFF: 16-bit grey         | uint16 [H, W]    | as they are                                       |
     | TIFF: 32-bit floats            | float32 [H, W]   | as they are                                       |
     | RGB, RGBA, grey with alpha     | uint8 [H, W, C]  | as they are, C = 3, 4, 2                          |
-    | WebP                           | uint8 [H, W, C]  | as they are; [H, W] where the channels are equal  |
+    | GIF                            | uint8 [H, W]     | the palette's indices, or greys as they are       |
+    | WebP, JPEG                     | uint8 [H, W, C]  | as decoded; [H, W] where the channels are equal   |
     | .npy [h, w] or [h, w, C]       | [H, W(, C)]      | uint8, uint16 or float32, as they are             |
 
 Anything else is refused, also what Pillow would narrow (16-bit RGB, 64-bit floats). Of several pages, the first is read. EXIF
@@ -25,21 +27,24 @@ import io
 import math
 import os
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import islice
 from keyword import iskeyword
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, TiffImagePlugin
+from PIL import Image, ImageFile, JpegImagePlugin, TiffImagePlugin
 
 from packer.codecs.orientation import EXIF_TAG, upright
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.archives import archive_stem, open_archive
+from packer.inputs.filenames import as_text, on_disk
 from packer.inputs.layout import is_hidden
 from packer.inputs.sources import newest_file, read_file, split_archive
 from packer.pixels.decode import DAMAGE, FORMATS, check_pixels, without_pillow_limit
@@ -48,11 +53,15 @@ from packer.pixels.maker import PixelSpec
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
 """What a partner's name ends in, whichever the case."""
+SECOND_CHOICE = (".gif", ".jpg", ".jpeg")
+"""What it may end in, too; such a file is passed over where an image has one of EXTENSIONS."""
 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
 )
-_FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP"))
+_FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF"))
+_JPEG_MAGIC = b"\xff\xd8\xff"
+_BEFORE_SUFFIX = "_-. "
 _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
 _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
@@ -82,6 +91,8 @@ class Pair:
     def __init__(self, name: str, spec: PixelSpec, files: _Files, like: Field | None) -> None:
         """Find out what the values are: as in ``like``, or else in the first file that can be read."""
         self._name, self._files, self._max_pixels = name, files, spec.max_pixels
+        self.refused = files.refused
+        """Image -> why it has no partner, in words that follow its name."""
         self._kind = self._first_kind() if like is None else _kind_of(like)
         single = self._kind.channels == 1
         self.field = Field(
@@ -155,14 +166,22 @@ class Pair:
 
     def _first_kind(self) -> Kind:
         reasons = []
-        for index in range(min(_TRIES, len(self._files.sizes))):
+        there = (index for index in range(len(self._files.sizes)) if index not in self.refused)
+        for index in islice(there, _TRIES):
             try:
-                return _kind(_decode(self._data(index), self._max_pixels, None))
+                data = self._data(index)
+                values = _decode(data, self._max_pixels, None)
             except ImageError as error:
-                reasons.append(str(error))
-        raise SourceError(
-            f"{self._files.place}/{self._files.path(0)}: {reasons[0]} No {self._name} can be read, of {len(reasons):,} tried."
-        )
+                reasons.append(f"{self._files.place}/{self._files.path(index)}: {error}")
+                continue
+            if data.startswith(_JPEG_MAGIC):
+                self._files.notes.append(
+                    f"{self._files.place}/{self._files.path(index)} is a JPEG file, whose values are only about those that were "
+                    f"saved: it has {len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
+                )
+            return _kind(values)
+        first = reasons[0] if reasons else f"{self._files.place}: holds a file for none of the images."
+        raise SourceError(f"{first} No {self._name} can be read, of {len(reasons):,} tried.")
 
 
 def open_pair(
@@ -173,6 +192,8 @@ def open_pair(
     spec: PixelSpec,
     like: Field | None = None,
     spool_dir: str | None = None,
+    images: str | None = None,
+    skip: bool = False,
 ) -> Pair:
     """Find the partner of each image.
 
@@ -180,7 +201,8 @@ def open_pair(
     folder: with the partners under the same paths, extensions aside; or an archive, or a folder in one. The archives' listing
         leaves .npy files out.
     spec: the images' size and fit, and the most pixels a file may have. like: of the same dtype and channels; None: as the first
-        file that can be read. spool_dir: where a compressed tar is decompressed to.
+        file that can be read. spool_dir: where a compressed tar is decompressed to. images: folder that the keys are below, if they
+        are files: none of them is a partner. skip: refuse images without a partner, or with several, instead of raising.
     Raises: UsageError for a name that cannot be a field's, or a folder that is not there; SourceError when an image has no
         partner or several, or none of the first files can be read.
     """
@@ -191,7 +213,9 @@ def open_pair(
         )
     place = os.fspath(folder).rstrip("/") or "/"
     files = (
-        _in_folder(name, place, keys) if os.path.isdir(place) else _in_archive(name, place, keys, spool_dir)
+        _in_folder(name, place, keys, images, skip)
+        if os.path.isdir(place)
+        else _in_archive(name, place, keys, spool_dir, skip)
     )
     try:
         return Pair(name, spec, files, like)
@@ -217,63 +241,120 @@ class _Files:
 
     read: Callable[[int], bytes]
 
-    def __init__(self, name: str, place: str, keys: list[str], entries: Iterable[_Entry]) -> None:
-        """Give each image its file. Raises: SourceError unless there is exactly one."""
+    def __init__(
+        self, name: str, place: str, keys: list[str], entries: Callable[[], Iterable[_Entry]], skip: bool
+    ) -> None:
+        """Give each image its file; entries: lists the files, each time it is called.
+
+        skip: refuse images that have none, or several. Raises: SourceError unless there is exactly one.
+        """
         self.place = place
         self.notes: list[str] = []
-        self.sizes = np.zeros(len(keys), np.int64)
-        self.times = np.zeros(len(keys), np.int64)
-        self.positions = np.zeros(len(keys), np.int64)
+        self.refused: dict[int, str] = {}
         self._keys = keys
+        self._images, self._twins = _by_stem(keys)
         self._suffixes: list[str] = []  # few, so that an image's file takes one byte
-        self._codes = np.full(len(keys), _NONE, np.uint8)
-        newest, doubles = ("", 0), {}
+        loose, first_loose = self._assign(entries(), "")
+        if loose and (self._codes == _NONE).all():
+            suffix = self._find_suffix(name, entries())
+            if suffix:
+                loose, first_loose = self._assign(entries(), suffix)
+                self.notes.append(
+                    f"{place}: files called as an image with {suffix} behind it are its {name}."
+                )
+        for index, first in self._twins.items():
+            for column in (self._codes, self.sizes, self.times, self.positions):
+                column[index] = column[first]
+        self._check(name, skip)
+        if loose:
+            belong = "file belongs" if loose == 1 else "files belong"
+            self.notes.append(f"{place}: {loose:,} {belong} to no image, first {first_loose}; left out.")
+
+    def _assign(self, entries: Iterable[_Entry], suffix: str) -> tuple[int, str]:
+        """Give images the files called as they are with the suffix. Returns: how many files belong to none, and the first."""
+        self.sizes = np.zeros(len(self._keys), np.int64)
+        self.times = np.zeros(len(self._keys), np.int64)
+        self.positions = np.zeros(len(self._keys), np.int64)
+        self._codes = np.full(len(self._keys), _NONE, np.uint8)
+        self._doubles: dict[int, tuple[str, str]] = {}
+        newest = ("", 0)
         loose, first_loose = 0, ""
-        images, twins = _by_stem(keys)
         for entry in entries:
-            stem, suffix = os.path.splitext(entry.path)
-            index = images.get(stem)
+            stem, ending = os.path.splitext(entry.path)
+            index = self._images.get(stem.removesuffix(suffix)) if stem.endswith(suffix) else None
             if index is None:
                 first_loose = min(first_loose or entry.path, entry.path)
                 loose += 1
                 continue
             if self._codes[index] != _NONE:
-                doubles[index] = (entry.path, self.path(index))
-                continue
-            if suffix not in self._suffixes:
-                self._suffixes.append(suffix)
-            self._codes[index] = self._suffixes.index(suffix)
+                second = [path.lower().endswith(SECOND_CHOICE) for path in (self.path(index), entry.path)]
+                if second == [False, True]:
+                    continue
+                if second != [True, False]:
+                    self._doubles[index] = (entry.path, self.path(index))
+                    continue
+                self._doubles.pop(index, None)
+            if suffix + ending not in self._suffixes:
+                self._suffixes.append(suffix + ending)
+            self._codes[index] = self._suffixes.index(suffix + ending)
             self.sizes[index], self.positions[index] = entry.size, entry.position
             self.times[index] = entry.time
             newest = max(newest, (entry.path, entry.time), key=lambda found: found[1])
-        for index, first in twins.items():
-            for column in (self._codes, self.sizes, self.times, self.positions):
-                column[index] = column[first]
-        self._check(name, doubles)
         self.newest = newest_file([newest[0]], np.array([newest[1]]))
-        if loose:
-            belong = "file belongs" if loose == 1 else "files belong"
-            self.notes.append(f"{place}: {loose:,} {belong} to no image, first {first_loose}; left out.")
+        return loose, first_loose
+
+    def _find_suffix(self, name: str, entries: Iterable[_Entry]) -> str:
+        """Find what stands behind the images' names, such as "_mask"; "" if there is no such thing.
+
+        Raises: SourceError if more than one suffix is as frequent as that, or half as frequent.
+        """
+        counts: Counter[str] = Counter()
+        for stem in {os.path.splitext(entry.path)[0] for entry in entries}:
+            for at in range(len(stem) - 1, 0, -1):
+                if stem[at] in _BEFORE_SUFFIX and stem[:at] in self._images:
+                    counts[stem[at:]] += 1
+                    break
+        most = max(counts.values(), default=0)
+        best = sorted(suffix for suffix, count in counts.items() if 2 * count >= most)
+        if len(best) > 1:
+            shown = ", ".join(best[:_SHOWN]) + _more(len(best) - _SHOWN)
+            raise SourceError(
+                f"{self.place}: several files for each image, called as it is with {shown} behind that; each needs one {name}. "
+                "Move those of one kind into a folder of their own, and pass that."
+            )
+        return best[0] if best else ""
 
     def path(self, index: int) -> str:
-        """Path of an image's file below the place."""
+        """Path of an image's file below the place; "" if it has none."""
+        if self._codes[index] == _NONE:
+            return ""
         return os.path.splitext(self._keys[index])[0] + self._suffixes[int(self._codes[index])]
 
     def close(self) -> None:
         """Close what is open."""
 
-    def _check(self, name: str, doubles: dict[int, tuple[str, str]]) -> None:
+    def _check(self, name: str, skip: bool) -> None:
         missing = np.flatnonzero(self._codes == _NONE)
+        if skip:
+            self.refused |= dict.fromkeys(missing.tolist(), f"has no {name}.")
+            for index, paths in self._doubles.items():
+                self.refused[index] = f"has several files for its {name}: {' and '.join(sorted(paths))}."
+            for index, first in self._twins.items():
+                if first in self.refused:
+                    self.refused[index] = self.refused[first]
+            return
         if len(missing):
             shown = ", ".join(self._keys[index] for index in missing[:_SHOWN])
             raise SourceError(
                 f"{self.place}: no {name} for {shown}{_more(len(missing) - _SHOWN)}; each image needs a file of its own path and name, "
-                f"ending in {', '.join(EXTENSIONS)}. Add them, or remove the images."
+                f"ending in {', '.join((*EXTENSIONS, *SECOND_CHOICE))}. Add them, remove the images, or pass --on-error skip."
             )
-        if doubles:
-            shown = ", ".join(" and ".join(sorted(doubles[index])) for index in sorted(doubles)[:_SHOWN])
+        if self._doubles:
+            shown = ", ".join(
+                " and ".join(sorted(self._doubles[index])) for index in sorted(self._doubles)[:_SHOWN]
+            )
             raise SourceError(
-                f"{self.place}: several files for one image: {shown}{_more(len(doubles) - _SHOWN)}; each needs one {name}. "
+                f"{self.place}: several files for one image: {shown}{_more(len(self._doubles) - _SHOWN)}; each needs one {name}. "
                 "Remove the others."
             )
 
@@ -294,16 +375,30 @@ def _more(count: int) -> str:
 
 
 def _is_partner(path: str) -> bool:
-    return path.lower().endswith(EXTENSIONS)
+    return path.lower().endswith((*EXTENSIONS, *SECOND_CHOICE))
 
 
-def _in_folder(name: str, place: str, keys: list[str]) -> _Files:
-    files = _Files(name, place, keys, _scan(place, {key.rpartition("/")[0] for key in keys}))
+def _in_folder(name: str, place: str, keys: list[str], images: str | None, skip: bool) -> _Files:
+    folders, place = {key.rpartition("/")[0] for key in keys}, as_text(place)
+    with suppress(OSError):
+        if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
+            own = frozenset(keys)
+            return _read_from(
+                place,
+                _Files(
+                    name, place, keys, lambda: (e for e in _scan(place, folders) if e.path not in own), skip
+                ),
+            )
+    return _read_from(place, _Files(name, place, keys, lambda: _scan(place, folders), skip))
+
+
+def _read_from(place: str, files: _Files) -> _Files:
+    """Have the files read from a folder."""
 
     def read(index: int) -> bytes:
         try:
             listed = int(files.sizes[index]), int(files.times[index])
-            return read_file(os.path.join(place, files.path(index)), listed)
+            return read_file(on_disk(os.path.join(place, files.path(index))), listed)
         except OSError as error:
             raise ImageError(f"cannot be read ({error.strerror}).") from None
 
@@ -315,15 +410,16 @@ def _scan(place: str, folders: set[str]) -> Iterator[_Entry]:
     """List the folders in which images lie, no others: nothing needs a walk, and no link can form a loop."""
     for folder in sorted(folders):
         try:
-            with os.scandir(os.path.join(place, folder)) as entries:
+            with os.scandir(on_disk(os.path.join(place, folder))) as entries:
                 for entry in entries:
-                    if is_hidden(entry.name) or not _is_partner(entry.name) or entry.is_dir():
+                    called = as_text(entry.name)
+                    if is_hidden(called) or not _is_partner(called) or entry.is_dir():
                         continue
                     size = time = 0
                     with suppress(OSError):  # a link to nothing: reading it says so
                         status = entry.stat()
                         size, time = status.st_size, status.st_mtime_ns
-                    yield _Entry(f"{folder}/{entry.name}" if folder else entry.name, size, time, 0)
+                    yield _Entry(f"{folder}/{called}" if folder else called, size, time, 0)
         except (FileNotFoundError, NotADirectoryError):
             continue  # then its images have no partners, which is said of all of them together
         except OSError as error:
@@ -333,20 +429,22 @@ def _scan(place: str, folders: set[str]) -> Iterator[_Entry]:
             ) from None
 
 
-def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None) -> _Files:
+def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, skip: bool) -> _Files:
     path, inside = split_archive(place)
     if path is None:
         raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
-    archive = open_archive(path, inside, spool_dir)
+    archive = open_archive(path, as_text(inside), spool_dir)
     try:
-        base = "" if inside or not archive.holds_only(archive_stem(path)) else f"{archive_stem(path)}/"
+        stem = as_text(archive_stem(path))
+        base = "" if inside or not archive.holds_only(stem) else f"{stem}/"
         time = archive.time
-        entries = (
-            _Entry(key.removeprefix(base), size, time, position)
-            for position, (key, size) in enumerate(zip(archive.keys, archive.sizes, strict=True))
-            if _is_partner(key)
-        )
-        files = _Files(name, place, keys, entries)
+
+        def entries() -> Iterator[_Entry]:
+            for position, (key, size) in enumerate(zip(archive.keys, archive.sizes, strict=True)):
+                if _is_partner(key):
+                    yield _Entry(key.removeprefix(base), size, time, position)
+
+        files = _Files(name, place, keys, entries, skip)
         files.newest = newest_file([os.path.basename(path)], np.array([time]))
     except BaseException:
         archive.close()
@@ -378,13 +476,20 @@ def _decode(data: bytes, max_pixels: int, channels: int | None) -> NDArray[Any]:
         raise ImageError("empty (0 bytes).")
     if data.startswith(npy.MAGIC_PREFIX):
         return _decode_npy(data, max_pixels)
-    for name, opens, accepts in FORMATS:
-        if name in _FORMATS_READ and accepts(data):
+    for name, opens, accepts in (("JPEG", JpegImagePlugin.JpegImageFile, _is_jpeg), *FORMATS):
+        if name in (*_FORMATS_READ, "JPEG") and accepts(data):
             values, orientation = _decode_picture(data, name, opens, max_pixels)
-            if name == "WebP" and channels in (1, None) and (values == values[..., :1]).all():
-                values = values[..., 0]  # it has no grey of its own
+            colored = name in ("WebP", "JPEG") and values.ndim == 3
+            if colored and channels in (1, None) and (values == values[..., :1]).all():
+                values = values[
+                    ..., 0
+                ]  # WebP has no grey of its own, and JPEG files of masks are often in colour
             return upright(values, orientation)
-    raise ImageError("not a PNG, TIFF, BMP, WebP or npy file; those are read.")
+    raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
+
+
+def _is_jpeg(data: bytes) -> bool:
+    return data.startswith(_JPEG_MAGIC)
 
 
 def _decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:

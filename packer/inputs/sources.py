@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import stat
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
-from packer.inputs.labels import number_labels
+from packer.inputs.filenames import as_text, on_disk
+from packer.inputs.labels import Bad, describe_labels, number_labels
 from packer.inputs.layout import (
     IMAGE_EXTENSIONS,
     Layout,
@@ -52,17 +54,23 @@ class Source:
         read: Callable[[int], bytes],
         close: Callable[[], None],
         labelled: bool,
+        refused: Mapping[int, str] | None = None,
+        skipped: Iterable[dict[str, str]] = (),
     ) -> None:
         """Put together what `open_source` found."""
         self.name = name
         """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
         self.keys = keys
-        """Paths below the source's folder, "/"-separated; bytes that are not UTF-8 are escaped as by `os.fsdecode`."""
+        """Paths below the source's folder, "/"-separated, as `filenames.as_text` has them."""
         self.labels, self.classes, self.splits = layout
         """What the folders, or the list, say: int64 [N] or None; names of the classes, None where labels are plain numbers;
         split -> its images."""
         self.notes = notes_on(keys, labelled or self.labels is not None, self.classes)
         """What the user may not expect, a sentence each."""
+        self.refused = dict(refused or {})
+        """Image -> why it cannot be packed, in words that follow its name."""
+        self.skipped = tuple(skipped)
+        """What is no image and was left out: ({"key", "reason"}, ...)."""
         self.sizes = sizes
         """int64 [N], bytes of the image files."""
         self.times = times
@@ -70,7 +78,7 @@ class Source:
         self.newest = newest
         """Which of the files was changed last, and when: tells whether one has been changed since."""
         self.folder = folder
-        """Where the keys are files; None in an archive."""
+        """Where the keys are files, as `filenames.as_text` has it; None in an archive."""
         self._read = read
         self._close = close
 
@@ -103,6 +111,9 @@ def open_source(
     *,
     labelled: bool = False,
     spool_dir: str | None = None,
+    label_as: str = "auto",
+    listed: Collection[str] = (),
+    skip: bool = False,
 ) -> Source:
     """Find the images under ``path``.
 
@@ -114,25 +125,46 @@ def open_source(
         own name (pets.tar.gz: pets/cat/1.jpg) was made of that folder, and is it.
     labelled: labels come from elsewhere, so that folders stand for no classes.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
+    label_as: how a list's labels are taken, see labels.py. listed: classes that may have no images.
+    skip: leave out empty class folders and lines of a list that name no file, and refuse images whose label cannot be used,
+        instead of raising.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
     """
     name = os.fspath(path).rstrip("/") or "/"
-    if os.path.isdir(name):
-        return _open_folder(name, labelled)
-    archive, inside = split_archive(name)
-    if archive is not None:
-        return _open_archive(name, archive, inside, labelled, spool_dir)
+    empty: list[str] | None = [] if skip else None
+    arrange = partial(_arrange, labelled=labelled, listed=listed, empty=empty)
+    archive, inside = (None, "") if os.path.isdir(name) else split_archive(name)
+    if os.path.isdir(name) or archive is not None:
+        if archive is None:
+            source = _open_folder(name, arrange, labelled)
+        else:
+            source = _open_archive(name, archive, inside, arrange, labelled, spool_dir)
+        source.skipped += tuple(
+            {"key": key, "reason": "a class folder without images."} for key in empty or ()
+        )
+        return source
     if not os.path.exists(name):
         raise UsageError(f"{name}: no such file or folder; folders, lists and archives are read. Check it.")
     if name.lower().endswith(LIST_EXTENSIONS):
-        return _open_list(name, labelled)
+        return _open_list(name, labelled, label_as, skip)
     endings = ", ".join((*LIST_EXTENSIONS, *ARCHIVE_EXTENSIONS))
     raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
 
 
-def _arrange(name: str, keys: list[str], folders: Iterable[str], labelled: bool) -> Layout:
+Arrange = Callable[[str, list[str], Iterable[str]], Layout]
+
+
+def _arrange(
+    name: str,
+    keys: list[str],
+    folders: Iterable[str],
+    *,
+    labelled: bool,
+    listed: Collection[str],
+    empty: list[str] | None,
+) -> Layout:
     if not labelled:
-        return class_folders(name, keys, set(folders))
+        return class_folders(name, keys, set(folders), listed=listed, empty=empty)
     if not keys:
         raise no_images(name)
     return Layout(None, None, folder_splits(name, keys, set(folders)))
@@ -141,11 +173,12 @@ def _arrange(name: str, keys: list[str], folders: Iterable[str], labelled: bool)
 # Folders
 
 
-def _open_folder(name: str, labelled: bool) -> Source:
-    found, sizes, times, folders = _scan(name)
+def _open_folder(name: str, arrange: Arrange, labelled: bool) -> Source:
+    folder = as_text(name)
+    found, sizes, times, folders = _scan(folder)
     order = image_order(found)
     keys = [found[index] for index in order]
-    layout = _arrange(name, keys, folders, labelled)
+    layout = arrange(name, keys, folders)
     newest = newest_file(found, np.frombuffer(times, np.int64))
     nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
     source = Source(
@@ -155,8 +188,8 @@ def _open_folder(name: str, labelled: bool) -> Source:
         nbytes,
         changes,
         newest,
-        name,
-        _reader(name, keys, nbytes, changes),
+        folder,
+        _reader(folder, keys, nbytes, changes),
         _nothing,
         labelled,
     )
@@ -187,16 +220,17 @@ def _scan(root: str) -> tuple[list[str], array[int], array[int], list[str]]:
     keys: list[str] = []
     sizes, times = array("q"), array("q")
     tops: list[str] = []
-    identity = _identity(os.stat(root))
+    identity = _identity(os.stat(on_disk(root)))
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (identity,))]
     while waiting:
         folder, above = waiting.pop()
         try:
-            with os.scandir(os.path.join(root, folder)) as entries:
+            with os.scandir(on_disk(os.path.join(root, folder))) as entries:
                 for entry in entries:
-                    if is_hidden(entry.name):
+                    name = as_text(entry.name)
+                    if is_hidden(name):
                         continue
-                    key = folder + entry.name
+                    key = folder + name
                     if entry.is_dir():
                         identity = _identity(entry.stat())
                         if identity in above:
@@ -204,7 +238,7 @@ def _scan(root: str) -> tuple[list[str], array[int], array[int], list[str]]:
                         waiting.append((key + "/", (*above, identity)))
                         if len(above) <= 2:
                             tops.append(key)
-                    elif is_image(entry.name):
+                    elif is_image(name):
                         keys.append(key)
                         size, time = _size(entry)
                         sizes.append(size)
@@ -222,7 +256,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _size(entry: os.DirEntry[str]) -> tuple[int, int]:
+def _size(entry: os.DirEntry[bytes]) -> tuple[int, int]:
     """Bytes, and the time of the last change."""
     try:
         status = entry.stat()
@@ -243,14 +277,14 @@ def _reader(
 ) -> Callable[[int], bytes]:
     def read(index: int) -> bytes:
         try:
-            return read_file(os.path.join(root, keys[index]), (int(sizes[index]), int(times[index])))
+            return read_file(on_disk(os.path.join(root, keys[index])), (int(sizes[index]), int(times[index])))
         except OSError as error:
             raise ImageError(f"cannot be read ({error.strerror}).") from None
 
     return read
 
 
-def read_file(path: str, listed: tuple[int, int]) -> bytes:
+def read_file(path: str | bytes, listed: tuple[int, int]) -> bytes:
     """Read a file in as few system calls as can be: `open(path, "rb").read()` makes seven.
 
     listed: its size, and the time of its last change in nanoseconds, when its label was found out.
@@ -292,15 +326,18 @@ def split_archive(name: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _open_archive(name: str, path: str, inside: str, labelled: bool, spool_dir: str | None) -> Source:
-    archive = open_archive(path, inside, spool_dir)
+def _open_archive(
+    name: str, path: str, inside: str, arrange: Arrange, labelled: bool, spool_dir: str | None
+) -> Source:
+    archive = open_archive(path, as_text(inside), spool_dir)
     try:
-        base = "" if inside or not archive.holds_only(archive_stem(path)) else f"{archive_stem(path)}/"
+        stem = as_text(archive_stem(path))
+        base = "" if inside or not archive.holds_only(stem) else f"{stem}/"
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
         place = f"{name}/{base}".rstrip("/")
-        layout = _arrange(place, keys, [f for f in folders if f and f.count("/") < 2], labelled)
+        layout = arrange(place, keys, [f for f in folders if f and f.count("/") < 2])
         times = np.array([archive.time])
         newest = newest_file([os.path.basename(path)], times)
     except BaseException:
@@ -324,15 +361,24 @@ def _open_archive(name: str, path: str, inside: str, labelled: bool, spool_dir: 
 # Lists
 
 
-def _open_list(name: str, labelled: bool) -> Source:
-    root = os.path.abspath(os.path.dirname(name))
+def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> Source:
+    root = as_text(os.path.abspath(os.path.dirname(name)))
     paths: list[str] = []
     texts: list[str | None] = []
     lines: list[int] = []
     seen: dict[str, int] = {}
     sizes, times = array("q"), array("q")
+    skipped: list[dict[str, str]] = []
     for line, row in _lines(name):
-        written, text, size, time = _split_row(name, root, line, row)
+        try:
+            written, text, size, time = _split_row(name, root, line, row)
+        except SourceError:
+            if not skip:
+                raise
+            where = f"{os.path.basename(name)} line {line}"
+            written = row.strip() if not row.startswith("/") else os.path.basename(row.strip())
+            skipped.append({"key": where, "reason": f"no file {written}."})
+            continue
         path = _absolute(root, written)
         if path in seen:
             raise SourceError(
@@ -346,24 +392,30 @@ def _open_list(name: str, labelled: bool) -> Source:
         sizes.append(size)
         times.append(time)
     if not paths:
-        raise SourceError(f"{name}: names no images; one path a line is read. Check the file.")
+        raise SourceError(
+            f"{name}: none of its {len(skipped):,} lines names a file; the first, {skipped[0]['key']}: {skipped[0]['reason']}"
+            if skipped
+            else f"{name}: names no images; one path a line is read. Check the file."
+        )
     folder = _common_folder(root, paths)
     keys = [path[len(folder) :] for path in paths]
     labels: NDArray[np.int64] | None = None
     classes: list[str] | None = None
     given = [text for text in texts if text is not None]
-    if given and len(given) < len(keys):
+    bad: Bad | None = {} if skip else None
+    if given and len(given) < len(keys) and bad is None:
         without = texts.index(None)
         raise SourceError(
             f"{name} line {lines[without]}: no label for {keys[without]}, though other lines have one; "
-            "either all or none may. Add it."
+            "either all or none may. Add it, or pass --on-error skip."
         )
     if given and labelled:
         raise UsageError(f"{name}: has labels, and --labels is given; one of them is used. Drop one.")
     if given:
-        labels, classes = number_labels(name, given, lines)
+        cells = [text or "" for text in texts]
+        labels, classes = number_labels(name, cells, lines, label_as=label_as, bad=bad)
     nbytes, changes = np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
-    return Source(
+    source = Source(
         name,
         keys,
         Layout(labels, classes, {}),
@@ -374,7 +426,15 @@ def _open_list(name: str, labelled: bool) -> Source:
         _reader(folder, keys, nbytes, changes),
         _nothing,
         labelled,
+        bad,
+        skipped,
     )
+    if labels is not None:
+        kept = np.ones(len(keys), np.bool_)
+        kept[list(source.refused)] = False
+        note = describe_labels(labels, classes, kept)
+        source.notes += [] if note is None else [note]
+    return source
 
 
 def _absolute(root: str, path: str) -> str:
@@ -411,10 +471,11 @@ def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | No
     for path, label in ways:
         normal = os.path.normpath(path)
         try:
-            status = os.stat(_absolute(root, normal))
+            status = os.stat(on_disk(_absolute(root, normal)))
         except OSError:
             continue
         return normal, label, status.st_size, status.st_mtime_ns
     raise SourceError(
-        f"{name} line {line}: no file {shorten(ways[0][0])}; paths are absolute, or relative to the list's folder. Correct it."
+        f"{name} line {line}: no file {shorten(ways[0][0])}; paths are absolute, or relative to the list's folder. "
+        "Correct it, or pass --on-error skip."
     )

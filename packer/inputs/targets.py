@@ -1,11 +1,13 @@
 """What a CSV says of each image: labels, boxes, keypoints.
 
-The file column is the first that has a name. Without a choice of columns the CSV has two, file and label, and needs no header.
+The file column is the first that has a name, or the one that is chosen. Without a choice of columns the CSV has two, file and
+label, and needs no header. Commas, semicolons or tabs stand between cells.
 
     chosen                                 fields, per image
     one label column                       label: int64 or float32 by the rules of labels.py, classes where it holds names
     several label columns                  label: float32 [C], or uint8 [C] if all values are 0 or 1
-    one label column, multi_label          label: uint8 [C], cells hold class names parted by "|" or ";"
+    one label column, multi_label          label: uint8 [C], cells hold class names parted by "|" or ";", else by commas, else by
+                                           spaces, or by what label_separator says
     boxes (left, top, right, bottom)       boxes: ragged float32 [n, 4], a row of the CSV each; rows whose four cells are empty,
                                            and images without rows, have none
     boxes and one label column             boxes, box_label: ragged int64 [n]
@@ -18,7 +20,7 @@ is seen of the image, and dropped, with their labels, where nothing is.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from hashlib import blake2b
 from typing import Any
@@ -28,12 +30,35 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.labels import LabelTable, finite_numbers, multi_hot, number_columns, number_labels
+from packer.inputs.labels import (
+    BARS,
+    Bad,
+    LabelTable,
+    check_label_as,
+    describe_labels,
+    find_separator,
+    finite_numbers,
+    multi_hot,
+    number_columns,
+    number_labels,
+)
 from packer.pixels.geometry import Geometry
 
 _SIZES = frozenset(("w", "width", "h", "height"))
+_SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 Columns = str | Sequence[str]
 """Names of columns: a sequence, or one text in which they are parted by commas."""
+
+OPTIONS = (
+    "label",
+    "boxes",
+    "keypoints",
+    "multi_label",
+    "label_as",
+    "label_separator",
+    "label_file_column",
+)
+"""Arguments of `read_targets` that a pack records among its options."""
 
 
 class Boxes:
@@ -74,6 +99,10 @@ class Boxes:
             placed["box_label"] = self.labels[own][keep].tobytes()
         return placed
 
+    def owners(self) -> NDArray[np.int64]:
+        """The image of each box, int64 [R], in the order of ``labels``."""
+        return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
+
     def relabelled(self, labels: NDArray[np.int64]) -> Boxes:
         """The same boxes with other labels, int64 [R] in the order of ``labels``."""
         boxes = copy(self)
@@ -96,8 +125,17 @@ class Targets:
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
+        refused: Mapping[int, str] | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels; refused: see the attribute."""
+        self.refused: dict[int, str] = dict(refused or {})
+        """Image -> why it cannot be packed, in words that follow its name; what is stored of it means nothing."""
+        self.skipped: tuple[dict[str, str], ...] = ()
+        """Rows of the CSV that are about no image: ({"key", "reason"}, ...)."""
+        self.notes: list[str] = []
+        """What the user may not expect, a sentence each."""
+        self.separator: str | None = None
+        """What stands between the names of a cell, with multi_label."""
         self.classes = classes
         """Names that labels, box labels or columns of a multi-hot label number; None where there are none."""
         self.fixed: dict[str, NDArray[Any]] = {}
@@ -127,10 +165,20 @@ class Targets:
         return self._boxes is not None or self._keypoints is not None
 
     @property
+    def labelled(self) -> bool:
+        """True if images, or their boxes, have labels."""
+        return "label" in self.fixed or (self._boxes is not None and self._boxes.labels is not None)
+
+    @property
     def strata(self) -> NDArray[np.int64] | None:
         """int64 [N], the class of each image, where each has exactly one."""
         label = self.fixed.get("label")
-        return label if label is not None and label.dtype == np.int64 and label.ndim == 1 else None
+        if label is None or label.dtype != np.int64 or label.ndim != 1:
+            return None
+        if self.refused:  # a stratum of their own: what they have for a label says nothing
+            label = label.copy()
+            label[list(self.refused)] = np.iinfo(np.int64).min
+        return label
 
     def place(self, index: int, geometry: Geometry) -> dict[str, NDArray[np.float32] | bytes]:
         """Move what belongs to image ``index`` with its picture.
@@ -145,10 +193,11 @@ class Targets:
             placed["keypoints"] = geometry.keypoints(self._keypoints[index])
         return placed
 
-    def renumbered(self, classes: Sequence[str], subject: str) -> Targets:
+    def renumbered(self, classes: Sequence[str], subject: str, *, skip: bool = False) -> Targets:
         """Number the labels by other classes, such as those of a pack that is to grow.
 
         classes: that hold all of these; whole numbers stand for classes called so. subject: what to call the images in messages.
+        skip: refuse the images of other classes, instead of raising.
         Raises: UsageError for a class that is not among them, and for labels that are no classes.
         """
         label, boxes = self.fixed.get("label"), self._boxes
@@ -156,33 +205,72 @@ class Targets:
         if numbers is None:
             return self
         own, values = self.classes, numbers
+        allowed = (
+            f"{len(classes):,} {'class' if len(classes) == 1 else 'classes'}, {_shown(classes)}, are allowed"
+        )
         if own is None and numbers.dtype == np.int64:
             found, values = np.unique(numbers, return_inverse=True)
             own = [str(number) for number in found]
-        other = None if own is None else next((name for name in own if name not in classes), None)
-        if own is None or other is not None:
-            found_ones = f"the class {other}" if own is not None else "labels that are no classes"
+        if own is None:
             raise UsageError(
-                f"{subject}: holds {found_ones}; {len(classes):,} classes, {_shown(classes)}, are allowed. Leave it out."
+                f"{subject}: holds labels that are no classes; {allowed}. Leave the classes out."
             )
         place = {name: number for number, name in enumerate(classes)}
-        places = np.array([place[name] for name in own], np.int64)
+        places = np.array([place.get(name, -1) for name in own], np.int64)
+        held, refused = places >= 0, dict(self.refused)
+        strange = self._of(~held, values)
+        for image, number in strange.items():
+            if image in refused:
+                continue
+            if not skip:
+                raise UsageError(
+                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass --on-error skip."
+                )
+            refused[image] = f"its class is {own[number]}, which is not among the {len(classes):,} given."
+        places = np.maximum(places, 0)
         if boxes is not None:
-            return Targets(
-                None, list(classes), boxes=boxes.relabelled(places[values]), keypoints=self._keypoints
+            moved = boxes.relabelled(places[values])
+            made = Targets(None, list(classes), boxes=moved, keypoints=self._keypoints, refused=refused)
+        elif values.ndim == 1:
+            made = Targets(places[values], list(classes), keypoints=self._keypoints, refused=refused)
+        else:
+            hot = np.zeros((len(values), len(classes)), values.dtype)
+            hot[:, places[held]] = values[:, held]
+            made = Targets(
+                hot,
+                list(classes),
+                about={"columns": list(classes)},
+                keypoints=self._keypoints,
+                refused=refused,
             )
-        if values.ndim == 1:
-            return Targets(places[values], list(classes), keypoints=self._keypoints)
-        hot = np.zeros((len(values), len(classes)), values.dtype)
-        hot[:, places] = values
-        return Targets(hot, list(classes), about={"columns": list(classes)}, keypoints=self._keypoints)
+        made.skipped, made.notes, made.separator = self.skipped, self.notes, self.separator
+        return made
+
+    def _of(self, chosen: NDArray[np.bool_], values: NDArray[Any]) -> dict[int, int]:
+        """Images that have some of the chosen classes: image -> the first such. chosen: bool [C]; values: numbers, or [N, C]."""
+        if not chosen.any():
+            return {}
+        if self._boxes is not None:
+            owners, numbers = self._boxes.owners(), values
+        elif values.ndim > 1:
+            owners, numbers = np.nonzero(values)
+        else:
+            owners, numbers = np.arange(len(values)), values
+        hits = chosen[numbers]
+        found: dict[int, int] = {}
+        for image, number in zip(owners[hits].tolist(), numbers[hits].tolist(), strict=True):
+            found.setdefault(image, number)
+        return found
 
     def fingerprint(self) -> bytes:
         """Sixteen bytes that differ if anything that is stored does."""
         arrays = list(self.fixed.values())
         arrays += [] if self._boxes is None else self._boxes.arrays()
         arrays += [] if self._keypoints is None else [self._keypoints]
-        state = blake2b(repr((self.fields, self.classes)).encode(), digest_size=16)
+        said = repr((self.fields, self.classes)) + (
+            repr(sorted(self.refused.items())) if self.refused else ""
+        )
+        state = blake2b(said.encode("utf-8", "surrogateescape"), digest_size=16)
         for values in arrays:
             state.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return state.digest()
@@ -195,31 +283,70 @@ def read_targets(
     label: Columns | None = None,
     boxes: Columns | None = None,
     keypoints: Columns | None = None,
-    multi_label: bool = False,
+    multi_label: bool | None = False,
+    label_as: str | None = None,
+    label_separator: str | None = None,
+    label_file_column: str | None = None,
+    skip: bool = False,
 ) -> Targets:
     """Read what a CSV says of each image, as the module's table tells.
 
     path: the CSV, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
-    keys: paths of the images. A row names one by its path, or by its name without folder and extension where only one image
-        has it.
+    keys: paths of the images. A row names one by its path, or by a part of that which only one image has: without the extension,
+        or the name alone, with or without its extension.
     label, boxes, keypoints: names of columns in the first row; None for all three: the second of two columns is the label.
+    label_as: as labels.py tells, default "auto"; label_separator: what stands between names with multi_label (also "space", "tab",
+        "comma", "semicolon" or "bar"), default: found out; label_file_column: the column that names files.
+    skip: refuse images whose labels cannot be used, and leave rows out that are about no image, instead of raising.
     Raises: UsageError for a choice of columns that makes no sense; SourceError when a row cannot be understood or names no
         image, when two rows of an image disagree, and when an image has no row (unless only boxes are read).
     """
     labels, corners, points = _split("label", label), _split("boxes", boxes), _split("keypoints", keypoints)
-    _check_choice(labels, corners, points, multi_label)
-    table = LabelTable(path, keys, (*labels, *corners, *points))
-    found = None if not corners else _boxes(table, labels, corners, len(keys))
-    moved = None if not points else _keypoints(table, points)
-    values: NDArray[Any] | None = None
-    classes: list[str] | None = None
-    about: dict[str, Any] = {}
+    label_as = label_as or "auto"
+    check_label_as(label_as)
+    _check_choice(labels, corners, points, bool(multi_label))
+    _check_taken(labels, corners, points, bool(multi_label), label_as, label_separator)
+    skipped: list[dict[str, str]] | None = [] if skip else None
+    refused: dict[int, str] | None = {} if skip else None
+    table = LabelTable(
+        path, keys, (*labels, *corners, *points), file_column=label_file_column, skipped=skipped
+    )
+    found = None if not corners else _boxes(table, labels, corners, len(keys), label_as, refused)
+    moved = None if not points else _keypoints(table, points, refused)
     if found is not None:
         boxes_of, classes = found
-        return Targets(None, classes, boxes=boxes_of, keypoints=moved)
-    if labels or not points:
-        values, classes, about = _labels(table, labels, multi_label)
-    return Targets(values, classes, about=about, keypoints=moved)
+        targets = Targets(None, classes, boxes=boxes_of, keypoints=moved, refused=refused)
+    elif labels or not points:
+        separator = None
+        if multi_label:
+            column = next(iter(table.columns.values()))
+            separator = _SEPARATORS.get(label_separator or "", label_separator) or find_separator(column)
+        values, classes, about = _labels(table, labels, separator, label_as, refused)
+        targets = Targets(values, classes, about=about, keypoints=moved, refused=refused)
+        targets.separator = separator
+        targets.notes += _notes_on(values, classes, separator, targets.refused)
+    else:
+        targets = Targets(keypoints=moved, refused=refused)
+    targets.skipped = tuple(skipped or ())
+    return targets
+
+
+def _notes_on(
+    values: NDArray[Any], classes: list[str] | None, separator: str | None, refused: Mapping[int, str]
+) -> list[str]:
+    """What to say about labels, a sentence each."""
+    if separator is not None:
+        called = {BARS: '"|" or ";"', " ": "spaces"}.get(separator, f'"{separator}"')
+        return [
+            f"Cells hold class names parted by {called}: {len(classes or ()):,} classes, {_shown(classes or ())}; "
+            "--label-separator names another separator."
+        ]
+    if values.ndim > 1:
+        return []
+    kept = np.ones(len(values), np.bool_)
+    kept[list(refused)] = False
+    note = describe_labels(values, classes, kept)
+    return [] if note is None else [note]
 
 
 def _shown(classes: Sequence[str]) -> str:
@@ -266,24 +393,70 @@ def _check_choice(labels: list[str], corners: list[str], points: list[str], mult
         )
 
 
+def _check_taken(
+    labels: list[str],
+    corners: list[str],
+    points: list[str],
+    multi_label: bool,
+    label_as: str,
+    separator: str | None,
+) -> None:
+    """Refuse a way to take labels where there are none of that kind. Raises: UsageError."""
+    if separator is not None and not multi_label:
+        raise UsageError(
+            f"label_separator {separator!r}: is what stands between several names in a cell; it goes with multi_label. Pass both."
+        )
+    if separator == "":
+        raise UsageError(
+            'label_separator: is empty; a text is needed. Pass for example "space", or leave it out.'
+        )
+    none = (corners or points) and not labels
+    if label_as != "auto" and (multi_label or none or (corners and label_as != "classes")):
+        why = "names" if multi_label else "no labels" if none else "classes"
+        raise UsageError(
+            f"label_as {label_as}: is about labels that are numbers, and these are {why}. Leave it out."
+        )
+
+
 def _labels(
-    table: LabelTable, names: list[str], multi_label: bool
+    table: LabelTable, names: list[str], separator: str | None, label_as: str, refused: dict[int, str] | None
 ) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
     """The label of each image, the classes, and what there is to say about the field."""
     columns = [table.columns[name] for name in names] or list(table.columns.values())
-    rows = table.one_an_image(columns, "label")
-    if len(columns) > 1:
-        return number_columns(table.path, columns, table.lines, names)[rows], None, {"columns": names}
+    rows = table.one_an_image(columns, "label", refused)
     called = names[0] if names else "the label"
-    if multi_label:
-        hot, classes = multi_hot(table.path, columns[0], table.lines, called)
-        return hot[rows], classes, {"columns": classes}
-    values, numbered = number_labels(table.path, columns[0], table.lines, column=called)
-    return values[rows], numbered, {}
+    bad: Bad | None = None if refused is None else {}
+    numbered: list[str] | None = None
+    about: dict[str, Any] = {}
+    values: NDArray[Any]
+    if len(columns) > 1:
+        values = number_columns(table.path, columns, table.lines, names, label_as=label_as, bad=bad)
+        about = {"columns": names}
+    elif separator is not None:
+        values, numbered = multi_hot(table.path, columns[0], table.lines, called, separator)
+        about = {"columns": numbered}
+    else:
+        values, numbered = number_labels(
+            table.path, columns[0], table.lines, column=called, label_as=label_as, bad=bad
+        )
+    _refuse_owners(table.images, bad, refused)
+    return values[rows], numbered, about
+
+
+def _refuse_owners(images: NDArray[np.int64], bad: Bad | None, refused: dict[int, str] | None) -> None:
+    """Refuse the images that bad rows are about; images: of the rows."""
+    for row, reason in (bad or {}).items():
+        if refused is not None:
+            refused.setdefault(int(images[row]), reason)
 
 
 def _boxes(
-    table: LabelTable, label: list[str], corners: list[str], images: int
+    table: LabelTable,
+    label: list[str],
+    corners: list[str],
+    images: int,
+    label_as: str,
+    refused: dict[int, str] | None,
 ) -> tuple[Boxes, list[str] | None]:
     """The boxes, and the classes that their labels number."""
     texts = [table.columns[name] for name in corners]
@@ -291,37 +464,47 @@ def _boxes(
     if not len(there):
         raise SourceError(f"{table.path}: holds no boxes; some are needed. Check its columns.")
     lines = table.lines[there]
-    sides = [finite_numbers(table.path, t.only(there), lines, n) for t, n in zip(texts, corners, strict=True)]
+    bad: Bad | None = None if refused is None else {}
+    sides = [
+        finite_numbers(table.path, t.only(there), lines, n, bad=bad)
+        for t, n in zip(texts, corners, strict=True)
+    ]
     xyxy = np.stack(sides, axis=1)
     for low, high in ((0, 2), (1, 3)):
-        wrong = xyxy[:, low] >= xyxy[:, high]
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise SourceError(
-                f"{table.path} line {lines[row]}: {corners[high]} is {xyxy[row, high]:.10g}, and {corners[low]} "
-                f"{xyxy[row, low]:.10g}; boxes have a width and a height. Correct or remove the row."
-            )
+        for row in np.flatnonzero(xyxy[:, low] >= xyxy[:, high]).tolist():
+            found = f"{corners[high]} is {xyxy[row, high]:.10g}, and {corners[low]} {xyxy[row, low]:.10g}"
+            if bad is None:
+                raise SourceError(
+                    f"{table.path} line {lines[row]}: {found}; boxes have a width and a height. Correct or remove the row."
+                )
+            bad.setdefault(row, f"{found} ({os.path.basename(table.path)} line {lines[row]}).")
     labels, classes = None, None
     if label:
         own = table.columns[label[0]].only(there)
-        labels, classes = number_labels(table.path, own, lines, column=label[0], regression=False)
+        labels, classes = number_labels(
+            table.path, own, lines, column=label[0], regression=False, label_as=label_as, bad=bad
+        )
+    _refuse_owners(table.images[there], bad, refused)
     return Boxes(table.path, xyxy, table.images[there], lines, labels, images), classes
 
 
-def _keypoints(table: LabelTable, names: list[str]) -> NDArray[np.float64]:
+def _keypoints(table: LabelTable, names: list[str], refused: dict[int, str] | None) -> NDArray[np.float64]:
     """float64 [N, K, 2], NaN where both cells are empty."""
     columns = [table.columns[name] for name in names]
-    rows = table.one_an_image(columns, "keypoints")
+    rows = table.one_an_image(columns, "keypoints", refused)
+    bad: Bad | None = None if refused is None else {}
     points = np.empty((len(rows), len(names) // 2, 2))
     for number, (column, name) in enumerate(zip(columns, names, strict=True)):
-        values = finite_numbers(table.path, column, table.lines, name, missing=True)
+        values = finite_numbers(table.path, column, table.lines, name, missing=True, bad=bad)
         points[:, number // 2, number % 2] = values[rows]
-    half = np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1]))
-    if len(half):
-        image, point = map(int, half[0])
+    _refuse_owners(table.images, bad, refused)
+    for image, point in np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1])).tolist():
         given, empty = names[2 * point : 2 * point + 2][:: 1 if np.isnan(points[image, point, 1]) else -1]
-        raise SourceError(
-            f"{table.path} line {table.lines[rows[image]]}: {empty} is empty, and {given} is not; a point has both or neither. "
-            "Correct it."
-        )
+        line = table.lines[rows[image]]
+        if refused is None:
+            raise SourceError(
+                f"{table.path} line {line}: {empty} is empty, and {given} is not; a point has both or neither. Correct it."
+            )
+        reason = f"{empty} is empty, and {given} is not ({os.path.basename(table.path)} line {line})."
+        refused.setdefault(image, reason)
     return points

@@ -2,6 +2,7 @@
 
     maker.py         PixelMaker: decode, crop, resize, turn upright
     decode.py        bytes -> pixels as they are stored (png.py: plain PNGs)
+    peek.py          size and depth of an image file, from its header
     resize.py        where a picture goes, and its antialiased resize
     triangle.py      the filter's weights; kernels.py: the loops, in C (_kernels.c) where it was compiled
     geometry.py      where boxes, points and masks go with it

@@ -118,6 +118,8 @@ class Decoded(NamedTuple):
     """EXIF orientation that is still to be applied, 1 to 8."""
     transparent: bool
     """Whether the fourth channel of rgba is an alpha that is not opaque everywhere."""
+    narrowed: bool = False
+    """Whether its file has more than 8 bits a channel, of which the high byte was kept."""
 
 
 def decode(
@@ -143,8 +145,10 @@ def decode(
             return _whole(plain, 1, transparent=False)
     for name, opens, accepts in FORMATS:
         if accepts(data):
-            pixels, orientation, transparent = _decode_pillow(data, name, opens, channels, max_pixels)
-            return _whole(pixels, orientation, transparent)
+            pixels, orientation, transparent, narrowed = _decode_pillow(
+                data, name, opens, channels, max_pixels
+            )
+            return _whole(pixels, orientation, transparent, narrowed)
     raise ImageError(f"not an image; {_READ}.")
 
 
@@ -189,22 +193,23 @@ def _decode_jpeg(
             return Decoded(pixels, height, width, divisor, orientation, transparent=False)
     except (ValueError, KeyError, MemoryError):
         pass  # Pillow decides whether the file is damaged or only odd
-    pixels, _, _ = _decode_pillow(data, "JPEG", JpegImagePlugin.JpegImageFile, channels, max_pixels)
+    pixels, _, _, _ = _decode_pillow(data, "JPEG", JpegImagePlugin.JpegImageFile, channels, max_pixels)
     return _whole(pixels, orientation, transparent=False)
 
 
-def _whole(pixels: NDArray[np.uint8], orientation: int, transparent: bool) -> Decoded:
-    return Decoded(pixels, pixels.shape[0], pixels.shape[1], 1, orientation, transparent)
+def _whole(pixels: NDArray[np.uint8], orientation: int, transparent: bool, narrowed: bool = False) -> Decoded:
+    return Decoded(pixels, pixels.shape[0], pixels.shape[1], 1, orientation, transparent, narrowed)
 
 
 def _decode_pillow(
     data: bytes, name: str, opens: Callable[[io.BytesIO], ImageFile.ImageFile], channels: str, max_pixels: int
-) -> tuple[NDArray[np.uint8], int, bool]:
-    """Decode with Pillow. Returns: uint8 [h, w, C], EXIF orientation, whether some alpha is not opaque."""
+) -> tuple[NDArray[np.uint8], int, bool, bool]:
+    """Decode with Pillow. Returns: uint8 [h, w, C], EXIF orientation, whether some alpha is not opaque, whether bits were lost."""
     try:
         # The plugin is called directly because Image.open warns of large pictures, or refuses them, by itself.
         with opens(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)
+            narrowed = loses_bits(image)
             with without_pillow_limit(image):
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)
@@ -218,7 +223,19 @@ def _decode_pillow(
         raise ImageError(f"a damaged or truncated {name} file.") from None
     if orientation not in range(1, 9):
         orientation = 1
-    return pixels, orientation, transparent
+    return pixels, orientation, transparent, narrowed
+
+
+def loses_bits(image: ImageFile.ImageFile) -> bool:
+    """Say whether an opened, not yet loaded, image has more than 8 bits a channel, of which the high byte is kept."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
+        return True
+    # Of "RGB;16B" Pillow unpacks 8 bits a channel; the last argument of its PPM decoder is the largest value.
+    arguments = image.tile[0].args if image.tile else ()
+    parts = (arguments,) if isinstance(arguments, str) else tuple(arguments or ())
+    if image.format == "PPM" and len(parts) > 1 and isinstance(parts[-1], int):
+        return parts[-1] > 255
+    return bool(parts) and isinstance(parts[0], str) and "16" in parts[0]
 
 
 @contextmanager

@@ -65,6 +65,7 @@ class _ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.scratch = Scratch()
+        self.narrowed = False
         # A setting of the thread. Intel's primitives were slower here (linear 224 us against 188) and choose
         # their code by the processor; without them the pixels depend on OpenCV's version alone.
         cv2.ipp.setUseIPP(False)
@@ -92,6 +93,7 @@ class PixelMaker:
             raise ValueError(f"out: {out.dtype} {list(out.shape)}; uint8 {list(spec.shape)} is needed.")
         scratch = self._state.scratch
         image = decode(data, spec.channels, spec.max_pixels, self._ratio, scratch)
+        self._state.narrowed = image.narrowed
         turned = image.orientation != 1
         swapped = swaps_sides(image.orientation)
         stored = image.height, image.width
@@ -108,6 +110,11 @@ class PixelMaker:
         if turned:
             np.copyto(filled, upright(result, image.orientation))
         return stored[::-1] if swapped else stored
+
+    @property
+    def narrowed(self) -> bool:
+        """True if the last image that this thread made had more than 8 bits a channel, of which the high byte was kept."""
+        return self._state.narrowed
 
     def _ratio(self, height: int, width: int) -> float:
         """Say how many pixels of an upright picture one of the result covers, on the axis with fewer."""

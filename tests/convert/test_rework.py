@@ -563,7 +563,8 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
         (
             "p",
             others,
-            f"{others}: holds the class amber; 3 classes, blue, green, red, are allowed. Leave it out.",
+            f"{others}: holds the class amber; 3 classes, blue, green, red, are allowed. "
+            "Leave its images out, add it, or pass --on-error skip.",
         ),
         (
             "one.h5",

@@ -54,7 +54,7 @@ def test_whole_numbers_stay_int64() -> None:
     assert classes is None
 
 
-@pytest.mark.parametrize("texts", [["0.5", "3", "1e3"], ["-1", "0", "1"], ["+.5", "2.", "-1E-2"]])
+@pytest.mark.parametrize("texts", [["0.5", "3", "1e3"], ["-1", "0", "1.5"], ["+.5", "2.", "-1E-2"]])
 def test_other_numbers_are_float32(texts: list[str]) -> None:
     labels, classes = number_labels("l.csv", texts, range(3))
     assert labels.dtype == np.float32
@@ -86,7 +86,8 @@ def test_labels_that_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
         number_labels("l.csv", texts, [1, 2, 3])
     assert str(error.value) == (
-        f"l.csv {message}; whole numbers from 0 to 2**63 - 1, other finite numbers, or class names, are accepted. Correct it."
+        f"l.csv {message}; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
+        "Correct it, or pass --on-error skip."
     )
 
 
@@ -100,14 +101,17 @@ def test_labels_that_are_refused(texts: list[str], message: str) -> None:
 def test_names_and_fractions_do_not_mix(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
         number_labels("l.csv", texts, [1, 2, 3])
-    assert str(error.value) == f"l.csv {message}; numbers or class names are accepted, not both. Correct one."
+    assert str(error.value) == (
+        f"l.csv {message}; numbers or class names are accepted, not both. Correct one, or pass --label-as classes."
+    )
 
 
 def test_without_regression_only_whole_numbers_and_names_are_taken() -> None:
     with pytest.raises(SourceError) as error:
-        number_labels("l.csv", ["1", "-1"], [4, 5], column="kind", regression=False)
+        number_labels("l.csv", ["1", "-1.5"], [4, 5], column="kind", regression=False)
     assert str(error.value) == (
-        "l.csv line 5: kind is -1; whole numbers from 0 to 2**63 - 1, or class names, are accepted. Correct it."
+        "l.csv line 5: kind is -1.5; whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
+        "Correct it, or pass --on-error skip."
     )
     assert number_labels("l.csv", ["1", "2"], [4, 5], regression=False)[0].tolist() == [1, 2]
 
@@ -257,7 +261,7 @@ def test_chosen_columns_must_be_there_once(write: Write, header: str, found: str
 
 def test_the_file_column_cannot_be_chosen(write: Write) -> None:
     assert refused(write("file,a\n1,2\n"), KEYS, "a", "file") == (
-        "labels.csv line 1: file is the first column; that one names the files. Put another one first, or pass others."
+        "labels.csv line 1: file is the first column; that one names the files. Name the one that does with --label-file-column."
     )
 
 
@@ -267,8 +271,8 @@ def test_the_file_column_cannot_be_chosen(write: Write) -> None:
 @pytest.mark.parametrize("chosen", [(), ("label",)])
 def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, ...]) -> None:
     assert refused(write(f"file,label\n1,0\n{name},1\n"), KEYS, *chosen) == (
-        f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, or unique names "
-        "without extension. Correct or remove the row."
+        f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, and unique names "
+        "without folder or extension. Correct or remove the row, or pass --on-error skip."
     )
 
 
@@ -286,7 +290,7 @@ def test_an_ambiguous_name_is_refused(write: Write) -> None:
 def test_images_without_a_row_are_refused(write: Write, text: str, others: str) -> None:
     first = "cat/2.png" if not others else "cat/1.jpg"
     assert refused(write(text)) == (
-        f"labels.csv: no label for {first}{others}; every image needs one. Add the rows."
+        f"labels.csv: no label for {first}{others}; every image needs one. Add the rows, or pass --on-error skip."
     )
 
 

@@ -87,7 +87,8 @@ def test_splits_may_be_flat() -> None:
             ["cat/1.jpg"],
             ["cat", "dog", "eel"],
             SourceError,
-            "pets/dog: a class folder without images; each needs at least one. Add some, or remove the folder.",
+            "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass "
+            "--on-error skip.",
         ),
         (
             ["0.jpg", "cat/1.jpg"],
@@ -112,7 +113,8 @@ def test_splits_may_be_flat() -> None:
             ["train/cat/1.jpg"],
             ["train", "train/cat", "train/dog"],
             SourceError,
-            "pets/train/dog: a class folder without images; each needs at least one. Add some, or remove the folder.",
+            "pets/train/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass "
+            "--on-error skip.",
         ),
     ],
 )

@@ -320,7 +320,7 @@ def test_missing_partners_are_named(folder: Folder, count: int, shown: str) -> N
     keys = [f"a/{number}.jpg" for number in range(count)]
     assert refused(folder({"b/0.png": b"", "0.png": b""}), [*keys, "b/0.jpg"]) == (
         f"masks: no mask for {shown}; each image needs a file of its own path and name, ending in .bmp, .npy, .png, .tif, "
-        ".tiff, .webp. Add them, or remove the images."
+        ".tiff, .webp, .gif, .jpg, .jpeg. Add them, remove the images, or pass --on-error skip."
     )
 
 
@@ -404,7 +404,7 @@ def test_the_first_file_that_can_be_read_says_what_is_needed(encode: Encode, fol
                 whole(pair, grey(), index)
             messages.append(str(error.value))
     assert messages == [
-        "its mask 0.png: not a PNG, TIFF, BMP, WebP or npy file; those are read.",
+        "its mask 0.png: not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.",
         "its mask 2.png: holds uint8; uint16 is needed, as in the others.",
         "its mask 3.png: holds uint8 in 3 channels; uint16 is needed, as in the others.",
     ]
@@ -499,7 +499,7 @@ def header(text: str) -> bytes:
             header("{'descr': '|O', 'fortran_order': False, 'shape': (6, 9)}"),
             "its values are object; uint8, uint16 and float32 are read.",
         ),
-        (b"\x80\x04]\x94.", "not a PNG, TIFF, BMP, WebP or npy file; those are read."),
+        (b"\x80\x04]\x94.", "not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read."),
         (b"", "empty (0 bytes)."),
     ],
 )
@@ -517,7 +517,7 @@ def test_pictures_that_are_refused(encode: Encode, folder: Folder) -> None:
     cases = [
         (whole_png[: len(whole_png) // 2], "a damaged or truncated PNG file."),
         (floats[:20], "a damaged or truncated TIFF file."),
-        (jpeg, "not a PNG, TIFF, BMP, WebP or npy file; those are read."),
+        (jpeg[: len(jpeg) // 2], "a damaged or truncated JPEG file."),
         (tiff(np.zeros((6, 9), np.int32)), inexact),
         (encode(Image.new("CMYK", (9, 6)), "TIFF"), inexact),
         (rgb16_png(), inexact),

@@ -57,7 +57,7 @@ def labels_of(targets: Targets, index: int, geometry: Geometry = CROP) -> list[i
         ("1,5\n2,0\n3,7\n", "<i8", [5, 0, 7], None),
         ("file,label\n3,ant\n1,wolf\n2,ant\n", "<i8", [1, 0, 0], ["ant", "wolf"]),
         ("1,0.5\n2,1\n3,2\n", "<f4", [0.5, 1, 2], None),
-        ("1,1\n2,-1\n3,2\n", "<f4", [1, -1, 2], None),
+        ("1,1.0\n2,-1\n3,+2\n", "<i8", [1, -1, 2], None),
     ],
 )
 def test_two_columns(
@@ -106,7 +106,8 @@ def test_cells_of_several_names_where_asked_for(write: Write, header: str) -> No
 
 def test_a_wrong_label_is_named_with_its_column(write: Write) -> None:
     assert refused(write("file,a,b\n1,2,3\n2,2,inf\n3,4,5"), label="b") == (
-        "l.csv line 3: b is inf; whole numbers from 0 to 2**63 - 1, other finite numbers, or class names, are accepted. Correct it."
+        "l.csv line 3: b is inf; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
+        "Correct it, or pass --on-error skip."
     )
     assert refused(write("file,a,b\n1,2,3\n2,2,x\n3,4,5"), label="a,b") == (
         "l.csv line 3: b is x; finite numbers are accepted. Correct it."
@@ -189,11 +190,13 @@ def test_boxes_without_labels_and_images_without_rows(write: Write) -> None:
         ),
         (
             "2,,1,2,5,3",
-            "kind is empty; whole numbers from 0 to 2**63 - 1, or class names, are accepted. Correct it.",
+            "kind is empty; whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
+            "Correct it, or pass --on-error skip.",
         ),
         (
             "2,0.5,1,2,5,3",
-            "kind is 0.5; whole numbers from 0 to 2**63 - 1, or class names, are accepted. Correct it.",
+            "kind is 0.5; whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
+            "Correct it, or pass --on-error skip.",
         ),
     ],
 )
@@ -253,7 +256,7 @@ def test_half_a_point_is_refused(write: Write) -> None:
 
 def test_every_image_needs_keypoints_of_its_own(write: Write) -> None:
     assert refused(write("file,x,y\n1,1,2\n"), keypoints="x,y") == (
-        "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows."
+        "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows, or pass --on-error skip."
     )
     assert refused(write("file,x,y\n1,1,2\n1,1,3\n2,1,2\n3,1,2\n"), keypoints="x,y") == (
         "l.csv line 3: cat/1.jpg has the keypoints 1,3, and 1,2 in line 2; each image has one. Remove one of the rows."
@@ -354,26 +357,26 @@ def test_what_has_no_labels_stays(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "found", "remedy"),
     [
-        ("1,b\n2,cow\n3,c\n", "the class cow"),
-        ("1,0\n2,1\n3,2\n", "the class 0"),
-        ("1,0.5\n2,1\n3,2\n", "labels that are no classes"),
+        ("1,b\n2,cow\n3,c\n", "the class cow", "Leave its images out, add it, or pass --on-error skip."),
+        ("1,0\n2,1\n3,2\n", "the class 0", "Leave its images out, add it, or pass --on-error skip."),
+        ("1,0.5\n2,1\n3,2\n", "labels that are no classes", "Leave the classes out."),
     ],
 )
-def test_other_classes_are_refused(write: Write, text: str, found: str) -> None:
+def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: str) -> None:
     targets = read_targets(write(text), KEYS)
     with pytest.raises(UsageError) as error:
         targets.renumbered(["a", "b", "c", "d"], "photos")
-    assert str(error.value) == f"photos: holds {found}; 4 classes, a, b, c ..., are allowed. Leave it out."
+    assert str(error.value) == f"photos: holds {found}; 4 classes, a, b, c ..., are allowed. {remedy}"
 
 
 @pytest.mark.parametrize("name", ["../cat/1.jpg", "/cat/1.jpg", "/etc/passwd", "cat/../../cat/1.jpg"])
 @pytest.mark.parametrize("chosen", [{}, {"label": "a"}])
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
-        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, or unique names "
-        "without extension. Correct or remove the row."
+        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and unique names "
+        "without folder or extension. Correct or remove the row, or pass --on-error skip."
     )
 
 

@@ -1,0 +1,111 @@
+"""Packs that go together: a list of classes given beforehand, and options taken from another pack."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from packer.errors import UsageError
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.inputs.filenames import as_text
+
+_ENDINGS = (".csv", ".lst", ".txt")
+Classes = str | os.PathLike[str] | Sequence[str]
+"""Names; a file with one a line; or one text in which they are parted by commas."""
+
+
+def parse_classes(given: Classes) -> list[str]:
+    """Read a list of classes. Raises UsageError if it is empty, names a class twice, or its file cannot be read."""
+    subject = "classes"
+    if isinstance(given, (str, os.PathLike)):
+        name = os.fspath(given)
+        subject = f"classes {name}"
+        if os.path.isfile(name):
+            names = _read(name)
+        elif isinstance(given, os.PathLike) or "/" in name or name.lower().endswith(_ENDINGS):
+            raise UsageError(
+                f"{subject}: no such file; a file with one name a line, or names with commas between, are read. Check it."
+            )
+        else:
+            names = [part.strip() for part in as_text(name).split(",")]
+    else:
+        names = list(given)
+    if not names or not all(names):
+        raise UsageError(f"{subject}: holds no name, or an empty one; names of classes are needed. Add them.")
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        raise UsageError(f"{subject}: holds {twice} twice; each class has one number. Remove one.")
+    return names
+
+
+def _read(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+            return [line.strip() for line in file if line.strip()]
+    except OSError as error:
+        raise UsageError(
+            f"classes {path}: cannot be read ({error.strerror}); one name a line is needed."
+        ) from None
+
+
+class Likeness(NamedTuple):
+    """What a conversion takes from a pack that it is to match. size: [height, width] or "keep"; label: its field, None if it has none."""
+
+    path: str
+    classes: tuple[str, ...] | None
+    size: list[int] | str
+    fit: str
+    channels: str
+    label: Field | None
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Likeness:
+        """Open the pack. Raises UsageError if it has no images; FormatError."""
+        pack = open_pack(path)
+        image = next((f for f in pack.fields if f.name == "image"), None)
+        if image is None:
+            raise UsageError(f"like {pack.path}: has no images; a pack of images is needed. Pass one.")
+        shape = image.loaded.shape
+        about = image.loaded.about
+        return cls(
+            pack.path,
+            pack.header.classes,
+            "keep" if shape is None else list(shape[:2]),
+            str(about.get("fit", "crop")),
+            str(about.get("color", "rgb")),
+            next((f for f in pack.fields if f.name == "label"), None),
+        )
+
+    def note(self, size: Any, fit: str, channels: str) -> str:
+        """Say what was taken. The arguments: as they are used."""
+        shown = size if isinstance(size, str) else "x".join(map(str, size))
+        classes = "no class names" if self.classes is None else f"its {len(self.classes):,} classes"
+        return f"As in {self.path}: {classes}; size {shown}, fit {fit}, channels {channels}."
+
+    def check(self, label: Field | None, source: str) -> None:
+        """Raise UsageError unless labels are of the same kind as the pack's. label: as it would be stored; None: there are none."""
+        own = self.label
+        if label is None or own is None or (label.dtype, label.shape) == (own.dtype, own.shape):
+            return
+        raise UsageError(
+            f"{source}: its labels would be {_kind(label)}, those of {self.path} are {_kind(own)}; equal ones go together. "
+            "Pass the label options that it was made with."
+        )
+
+
+def label_as(made: Pack | Likeness | None) -> str | None:
+    """How labels are taken that are to match a pack's: "float" where those are, else None."""
+    if made is None:
+        return None
+    own = (
+        made.label
+        if isinstance(made, Likeness)
+        else next((f for f in made.fields if f.name == "label"), None)
+    )
+    return "float" if own is not None and own.dtype == "<f4" and own.shape == () else None
+
+
+def _kind(field: Field) -> str:
+    return f"{field.dtype.lstrip('<|')} {list(field.shape or ())}".replace(" []", "")

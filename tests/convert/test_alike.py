@@ -1,0 +1,212 @@
+"""Packs that are to go together: --classes, --like, and what refuses packs that do not."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.convert.alike import parse_classes
+from packer.convert.images import convert_images
+from packer.convert.repair import repair_pack
+from packer.convert.rework import append_images
+from packer.errors import UsageError
+from packer.format.pack import Pack, open_pack
+from packer.format.verify import verify_pack
+
+ALL = ["blue", "green", "red", "violet"]
+
+
+def labels(pack: Pack) -> dict[str, int]:
+    return dict(zip(pack.keys(), pack.read("label").tolist(), strict=True))
+
+
+@pytest.fixture
+def test_folder(photo_folder: Path) -> Path:
+    """A folder in which the class green is missing."""
+    folder = photo_folder.parent / "test"
+    for name in ("blue", "red"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "9.jpg").write_bytes((photo_folder / name / "1.jpg").read_bytes())
+    return folder
+
+
+def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "train.h5", size="16x32", fit="pad", channels="gray")
+    plans = []
+    convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", on_plan=plans.append)
+    train, test = open_pack(tmp_path / "train.h5"), open_pack(tmp_path / "test.h5")
+    assert test.header.classes == train.header.classes == ("blue", "green", "red")
+    assert labels(test) == {"blue/9.jpg": 0, "red/9.jpg": 2}
+    assert test.header.field("image") == train.header.field("image")
+    assert f"As in {tmp_path}/train.h5: its 3 classes; size 16x32, fit pad, channels gray." in plans[0].notes
+    train.check_classes(test)
+
+
+def test_what_is_given_comes_before_the_other_pack(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "a.h5", size=32, channels="gray")
+    convert_images(
+        photo_folder, tmp_path / "b.h5", like=tmp_path / "a.h5", size=16, channels="rgb", classes=ALL
+    )
+    pack = open_pack(tmp_path / "b.h5")
+    assert pack.header.field("image").shape == (16, 16, 3)
+    assert pack.header.classes == tuple(ALL)
+
+
+@pytest.mark.parametrize("given", ["file", "text", "list"])
+@pytest.mark.parametrize("source", ["folder", "archive", "list", "csv", "multi", "splits"])
+def test_a_list_of_classes(photo_folder: Path, tmp_path: Path, given: str, source: str):
+    (tmp_path / "names.txt").write_text("\ufeffviolet\r\nred\n\ngreen\nblue\n")
+    order = ["violet", "red", "green", "blue"]
+    classes = {"file": tmp_path / "names.txt", "text": ",".join(order), "list": order}[given]
+    keys = sorted(p.relative_to(photo_folder).as_posix() for p in photo_folder.rglob("*.jpg"))
+    path, options = photo_folder, {}
+    if source == "archive":
+        path = tmp_path / "photos.tar"
+        with tarfile.open(path, "w") as tar:
+            tar.add(photo_folder, "photos")
+    elif source == "list":
+        path = photo_folder / "list.txt"
+        path.write_text("".join(f"{key}\t{key.split('/')[0]}\n" for key in keys))
+    elif source in ("csv", "multi"):
+        (tmp_path / "l.csv").write_text("".join(f"{key},{key.split('/')[0]}\n" for key in keys))
+        options = {"labels": tmp_path / "l.csv", "multi_label": source == "multi"}
+    elif source == "splits":
+        path = tmp_path / "sets"
+        path.mkdir()
+        (photo_folder).rename(path / "train")
+        (path / "test" / "violet").mkdir(parents=True)
+        (path / "test" / "red").mkdir()
+        (path / "test" / "red" / "1.jpg").write_bytes((path / "train" / "red" / "1.jpg").read_bytes())
+    convert_images(path, tmp_path / "p.h5", size=16, classes=classes, **options)
+    pack = open_pack(tmp_path / "p.h5")
+    assert pack.header.classes == tuple(order)
+    found = pack.read("label")
+    found = found.argmax(1) if source == "multi" else found
+    for key, label in zip(pack.keys(), found.tolist(), strict=True):
+        assert order[label] in key
+
+
+def test_a_class_that_is_not_listed(photo_folder: Path, tmp_path: Path):
+    with pytest.raises(UsageError) as error:
+        convert_images(photo_folder, tmp_path / "p.h5", size=16, classes="red,green")
+    assert str(error.value) == (
+        f"{photo_folder}: holds the class blue; 2 classes, red, green, are allowed. "
+        "Leave its images out, add it, or pass --on-error skip."
+    )
+    report = convert_images(photo_folder, tmp_path / "p.h5", size=16, classes="red,green", on_error="skip")
+    reason = "its class is blue, which is not among the 2 given."
+    assert report.skipped == tuple({"key": f"blue/{n}.jpg", "reason": reason} for n in range(8))
+    assert (report.rows, open_pack(tmp_path / "p.h5").header.classes) == (16, ("red", "green"))
+
+
+def test_a_listed_class_may_have_an_empty_folder(photo_folder: Path, tmp_path: Path):
+    (photo_folder / "violet").mkdir()
+    convert_images(photo_folder, tmp_path / "p.h5", size=16, classes=ALL)
+    assert open_pack(tmp_path / "p.h5").header.classes == tuple(ALL)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("a,,b", "classes a,,b: holds no name, or an empty one; names of classes are needed. Add them."),
+        ([], "classes: holds no name, or an empty one; names of classes are needed. Add them."),
+        (["a", "b", "a"], "classes: holds a twice; each class has one number. Remove one."),
+        (
+            "names.txt",
+            "classes names.txt: no such file; a file with one name a line, or names with commas between, are read. Check it.",
+        ),
+    ],
+)
+def test_lists_that_are_refused(given: str | list[str], message: str):
+    with pytest.raises(UsageError) as error:
+        parse_classes(given)
+    assert str(error.value) == message
+
+
+def test_classes_need_labels(photo_folder: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"red: has no labels, and classes number them\. Pass --labels"):
+        convert_images(photo_folder / "red", tmp_path / "p.h5", size=16, classes="a,b")
+    convert_images(photo_folder, tmp_path / "train.h5", size=16)
+    convert_images(
+        photo_folder / "red", tmp_path / "p.h5", like=tmp_path / "train.h5"
+    )  # a test set without labels
+    assert [f.name for f in open_pack(tmp_path / "p.h5").fields] == ["image", "key"]
+
+
+def test_labels_of_the_same_kind(photo_folder: Path, tmp_path: Path):
+    folder = photo_folder / "red"
+    (tmp_path / "a.csv").write_text("".join(f"{n},{n / 2}\n" for n in range(8)))
+    (tmp_path / "b.csv").write_text("".join(f"{n},{n}\n" for n in range(8)))
+    convert_images(folder, tmp_path / "a.h5", size=16, labels=tmp_path / "a.csv")
+    convert_images(folder, tmp_path / "b.h5", like=tmp_path / "a.h5", labels=tmp_path / "b.csv")
+    assert (
+        open_pack(tmp_path / "b.h5").read("label").dtype == np.float32
+    )  # as the other's, though all are whole
+    convert_images(folder, tmp_path / "c.h5", size=16, labels=tmp_path / "b.csv")
+    with pytest.raises(UsageError) as error:
+        convert_images(folder, tmp_path / "d.h5", like=tmp_path / "c.h5", labels=tmp_path / "a.csv")
+    assert str(error.value) == (
+        f"{folder}: its labels would be f4, those of {tmp_path}/c.h5 are i8; equal ones go together. "
+        "Pass the label options that it was made with."
+    )
+
+
+def test_resumed_repaired_and_added_to(photo_folder: Path, test_folder: Path, tmp_path: Path):
+    options = {"size": 16, "classes": ALL[:2], "on_error": "skip", "shard_rows": 8}
+    convert_images(photo_folder, tmp_path / "p", **options)
+    assert convert_images(photo_folder, tmp_path / "p", resume=True, **options).already
+    with pytest.raises(UsageError, match="another than is asked for"):
+        convert_images(photo_folder, tmp_path / "p", resume=True, **{**options, "classes": ALL[1::-1]})
+    report = append_images(tmp_path / "p", test_folder, on_error="skip")
+    assert (report.rows, [s["key"] for s in report.skipped]) == (1, ["red/9.jpg"])
+    pack = open_pack(tmp_path / "p")
+    assert pack.header.classes == ("blue", "green")
+    shard = pack.shards[0]
+    before = Path(shard.path).read_bytes()
+    with open(shard.path, "r+b") as file:
+        file.seek(shard.header.extents["label"][0].offset)
+        file.write(b"\x55" * 8)
+    assert not verify_pack(tmp_path / "p").ok
+    repair_pack(tmp_path / "p", photo_folder)
+    assert Path(shard.path).read_bytes() == before
+    assert verify_pack(tmp_path / "p").ok
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "message"),
+    [
+        (
+            ("a", "b"),
+            ("a", "c"),
+            "y: class 1 is 'c', and 'b' in x; packs that go together have the same classes.",
+        ),
+        (
+            ("a", "b"),
+            ("a",),
+            "y: class 1 is none, and 'b' in x; packs that go together have the same classes.",
+        ),
+        (("a",), None, "y: has no class names, and x has some; packs that go together have the same."),
+        (None, ("a",), "x: has no class names, and y has some; packs that go together have the same."),
+    ],
+)
+def test_the_first_difference_is_named(
+    photo_folder: Path,
+    tmp_path: Path,
+    own: tuple[str, ...] | None,
+    theirs: tuple[str, ...] | None,
+    message: str,
+):
+    from dataclasses import replace
+
+    convert_images(photo_folder / "red", tmp_path / "p.h5", size=16)
+    pack = open_pack(tmp_path / "p.h5")
+    x = replace(pack, path="x", header=replace(pack.header, classes=own))
+    y = replace(pack, path="y", header=replace(pack.header, classes=theirs))
+    x.check_classes(x)
+    with pytest.raises(UsageError) as error:
+        x.check_classes(y)
+    other = "x" if message.startswith("y") else "y"
+    assert str(error.value) == f"{message} Convert it again with --like {other}."

@@ -1,0 +1,178 @@
+"""What real folders have: images without labels or masks, rows about nothing. Stopped at, or skipped and listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.convert.images import convert_images
+from packer.convert.repair import repair_pack
+from packer.convert.rework import append_images
+from packer.errors import PackerError, SourceError, UsageError
+from packer.format.pack import open_pack
+from packer.format.verify import verify_pack
+
+
+@pytest.fixture
+def pets(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with the flat folder pets/0.jpg to pets/7.jpg."""
+    monkeypatch.chdir(photo_folder.parent)
+    (photo_folder / "red").rename("pets")
+    return Path()
+
+
+def skips(options: dict[str, Any], source: str = "pets") -> dict[str, str]:
+    """Convert with on_error skip; that "stop" raises is seen to, and that pack, report and shards agree."""
+    with pytest.raises(PackerError):
+        convert_images(source, "stopped.h5", size=16, **options)
+    report = convert_images(source, "p.h5", size=16, on_error="skip", **options)
+    header = open_pack("p.h5").header
+    assert header.skipped == report.skipped
+    assert header.rows == report.rows
+    again = convert_images(source, "p.h5", size=16, on_error="skip", resume=True, **options)
+    assert again.already
+    sharded = convert_images(source, "shards", size=16, on_error="skip", shard_rows=2, **options)
+    by_key = [sorted(s["key"] for s in r.skipped) for r in (report, sharded)]
+    assert by_key[0] == by_key[1]
+    assert sorted(open_pack("shards").keys()) == sorted(open_pack("p.h5").keys())
+    damage = open_pack("p.h5").header.extents["image"][0].offset
+    whole = Path("p.h5").read_bytes()
+    Path("p.h5").write_bytes(whole[:damage] + bytes(99) + whole[damage + 99 :])
+    assert not verify_pack("p.h5").ok
+    kept = {name: options[name] for name in ("labels", "pairs") if name in options}
+    repair_pack("p.h5", source, **kept)
+    assert Path("p.h5").read_bytes() == whole
+    return {s["key"]: s["reason"] for s in report.skipped}
+
+
+def test_rows_and_files_that_do_not_meet(pets: Path):
+    Path("l.csv").write_text(
+        "file,kind\n0,cat\n1.jpg,dog\n99.jpg,cow\n2.jpg,\n3,cat\n3,dog\n5,dog,x\n6,nan\n7,cat\n"
+    )
+    assert skips({"labels": "l.csv"}) == {
+        "2.jpg": "the label is empty (l.csv line 5).",
+        "3.jpg": "its label is cat (l.csv line 6) and dog (line 7).",
+        "4.jpg": "has no row in l.csv.",
+        "5.jpg": "has no row in l.csv.",
+        "6.jpg": "the label is nan (l.csv line 9).",
+        "l.csv line 4": "no image is called 99.jpg.",
+        "l.csv line 8": "3 columns.",
+    }
+    pack = open_pack("p.h5")
+    assert pack.header.classes == ("cat", "dog")  # neither cow nor the empty one
+    assert dict(zip(pack.keys(), pack.read("label").tolist(), strict=True)) == {
+        "0.jpg": 0,
+        "1.jpg": 1,
+        "7.jpg": 0,
+    }
+
+
+def test_numbers_boxes_and_points(pets: Path):
+    rows = "".join(f"{n},{n},1,1,5,5,2,2\n" for n in range(3, 8))
+    Path("l.csv").write_text(
+        f"f,y,a,b,c,d,u,v\n0,x1,1,1,5,5,2,2\n1,1,5,1,5,5,2,2\n2,2,1,1,5,5,2,\n{rows}".replace("x1", "")
+    )
+    assert skips({"labels": "l.csv", "label": "y", "boxes": "a,b,c,d", "keypoints": "u,v"}) == {
+        "0.jpg": "y is empty (l.csv line 2).",
+        "1.jpg": "c is 5, and a 5 (l.csv line 3).",
+        "2.jpg": "v is empty, and u is not (l.csv line 4).",
+    }
+
+
+def test_several_columns_and_a_skipped_image_of_no_class(pets: Path):
+    Path("l.csv").write_text(
+        "f,a,b\n" + "".join(f"{n},{n % 2},x\n" if n == 3 else f"{n},{n % 2},1\n" for n in range(8))
+    )
+    assert skips({"labels": "l.csv", "label": "a,b"}) == {"3.jpg": "b is x (l.csv line 5)."}
+
+
+def test_splits_are_drawn_from_what_is_left(pets: Path):
+    Path("l.csv").write_text("".join(f"{n},{'ab'[n // 3]}\n" for n in range(6)))
+    convert_images("pets", "p.h5", size=16, labels="l.csv", on_error="skip", split="x=0.34,y=0.66")
+    pack = open_pack("p.h5")
+    (start, stop) = pack.header.splits["x"][0]
+    assert sorted(pack.read("label")[start:stop].tolist()) == [0, 1]
+
+
+def test_lines_of_a_list(pets: Path):
+    Path("pets/list.txt").write_text(
+        "0.jpg\tcat\n9.jpg\tcow\n1.jpg\tdog\n2.jpg\n3.jpg\t\n/nowhere/8.jpg\tcat\n"
+    )
+    assert skips({}, "pets/list.txt") == {
+        "2.jpg": "the label is empty (list.txt line 4).",
+        "3.jpg": "the label is empty (list.txt line 5).",
+        "list.txt line 2": "no file 9.jpg\tcow.",
+        "list.txt line 6": "no file 8.jpg\tcat.",
+    }
+    assert open_pack("p.h5").header.classes == ("cat", "dog")
+
+
+def test_empty_class_folders(photo_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(photo_folder.parent)
+    (photo_folder / "cyan").mkdir()
+    (photo_folder / "cyan" / "readme.md").write_text("none yet")
+    assert skips({}, "photos") == {"cyan": "a class folder without images."}
+    assert open_pack("p.h5").header.classes == ("blue", "green", "red")
+
+
+def test_missing_masks(pets: Path):
+    Path("masks").mkdir()
+    for n in (1, 2, 4, 5, 6):
+        Image.fromarray(np.full((40, 48), n, np.uint8)).save(f"masks/{n}.png")
+    Image.fromarray(np.full((40, 48), 4, np.uint8)).save("masks/4.bmp")
+    found = skips({"pairs": {"mask": "masks"}})
+    assert found == {
+        "0.jpg": "has no mask.",
+        "3.jpg": "has no mask.",
+        "4.jpg": "has several files for its mask: 4.bmp and 4.png.",
+        "7.jpg": "has no mask.",
+    }
+    pack = open_pack("p.h5")
+    masks = pack.read("mask")
+    assert {key: int(mask.max()) for key, mask in zip(pack.keys(), masks, strict=True)} == {
+        "1.jpg": 1,
+        "2.jpg": 2,
+        "5.jpg": 5,
+        "6.jpg": 6,
+    }
+
+
+def test_appended_images_are_skipped_alike(pets: Path):
+    Path("l.csv").write_text("file;kind\n" + "".join(f"{n};{'ab'[n % 2]} x,c\n" for n in range(8)))
+    options = {
+        "labels": "l.csv",
+        "multi_label": True,
+        "label_separator": "space",
+        "label_file_column": "file",
+    }
+    convert_images("pets", "p", size=16, shard_rows=4, **options)
+    pack = open_pack("p")
+    assert pack.header.classes == ("a", "b", "x,c")
+    assert pack.parts[0].header.provenance["options"]["label_separator"] == " "
+    Path("more").mkdir()
+    for n in (0, 1, 2):
+        Path(f"more/m{n}.jpg").write_bytes(Path(f"pets/{n}.jpg").read_bytes())
+    Path("m.csv").write_text("file;kind\nm0;a\nm1;cow\nm9;a\n")
+    report = append_images("p", "more", labels="m.csv", on_error="skip")
+    assert {s["key"]: s["reason"] for s in report.skipped} == {
+        "m1.jpg": "its class is cow, which is not among the 3 given.",
+        "m2.jpg": "has no row in m.csv.",
+        "m.csv line 4": "no image is called m9.",
+    }
+    assert (report.rows, open_pack("p").rows, open_pack("p").keys()[-1]) == (1, 9, "m0.jpg")
+    assert open_pack("p").read("label")[-1].tolist() == [1, 0, 0]
+    with pytest.raises((UsageError, SourceError)):
+        append_images("p", "more", labels="m.csv")
+
+
+def test_nothing_is_left(pets: Path):
+    Path("l.csv").write_text("file,kind\nx,1\ny,2\n")
+    with pytest.raises(SourceError) as error:
+        convert_images("pets", "p.h5", size=16, labels="l.csv", on_error="skip")
+    assert str(error.value) == (
+        "l.csv: none of its 2 rows can be used; the first, l.csv line 2: no image is called x."
+    )
