@@ -32,6 +32,9 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         nn.Linear(512, len(pack.header.classes or ())),
     ).to(device)
     model = DistributedDataParallel(net)
+    # Losses go by a group of their own, whose threads destroy_process_group() ends. The model's group outlives it, and a thread of
+    # gloo that is still letting go of a tensor of Python's when the interpreter ends aborts the process.
+    losses_group = distributed.new_group()
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     parts: dict[str, Any] = {"net": net, "optimizer": optimizer, "data": data}
     if options.checkpoint.exists():
@@ -54,7 +57,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
                 torch.save({name: part.state_dict() for name, part in parts.items()}, unfinished)
                 unfinished.replace(options.checkpoint)
         mean = torch.stack(losses).mean()
-        distributed.all_reduce(mean)
+        distributed.all_reduce(mean, group=losses_group)
         if first:
             rows = data.state_dict()["rows"]
             print(f"epoch {epoch}: {rows:,} rows, loss {mean / data.world_size:.4f}", flush=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -50,3 +51,64 @@ def test_it_goes_on_in_another_number_of_processes_as_if_nothing_had_been(photo_
     assert rest[1][0] == 24
     # What was left of epoch 1 was the same rows, so epoch 2 found the same weights.
     assert abs(rest[2][1] - whole[2][1]) < 1e-3
+
+
+RUN = """
+import json, os, runpy, sys, weakref
+from torch import distributed
+
+groups, reduced = [], []
+new_group, all_reduce, destroy = distributed.new_group, distributed.all_reduce, distributed.destroy_process_group
+
+def threads():
+    names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+    return sum(name.startswith("pt_gloo_runloop") for name in names)
+
+def spied_group():
+    group = new_group()
+    groups.append(weakref.ref(group))
+    return group
+
+def spied_reduce(tensor, group=None):
+    reduced.append(group is not None and group is groups[0]())
+    return all_reduce(tensor, group=group)
+
+def spied_destroy():
+    before = threads()
+    destroy()
+    print(json.dumps({"before": before, "after": threads(), "reduced": reduced, "lives": groups[0]() is not None}))
+
+distributed.new_group, distributed.all_reduce, distributed.destroy_process_group = spied_group, spied_reduce, spied_destroy
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_no_thread_that_holds_a_tensor_outlives_the_process_group(photo_folder: Path, tmp_path: Path):
+    """Such a thread would abort the process, were it late when the interpreter ends: "terminate called without an active exception"."""
+    convert_images(photo_folder, tmp_path / "train.h5", size=32)
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            RUN,
+            SCRIPT,
+            tmp_path / "train.h5",
+            "--epochs",
+            "1",
+            "--checkpoint",
+            tmp_path / "c",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ
+        | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert found["reduced"] == [True]
+    assert not found["lives"]
+    assert found["after"] < found["before"]

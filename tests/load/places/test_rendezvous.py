@@ -36,6 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    """No other test's: what a failed test holds, or another run, is not found by it."""
+    return str(tmp_path)
+
+
 def lists(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
 
@@ -132,8 +138,8 @@ def pss(mine: dict[str, Any], name: str) -> int:
     return total
 
 
-def test_one_process_has_it_once(folder: Path):
-    one, two, other = open_memory("k", 100), open_memory("k", 100), open_memory("k", 101)
+def test_one_process_has_it_once(key: str, folder: Path):
+    one, two, other = open_memory(key, 100), open_memory(key, 100), open_memory(key, 101)
     assert one is two
     assert one is not other
     assert one.bytes.shape == (100,)
@@ -142,51 +148,51 @@ def test_one_process_has_it_once(folder: Path):
     assert all(os.stat(folder / name).st_mode & 0o777 == 0o600 for name in lists(folder))
 
 
-def test_nothing_stays_behind(folder: Path):
+def test_nothing_stays_behind(key: str, folder: Path):
     before = os.listdir("/proc/self/fd")
     for _ in range(3):
-        memory = open_memory("k", MIB)
-        assert held("k", MIB)
+        memory = open_memory(key, MIB)
+        assert held(key, MIB)
         kept = memory.bytes[5:7]
         del memory
-        assert not held("k", MIB)
+        assert not held(key, MIB)
         assert lists(folder) == []
         assert not kept.any()  # still mapped
         del kept
         gc.collect()
         assert os.listdir("/proc/self/fd") == before
-    assert not mapped("packer-")
+    assert mapped(rendezvous._name(key, MIB)) == []
 
 
-def test_processes_share_it_and_the_last_one_deletes_the_list(folder: Path):
+def test_processes_share_it_and_the_last_one_deletes_the_list(key: str, folder: Path):
     with process(folder) as call:
-        memory = open_memory("k", MIB)
-        assert call(opened, "k", MIB) is None
+        memory = open_memory(key, MIB)
+        assert call(opened, key, MIB) is None
         memory.bytes[MIB - 1] = 7
-        assert call(get, "k", MIB - 1) == 7
-        call(put, "k", 0, 9)
+        assert call(get, key, MIB - 1) == 7
+        call(put, key, 0, 9)
         assert memory.bytes[0] == 9
         del memory
-        assert held("k", MIB)
-        memory = open_memory("k", MIB)
+        assert held(key, MIB)
+        memory = open_memory(key, MIB)
         assert memory.bytes[0] == 9
-        call(closed, "k")
-        assert lists(folder) == [rendezvous._name("k", MIB)]
+        call(closed, key)
+        assert lists(folder) == [rendezvous._name(key, MIB)]
         del memory
         assert lists(folder) == []
-        assert not held("k", MIB)
+        assert not held(key, MIB)
 
 
-def test_many_processes_at_once_have_one_copy(folder: Path):
+def test_many_processes_at_once_have_one_copy(key: str, folder: Path):
     nbytes, count = 16 * MIB, 4
     calls, contexts = [], [process(folder) for _ in range(count)]
     try:
         calls = [context.__enter__() for context in contexts]
         for k, call in enumerate(calls):
-            assert call(opened, "k", nbytes) is None
-            call(put, "k", k, k + 1)
-        assert [call(summed, "k") for call in calls] == [10] * count
-        name = rendezvous._name("k", nbytes)
+            assert call(opened, key, nbytes) is None
+            call(put, key, k, k + 1)
+        assert [call(summed, key) for call in calls] == [10] * count
+        name = rendezvous._name(key, nbytes)
         assert sorted(mapped(name)) == sorted(call.pid for call in calls)
         assert abs(sum(call(pss, name) for call in calls) / nbytes - 1) < 0.05
     finally:
@@ -194,13 +200,13 @@ def test_many_processes_at_once_have_one_copy(folder: Path):
             context.__exit__(None, None, None)
 
 
-def test_racing_processes_make_it_once(folder: Path):
+def test_racing_processes_make_it_once(key: str, folder: Path):
     script = """
 import sys, tempfile
 from packer.load.places.rendezvous import open_memory
 tempfile.tempdir = sys.argv[1]
 sys.stdin.readline()
-memory = open_memory("k", 64)
+memory = open_memory(sys.argv[3], 64)
 memory.bytes[int(sys.argv[2])] = 1
 print(memory.why_private, flush=True)
 sys.stdin.readline()
@@ -209,7 +215,7 @@ sys.stdin.readline()
 """
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", script, str(folder), str(k)],
+            [sys.executable, "-c", script, str(folder), str(k), key],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -231,15 +237,15 @@ sys.stdin.readline()
     assert lists(folder) == []
 
 
-def test_killed_processes_leave_a_list_that_means_nothing(folder: Path):
+def test_killed_processes_leave_a_list_that_means_nothing(key: str, folder: Path):
     with process(folder) as call:
-        call(opened, "k", MIB)
-        call(put, "k", 0, 1)
-    name = rendezvous._name("k", MIB)
+        call(opened, key, MIB)
+        call(put, key, 0, 1)
+    name = rendezvous._name(key, MIB)
     assert lists(folder) == [name]
     assert mapped(name) == []
-    assert not held("k", MIB)
-    memory = open_memory("k", MIB)
+    assert not held(key, MIB)
+    memory = open_memory(key, MIB)
     assert memory.bytes[0] == 0
     assert len((folder / name).read_text().splitlines()) == 1
     del memory
@@ -247,14 +253,14 @@ def test_killed_processes_leave_a_list_that_means_nothing(folder: Path):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_shares_it_and_does_not_take_it_away(folder: Path):
-    memory = open_memory("k", 64)
+def test_a_forked_child_shares_it_and_does_not_take_it_away(key: str, folder: Path):
+    memory = open_memory(key, 64)
     assert memory.lock()
     child = os.fork()
     if not child:
         memory.bytes[1] = 5
         alone = not memory.lock()  # the parent's
-        same = open_memory("k", 64) is memory
+        same = open_memory(key, 64) is memory
         del memory
         gc.collect()
         os._exit(0 if alone and same else 1)
@@ -264,18 +270,18 @@ def test_a_forked_child_shares_it_and_does_not_take_it_away(folder: Path):
     assert not os.path.exists(f"/proc/{child}")
 
 
-def test_the_lock_excludes_processes_and_dies_with_its_own(folder: Path):
-    memory = open_memory("k", 64)
+def test_the_lock_excludes_processes_and_dies_with_its_own(key: str, folder: Path):
+    memory = open_memory(key, 64)
     with process(folder) as call:
-        call(opened, "k", 64)
+        call(opened, key, 64)
         assert memory.lock()
         assert not memory.lock()
-        assert not call(locked, "k")
+        assert not call(locked, key)
         memory.unlock()
-        assert call(locked, "k")
+        assert call(locked, key)
         assert not memory.lock()
-        call(unlocked, "k")
-        assert call(locked, "k")
+        call(unlocked, key)
+        assert call(locked, key)
         grandchild = call(forked)
     try:  # a forked child of the one that was killed keeps its descriptors, but not its lock
         assert os.path.exists(f"/proc/{grandchild}")
@@ -299,18 +305,18 @@ def answered(function: Callable[..., Any], *arguments: Any) -> Any:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_users_do_not_meet(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    mine = rendezvous._name("k", 64)
+def test_users_do_not_meet(key: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    mine = rendezvous._name(key, 64)
     monkeypatch.setattr(os, "getuid", lambda: 4321)
-    assert rendezvous._name("k", 64) != mine
-    assert "-4321-" in rendezvous._name("k", 64)
+    assert rendezvous._name(key, 64) != mine
+    assert "-4321-" in rendezvous._name(key, 64)
 
 
 @pytest.mark.parametrize("what", ["link", "hard link", "fifo", "folder", "another's"])
 def test_where_the_list_is_no_file_of_ours_the_memory_is_private(
-    folder: Path, what: str, monkeypatch: pytest.MonkeyPatch
+    key: str, folder: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ):
-    name = rendezvous._name("k", 64)
+    name = rendezvous._name(key, 64)
     fd, path = rendezvous._made(name, 64), folder / name
     entry = f"{os.getpid()} {fd} {rendezvous._born(os.getpid())}\n"
     if what == "link":
@@ -328,8 +334,8 @@ def test_where_the_list_is_no_file_of_ours_the_memory_is_private(
         status = os.stat(path)
         other = os.stat_result((*status[:4], status.st_uid + 1, *status[5:]))
         monkeypatch.setattr(os, "fstat", lambda fd: other)
-    assert not answered(held, "k", 64)
-    memory = open_memory("k", 64)
+    assert not answered(held, key, 64)
+    memory = open_memory(key, 64)
     os.close(fd)
     assert memory.why_private is not None
     if what == "another's":
@@ -339,29 +345,29 @@ def test_where_the_list_is_no_file_of_ours_the_memory_is_private(
     assert not memory.lock()
     memory.unlock()
     memory.bytes[:] = 1
-    assert open_memory("k", 64) is memory
+    assert open_memory(key, 64) is memory
     assert not (folder / "target").exists() or (folder / "target").read_text() == entry
 
 
-def test_elsewhere_than_linux_it_is_private(monkeypatch: pytest.MonkeyPatch):
+def test_elsewhere_than_linux_it_is_private(key: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(os, "memfd_create")
-    assert open_memory("k", 64).why_private == "only Linux offers what it takes"
+    assert open_memory(key, 64).why_private == "only Linux offers what it takes"
 
 
 def test_a_stopped_holder_of_the_list_is_not_waited_for_for_ever(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(rendezvous, "_PATIENCE_SECONDS", 0.05)
-    path = folder / rendezvous._name("k", 64)
+    path = folder / rendezvous._name(key, 64)
     script = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('.', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         child.stdout.read(1)
-        assert open_memory("k", 64).why_private is not None
+        assert open_memory(key, 64).why_private is not None
         child.communicate()
     gc.collect()
-    assert open_memory("k", 64).why_private is None
+    assert open_memory(key, 64).why_private is None
 
 
 def test_a_list_deleted_while_it_is_waited_for_is_made_anew(folder: Path):
@@ -385,17 +391,17 @@ os.unlink(sys.argv[1])
         later.join()
 
 
-def test_entries_that_lead_elsewhere_are_dropped(folder: Path):
+def test_entries_that_lead_elsewhere_are_dropped(key: str, folder: Path):
     """A number that was given to another process, another file, nonsense."""
     me, born = os.getpid(), rendezvous._born(os.getpid())
-    name = rendezvous._name("k", 64)
+    name = rendezvous._name(key, 64)
     fd = rendezvous._made(name, 64)
     other = os.memfd_create("other")
     (folder / name).write_text(
         f"{me} {fd} {born + 1}\n{me} {other} {born}\n1 2\nx y z\n{2**22} 3 4\n1 1 1 1\n"
     )
-    assert not held("k", 64)
-    memory = open_memory("k", 64)
+    assert not held(key, 64)
+    memory = open_memory(key, 64)
     os.pwrite(fd, b"x", 0)
     assert memory.bytes[0] == 0
     assert [line.split()[0] for line in (folder / name).read_text().splitlines()] == [str(me)]
@@ -403,18 +409,20 @@ def test_entries_that_lead_elsewhere_are_dropped(folder: Path):
     os.close(other)
 
 
-def test_the_entry_of_a_live_holder_is_joined(folder: Path):
-    name = rendezvous._name("k", 64)
+def test_the_entry_of_a_live_holder_is_joined(key: str, folder: Path):
+    name = rendezvous._name(key, 64)
     fd = rendezvous._made(name, 64)
     os.pwrite(fd, b"x", 3)
     (folder / name).write_text(f"{os.getpid()} {fd} {rendezvous._born(os.getpid())}\n")
-    assert held("k", 64)
-    assert open_memory("k", 64).bytes[3] == ord("x")
+    assert held(key, 64)
+    assert open_memory(key, 64).bytes[3] == ord("x")
     os.close(fd)
 
 
-def test_holders_that_cannot_be_looked_into_are_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    name, line = rendezvous._name("k", 64), f"{os.getpid()} 3 {rendezvous._born(os.getpid())}"
+def test_holders_that_cannot_be_looked_into_are_left_alone(
+    key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    name, line = rendezvous._name(key, 64), f"{os.getpid()} 3 {rendezvous._born(os.getpid())}"
     (folder / name).write_text(line + "\n")
 
     def refused(path: str) -> str:
@@ -424,13 +432,15 @@ def test_holders_that_cannot_be_looked_into_are_left_alone(folder: Path, monkeyp
         patch.setattr(os, "readlink", refused)
         patch.setattr(rendezvous, "_opened", lambda holder, nbytes: None)
         patch.setattr(rendezvous, "_name", lambda key, nbytes: name)
-        memory = open_memory("k", 64)
+        memory = open_memory(key, 64)
     assert memory.why_private == "the processes that hold it cannot be looked into"
     assert (folder / name).read_text().splitlines()[0] == line
 
 
-def test_a_number_that_is_another_users_by_now_means_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    name = rendezvous._name("k", 64)
+def test_a_number_that_is_another_users_by_now_means_nothing(
+    key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    name = rendezvous._name(key, 64)
     (folder / name).write_text(f"{os.getpid()} 3 {rendezvous._born(os.getpid()) - 1}\n")
 
     def refused(path: str) -> str:
@@ -438,35 +448,41 @@ def test_a_number_that_is_another_users_by_now_means_nothing(folder: Path, monke
 
     monkeypatch.setattr(rendezvous, "_name", lambda key, nbytes: name)
     monkeypatch.setattr(os, "readlink", refused)
-    assert not held("k", 64)
-    assert open_memory("k", 64).why_private is None
+    assert not held(key, 64)
+    assert open_memory(key, 64).why_private is None
 
 
-@pytest.mark.parametrize("room", [0, 1, 30])
-def test_a_full_disk_leaves_a_list_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch, room: int):
-    path, pwrite = folder / rendezvous._name("k", 64), os.pwrite
+@pytest.mark.parametrize("room", ["nothing", "a byte", "all but a byte"])
+def test_a_full_disk_leaves_a_list_as_it_is(
+    key: str, folder: Path, monkeypatch: pytest.MonkeyPatch, room: str
+):
+    path, pwrite, most = folder / rendezvous._name(key, 64), os.pwrite, []
 
     def full(fd: int, text: bytes, at: int) -> int:
-        if not room:
+        if not most:
+            most.append({"nothing": 0, "a byte": 1, "all but a byte": len(text) - 1}[room])
+        if not most[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return pwrite(fd, text[:room], at)
+        return pwrite(fd, text[: most[0]], at)
 
     with process(folder) as call:
-        assert call(opened, "k", 64) is None
-        call(put, "k", 0, 7)
+        assert call(opened, key, 64) is None
+        call(put, key, 0, 7)
         path.write_text(f"{2**22} 3 4\n" + path.read_text())  # of one who has died: the others move up
         listed = path.read_text()
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", full)
-            assert "No space left" in open_memory("k", 64).why_private
+            assert "No space left" in open_memory(key, 64).why_private
         assert path.read_text() == listed
         gc.collect()
-        assert open_memory("k", 64).bytes[0] == 7
+        assert open_memory(key, 64).bytes[0] == 7
 
 
-def test_the_living_are_listed_at_every_moment_of_a_change(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_living_are_listed_at_every_moment_of_a_change(
+    key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     """held() does not take the list's lock."""
-    path, seen = folder / rendezvous._name("k", 64), []
+    path, seen = folder / rendezvous._name(key, 64), []
 
     def spied(real: Callable[..., Any], *arguments: Any) -> Any:
         result = real(*arguments)
@@ -474,24 +490,24 @@ def test_the_living_are_listed_at_every_moment_of_a_change(folder: Path, monkeyp
         return result
 
     with process(folder) as call:
-        call(opened, "k", 64)
+        call(opened, key, 64)
         line = path.read_text()
         for name in ("pwrite", "ftruncate"):
             monkeypatch.setattr(os, name, partial(spied, getattr(os, name)))
-        memory = open_memory("k", 64)
+        memory = open_memory(key, 64)
         del memory
     assert len(seen) >= 4
     assert all(seen)
 
 
-def test_it_cannot_be_cut_short():
-    memory = open_memory("k", 64)
+def test_it_cannot_be_cut_short(key: str):
+    memory = open_memory(key, 64)
     with pytest.raises(PermissionError):
         os.ftruncate(memory.fd, 0)
 
 
-def test_memory_that_runs_out_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    memory = open_memory("k", MIB)
+def test_memory_that_runs_out_is_an_error(key: str, monkeypatch: pytest.MonkeyPatch):
+    memory = open_memory(key, MIB)
     memory.reserve(5, MIB)
 
     def full(fd: int, start: int, length: int) -> None:
@@ -503,19 +519,19 @@ def test_memory_that_runs_out_is_an_error(monkeypatch: pytest.MonkeyPatch):
     memory.reserve(5, 5)
 
 
-def test_collected_during_a_visit_it_leaves_an_entry_that_means_nothing(folder: Path):
-    memory = open_memory("k", 64)
+def test_collected_during_a_visit_it_leaves_an_entry_that_means_nothing(key: str, folder: Path):
+    memory = open_memory(key, 64)
     with rendezvous._inside():
         del memory
     assert len(lists(folder)) == 1
-    assert not held("k", 64)
-    del_me = open_memory("k", 64)
+    assert not held(key, 64)
+    del_me = open_memory(key, 64)
     del del_me
     assert lists(folder) == []
 
 
-def test_collected_while_the_lock_is_being_taken(monkeypatch: pytest.MonkeyPatch):
-    kept, taken = [open_memory("k", 64)], []
+def test_collected_while_the_lock_is_being_taken(key: str, monkeypatch: pytest.MonkeyPatch):
+    kept, taken = [open_memory(key, 64)], []
 
     class Lock:
         def __enter__(self) -> None:
@@ -529,8 +545,8 @@ def test_collected_while_the_lock_is_being_taken(monkeypatch: pytest.MonkeyPatch
         assert len(taken) == 1  # the thread would have waited for itself
 
 
-def test_what_is_to_be_done_at_its_end_is_done_while_it_is_mapped():
-    memory = open_memory("k", 64)
+def test_what_is_to_be_done_at_its_end_is_done_while_it_is_mapped(key: str):
+    memory = open_memory(key, 64)
     seen = []
     view = memory.bytes
     memory.at_end.append(lambda: seen.append(int(view[0])))
