@@ -70,6 +70,12 @@ def main() -> NoReturn:
     except PackerError as error:
         say(f"Error: {error}", err=True)
         code = error.exit_code
+    except MemoryError:
+        say(
+            "Error: out of memory; what was begun needs more than this process may take. Pass fewer --workers.",
+            err=True,
+        )
+        code = PackerError.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
         said = str(stop.__cause__ or stop)  # click wraps the interrupt
         say(f"Interrupted. {said}" if said else "Interrupted; nothing was left behind.", err=True)

@@ -16,6 +16,7 @@ So 4:2:0 decodes a third faster than 4:4:4 of the same size and fidelity, and th
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
 import numpy as np
@@ -29,6 +30,10 @@ Data: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
 MAX_SCANS = 100
 """Each scan passes over the whole picture, so thousands of empty ones would keep a decoder busy; encoders write up to 10."""
 
+_SCAN = b"\xff\xda"
+_MARKER = re.compile(rb"\xff+[^\x00\xd0-\xd8\xff]")
+"""A marker that begins a segment, or the last one: in compressed pixels 0xFF is followed by 0, or by D0 to D7."""
+_MAX_SEGMENTS = 1 << 10
 _CHANNELS = {"Gray": 1, "YCbCr": 3, "RGB": 3}
 _COLORSPACES = {1: "GRAY", 3: "RGB"}
 _SUBSAMPLINGS = {1: "Gray", 3: "420"}
@@ -114,7 +119,7 @@ def _header(data: bytes) -> tuple[int, int, int]:
 
 
 def _decode(data: bytes, out: NDArray[np.uint8]) -> None:
-    if not _in_one_scan(data) and data.count(b"\xff\xda") > MAX_SCANS:
+    if has_too_many_scans(data):
         raise ValueError(f"a JPEG of more than {MAX_SCANS} scans; up to {MAX_SCANS} are decoded")
     try:
         # strict: without it 95 % of the places where a file can be cut go unnoticed. It costs nothing.
@@ -123,13 +128,30 @@ def _decode(data: bytes, out: NDArray[np.uint8]) -> None:
         raise ValueError(f"a damaged or truncated JPEG ({_reason(error)})") from None
 
 
+def has_too_many_scans(data: bytes) -> bool:
+    """Say whether a JPEG file has more than MAX_SCANS."""
+    if _in_one_scan(data) or data.count(_SCAN) <= MAX_SCANS:
+        return False
+    position, scans = 2, 0  # a thumbnail in the metadata has scans of its own
+    while (found := _MARKER.search(data, position)) and scans <= MAX_SCANS:
+        marker, position = found[0][-1], found.end()
+        if marker == 0xD9:
+            break
+        scans += marker == _SCAN[1]
+        if marker != 0x01 and position + 2 <= len(data):
+            position += max(2, data[position] << 8 | data[position + 1])
+    return scans > MAX_SCANS
+
+
 def _in_one_scan(data: bytes) -> bool:
     """Whether the markers say that the first scan holds the whole picture: libjpeg-turbo then refuses a second one.
 
     Takes 2 us; counting the scans of 14 kB takes 14. Whatever is out of the ordinary counts as False.
     """
     position, components = 2, 0
-    while position + 9 < len(data) and data[position] == 0xFF:
+    for _ in range(_MAX_SEGMENTS):
+        if position + 9 >= len(data) or data[position] != 0xFF:
+            return False
         marker = data[position + 1]
         if marker == 0xDA:
             return data[position + 4] == components > 0

@@ -7,6 +7,7 @@ turned 90 degrees anticlockwise.
 
 from __future__ import annotations
 
+import re
 import struct
 
 import numpy as np
@@ -17,6 +18,9 @@ _APP1 = 0xE1
 _START_OF_SCAN = 0xDA
 _SHORT = 3
 _ENTRY_BYTES = 12
+_MAX_SEGMENTS = 1 << 16
+"""Looked at: a file may have millions of empty ones, and 64 KiB each hold 4 GiB."""
+_FILL = re.compile(b"\xff+")
 
 
 def jpeg_orientation(data: bytes) -> int:
@@ -28,10 +32,13 @@ def jpeg_orientation(data: bytes) -> int:
     A photo without EXIF takes about 1 us, one with it 2 us; Pillow takes 59 us to say the same.
     """
     position, end = 2, len(data) - 4
-    while position < end and data[position] == 0xFF:
+    for _ in range(_MAX_SEGMENTS):
+        if position >= end or data[position] != 0xFF:
+            break
         marker = data[position + 1]
         if marker == 0xFF:
-            position += 1
+            fill = _FILL.match(data, position)
+            position = fill.end() - 1 if fill else end
             continue
         if marker == _START_OF_SCAN:
             break

@@ -2,6 +2,8 @@
 
 What comes out depends on the plan alone: a row's place and content do not depend on which worker made it, nor on when.
 
+A decoder that crashes ends its worker only: the image is found, named or skipped, and the others go on.
+
 Workers are forked processes where the system forks safely (Linux), else threads. The decoders release the GIL, but an image
 takes a dozen calls, and threads wait for each other around every one: 50,000 images of 32 px, images/s on 2 cores: 1 thread
 17,300, 2 threads 10,400, 2 processes 28,200. For photos of 400x533 both were alike on two cores.
@@ -10,6 +12,7 @@ takes a dozen calls, and threads wait for each other around every one: 50,000 im
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import mmap
 import multiprocessing
 import signal
@@ -49,6 +52,8 @@ _AHEAD = (
 )
 _PIECE_BYTES = 256 << 10  # rows written at once
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL))
+_TRIAL_SECONDS = 60.0
 
 
 @dataclass
@@ -134,31 +139,48 @@ def pack_rows(
     for _, note in sorted(writer.done.items()):
         outcome.merge(Outcome.from_note(note))
     before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-    try:
-        with _one_thread_an_image(run.makes), _pool(max(1, min(workers, len(blocks))), run) as pool:
-            coming = iter(blocks)
-            waiting = _submit(pool, islice(coming, _AHEAD * workers))
-            try:
-                while waiting:
-                    done, _ = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        _take(future, writer, outcome)
-                        waiting.remove(future)
-                    waiting |= _submit(pool, islice(coming, len(done)))
-                    progress(before + run.done)
-            except BaseException:
-                run.stop()
-                pool.shutdown(wait=True, cancel_futures=True)
-                for future in waiting:  # what is done is done, whatever stopped the others
-                    if not future.cancelled() and future.exception() is None:
-                        with suppress(PackerError):
-                            _take(future, writer, outcome)
-                raise
-    except BrokenProcessPool:
-        raise PackerError(
-            f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer --workers."
-        ) from None
-    return outcome
+    while True:
+        try:
+            _run_blocks(run, blocks, outcome, workers, lambda: progress(before + run.done))
+            return outcome
+        except BrokenProcessPool:
+            crashes = run.crashes()
+            if not crashes:
+                raise PackerError(
+                    f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer --workers."
+                ) from None
+            if not skip:
+                sample, reason = next(iter(crashes.items()))
+                raise SourceError(
+                    f"{maker.name(sample)}: {reason} Remove it, or pass --on-error skip."
+                ) from None
+            blocks = run.go_on(crashes, blocks)
+
+
+def _run_blocks(
+    run: _Run, blocks: list[int], outcome: Outcome, workers: int, progress: Callable[[], None]
+) -> None:
+    """Make blocks on a pool of workers. Raises what a worker raised, BrokenProcessPool if one has died."""
+    writer = run.writer
+    with _one_thread_an_image(run.makes), _pool(max(1, min(workers, len(blocks))), run) as pool:
+        coming = iter(blocks)
+        waiting = _submit(pool, islice(coming, _AHEAD * workers), writer.out)
+        try:
+            while waiting:
+                done, _ = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
+                for future in done:
+                    _take(future, writer, outcome, run)
+                    waiting.remove(future)
+                waiting |= _submit(pool, islice(coming, len(done)), writer.out)
+                progress()
+        except BaseException:
+            run.stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+            for future in waiting:  # what is done is done, whatever stopped the others
+                if not future.cancelled() and future.exception() is None:
+                    with suppress(PackerError):
+                        _take(future, writer, outcome, run)
+            raise
 
 
 @contextmanager
@@ -177,34 +199,41 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
         cv2.setNumThreads(previous)
 
 
-def _take(future: Future[tuple[int, Outcome]], writer: BlockWriter, outcome: Outcome) -> None:
+def _take(future: Future[tuple[int, Outcome]], writer: BlockWriter, outcome: Outcome, run: _Run) -> None:
     """Journal a finished block, and add what it gave. Raises what the worker raised."""
     block, made = future.result()
     writer.record(block, made.to_note())
+    run.recorded.add(block)
     outcome.merge(made)
 
 
-def _submit(pool: Executor, blocks: Iterable[int]) -> set[Future[tuple[int, Outcome]]]:
+def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple[int, Outcome]]]:
     """Hand out blocks; the first one makes the workers fork."""
     with warnings.catch_warnings():
         # Python 3.12 warns of threads in the parent, which may hold locks: the child touches nothing of theirs, only files,
         # decoders and arithmetic.
         warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
-        return {pool.submit(_block, block) for block in blocks}
+        try:
+            return {pool.submit(_block, block) for block in blocks}
+        except (BlockingIOError, RuntimeError) as error:  # RLIMIT_NPROC, of processes or of threads
+            if isinstance(error, (BrokenProcessPool, NotImplementedError)):
+                raise
+            raise PackerError(f"{out}: no worker can be started ({error}). Pass fewer --workers.") from None
 
 
 def _pool(workers: int, run: _Run) -> Executor:
     """Workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
     forks = sys.platform == "linux" and not multiprocessing.current_process().daemon
-    if workers == 1 or not forks:
-        return ThreadPoolExecutor(
-            workers, thread_name_prefix="packer-convert", initializer=_adopt, initargs=(run,)
-        )
-    return ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("fork"),
-        initializer=_adopt_in_process,
-        initargs=(run,),
+    if workers > 1 and forks:
+        with suppress(OSError):  # no semaphores: /dev/shm is missing, or full
+            return ProcessPoolExecutor(
+                workers,
+                mp_context=multiprocessing.get_context("fork"),
+                initializer=_adopt_in_process,
+                initargs=(run,),
+            )
+    return ThreadPoolExecutor(
+        workers, thread_name_prefix="packer-convert", initializer=_adopt, initargs=(run,)
     )
 
 
@@ -221,6 +250,12 @@ def _adopt_in_process(run: _Run) -> None:
         signal.signal(name, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # how the pool ends workers when one of them has died
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if run.makes:
+        from packer.pixels.hush import hush_for_good
+
+        hush_for_good()
+        faulthandler.disable()  # the parent says which image crashed its decoder
+        warnings.simplefilter("ignore")  # Pillow's: an image is packed, or the reason is told
     _adopt(run)
 
 
@@ -248,6 +283,10 @@ class _Run:
         self._pixels = next((f for f in self._made if f.name == "image"), None)
         row_bytes = sum(f.row_bytes for f in self._made)
         self._step = max(1, _PIECE_BYTES // max(1, row_bytes))
+        self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
+        self._crashing: dict[int, str] = {}
+        self.recorded: set[int] = set()
+        """Blocks that are done and journalled."""
         self._counters = np.frombuffer(mmap.mmap(-1, 4 * (writer.blocks + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
         self._local = threading.local()
@@ -265,6 +304,38 @@ class _Run:
     def stop(self) -> None:
         """Have all workers leave off at their next row."""
         self._stopped[:] = 1
+
+    def crashes(self) -> dict[int, str]:
+        """Find out which of the samples that workers were making when one died end a process, and how: sample -> reason."""
+        found = {}
+        for sample in sorted({int(making) - 1 for making in self._making if making} - set(self._crashing)):
+            trial = multiprocessing.get_context("fork").Process(target=self._try, args=(sample,), daemon=True)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+                trial.start()
+            trial.join(_TRIAL_SECONDS)
+            if trial.is_alive():
+                trial.kill()
+                trial.join()
+            ended = -(trial.exitcode or 0)
+            if ended in _CRASHES:
+                found[sample] = f"its decoder crashed ({signal.Signals(ended).name})."
+        return found
+
+    def go_on(self, crashes: Mapping[int, str], blocks: list[int]) -> list[int]:
+        """Make ready for the blocks that are left, without these samples. Returns: the blocks."""
+        self._crashing |= crashes
+        self._stopped[:] = 0
+        self._making[:] = 0
+        left = [block for block in blocks if block not in self.recorded]
+        self._rows_done[left] = 0
+        return left
+
+    def _try(self, sample: int) -> None:
+        """Make one sample in a process of its own."""
+        _adopt_in_process(self)
+        with suppress(Exception):
+            self.maker.make(sample, {name: buffer[0] for name, buffer in self._buffers().items()})
 
     def no_sums(self) -> PixelSums | None:
         """Where a block's sums begin."""
@@ -297,6 +368,7 @@ class _Run:
                 if self._stopped[0]:
                     raise _StoppedError
                 row = {name: buffer[i] for name, buffer in buffers.items()}
+                self._making[block] = sample + 1
                 made = self._row(block * self.writer.block_rows + first + i, sample, row, outcome)
                 for name, values in ragged.items():
                     values.append(made.get(name, b""))
@@ -310,13 +382,20 @@ class _Run:
                         ragged[name][i] = jpeg.encode(image, quality)
             self._rows_done[block] += count
             yield rows | ragged
+        self._making[block] = 0
 
     def _row(
         self, row: int, sample: int, into: dict[str, NDArray[Any]], outcome: Outcome
     ) -> dict[str, bytes]:
         """Make one row; of a skipped input all is zero."""
         try:
+            if sample in self._crashing:
+                raise ImageError(self._crashing[sample])
             made = self.maker.make(sample, into)
+        except MemoryError:
+            raise PackerError(
+                f"{self.maker.name(sample)}: not enough memory to decode it. Pass fewer --workers, or a smaller --max-pixels."
+            ) from None
         except ImageError as error:
             if not self.skip:
                 raise SourceError(

@@ -14,7 +14,7 @@ from packer.convert.rows import Made
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
-from packer.inputs.pairs import Pair
+from packer.inputs.pairs import MOST_BYTES_A_PIXEL, Pair
 from packer.inputs.sources import Source
 from packer.inputs.targets import Targets
 from packer.pixels.decode import decode
@@ -64,6 +64,11 @@ class ImageRows:
         """Decode the picture and its partners."""
         if sample in self._refused:
             raise ImageError(self._refused[sample])
+        nbytes, most = int(self._source.sizes[sample]), MOST_BYTES_A_PIXEL * self._spec.max_pixels
+        if nbytes > most:
+            raise ImageError(
+                f"{nbytes:,} bytes; at most {most:,} are read. Raise --max-pixels if it is meant."
+            )
         data = self._source.read(sample)
         read, ragged, narrowed = len(data), {}, False
         if self._keep:

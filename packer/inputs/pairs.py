@@ -47,8 +47,9 @@ from packer.inputs.archives import archive_stem, open_archive
 from packer.inputs.filenames import as_text, on_disk
 from packer.inputs.layout import is_hidden
 from packer.inputs.sources import newest_file, read_file, split_archive
-from packer.pixels.decode import DAMAGE, FORMATS, check_pixels, without_pillow_limit
+from packer.pixels.decode import DAMAGE, FORMATS, check_pixels, is_short_of_memory, without_pillow_limit
 from packer.pixels.geometry import Geometry
+from packer.pixels.hush import Hushed
 from packer.pixels.maker import PixelSpec
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
@@ -65,7 +66,7 @@ _BEFORE_SUFFIX = "_-. "
 _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
 _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
-_BYTES_A_PIXEL = 16
+MOST_BYTES_A_PIXEL = 16
 """Files larger than --max-pixels times this, four floats, are not read, as anyone can make an endless one."""
 _TRIES = 100
 _NONE = 255
@@ -159,7 +160,7 @@ class Pair:
         self.close()
 
     def _data(self, index: int) -> bytes:
-        size, most = int(self._files.sizes[index]), _BYTES_A_PIXEL * self._max_pixels
+        size, most = int(self._files.sizes[index]), MOST_BYTES_A_PIXEL * self._max_pixels
         if size > most:
             raise ImageError(f"{size:,} bytes; at most {most:,} are read. Raise --max-pixels if it is meant.")
         return self._files.read(index)
@@ -523,13 +524,15 @@ def _decode_picture(
             check_pixels(image.height, image.width, max_pixels)
             if not _is_exact(image):
                 raise _inexact()
-            with without_pillow_limit(image):
+            with without_pillow_limit(image), Hushed():
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)
             values = np.asarray(image.convert("L") if image.mode == "1" else image)
     except (*DAMAGE, Image.DecompressionBombError) as error:
         if isinstance(error, SyntaxError) and "mode" in str(error):
             raise _inexact() from None  # Pillow opens no TIFF whose pixels it has no mode for
+        if is_short_of_memory(0):
+            raise MemoryError from None
         raise ImageError(f"a damaged or truncated {name} file.") from None
     return values, orientation if orientation in range(1, 9) else 1
 

@@ -7,6 +7,7 @@
     triangle.py      the filter's weights; kernels.py: the loops, in C (_kernels.c) where it was compiled
     geometry.py      where boxes, points and masks go with it
     statistics.py    exact per-channel mean and standard deviation
+    hush.py          no words of libpng and libtiff on stderr
     scratch.py       buffers that are used again
 
 Imports ``packer.codecs`` and ``packer.errors``.

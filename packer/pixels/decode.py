@@ -22,6 +22,7 @@ and applied by the caller, on the small picture.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import threading
 import zlib
@@ -45,9 +46,11 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from packer.codecs import jpeg
 from packer.codecs.orientation import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.errors import ImageError
-from packer.pixels.png import decode_plain_png, plain_png_size
+from packer.pixels.hush import Hushed
+from packer.pixels.png import MAX_CHUNKS, decode_plain_png, has_too_many_chunks, plain_png_size
 from packer.pixels.scratch import Scratch
 
 MODES = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
@@ -100,6 +103,16 @@ DAMAGE = (
     zlib.error,
 )
 
+MAX_SIDE = 1 << 20
+"""Pixels of a side, OpenCV's own limit: a picture one pixel wide takes Pillow 16 bytes a row, and a microsecond."""
+
+_PPM_NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])+[0-9]{1,10}"
+_PPM_HEADER = re.compile(rb"P(?:[14](?:%b){2}|[2356](?:%b){3})\s" % (_PPM_NUMBER, _PPM_NUMBER))
+_PPM_HEADER_BYTES = 64 << 10
+_PPM_COMMENTS = 1000
+_SPARE_BYTES = 64 << 20
+_BYTES_A_PIXEL = 16
+
 _pillow_limit = threading.Lock()
 
 
@@ -145,6 +158,7 @@ def decode(
             return _whole(plain, 1, transparent=False)
     for name, opens, accepts in FORMATS:
         if accepts(data):
+            _check_effort(data, name)
             pixels, orientation, transparent, narrowed = _decode_pillow(
                 data, name, opens, channels, max_pixels
             )
@@ -162,6 +176,8 @@ def dct_scale(ratio: float) -> int:
 
 def check_pixels(height: int, width: int, max_pixels: int) -> None:
     """Refuse a picture whose header announces more than ``max_pixels``, before any of them is decoded."""
+    if max(height, width) > MAX_SIDE and height * width <= max_pixels:
+        raise ImageError(f"{width:,} x {height:,} pixels; sides of up to {MAX_SIDE:,} are read.")
     if height * width > max_pixels:
         raise ImageError(
             f"{width:,} x {height:,} pixels; at most {max_pixels:,} are allowed. "
@@ -169,9 +185,31 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
         )
 
 
+def _check_effort(data: bytes, name: str) -> None:
+    """Refuse files that would keep Pillow busy for minutes, or longer, over nothing."""
+    if name == "PNG" and has_too_many_chunks(data):
+        raise ImageError(f"a PNG file of more than {MAX_CHUNKS:,} chunks; as many are read.")
+    if name == "PPM":
+        # Pillow reads headers byte by byte, and goes through plain pixels once for each comment.
+        plain = data[:2] in (b"P1", b"P2", b"P3")
+        if not _PPM_HEADER.match(data[:_PPM_HEADER_BYTES]) or (plain and data.count(b"#") > _PPM_COMMENTS):
+            raise ImageError("a PPM file with a header that does not end, or thousands of comments.")
+
+
+def is_short_of_memory(pixels: int) -> bool:
+    """Say whether memory, not the file, may be why a picture of so many pixels was not decoded."""
+    try:
+        np.empty(_SPARE_BYTES + _BYTES_A_PIXEL * pixels, np.uint8)
+    except MemoryError:
+        return True
+    return False
+
+
 def _decode_jpeg(
     data: bytes, channels: str, max_pixels: int, ratio: Callable[[int, int], float], scratch: Scratch
 ) -> Decoded:
+    if jpeg.has_too_many_scans(data):
+        raise ImageError(f"a JPEG of more than {jpeg.MAX_SCANS} scans; up to {jpeg.MAX_SCANS} are decoded.")
     orientation = jpeg_orientation(data)
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
@@ -204,13 +242,18 @@ def _whole(pixels: NDArray[np.uint8], orientation: int, transparent: bool, narro
 def _decode_pillow(
     data: bytes, name: str, opens: Callable[[io.BytesIO], ImageFile.ImageFile], channels: str, max_pixels: int
 ) -> tuple[NDArray[np.uint8], int, bool, bool]:
-    """Decode with Pillow. Returns: uint8 [h, w, C], EXIF orientation, whether some alpha is not opaque, whether bits were lost."""
+    """Decode with Pillow. Returns: uint8 [h, w, C], EXIF orientation, whether some alpha is not opaque, whether bits were lost.
+
+    Raises: ImageError; MemoryError, as an image that was left out for lack of memory would be missing silently.
+    """
+    size = 0
     try:
         # The plugin is called directly because Image.open warns of large pictures, or refuses them, by itself.
         with opens(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)
+            size = image.height * image.width
             narrowed = loses_bits(image)
-            with without_pillow_limit(image):
+            with without_pillow_limit(image), Hushed():
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)
             pixels, transparent = _as_bytes(image, channels)
@@ -219,6 +262,8 @@ def _decode_pillow(
             f"more pixels than Pillow opens in a {name} file; split it, or store it as PNG."
         ) from None
     except DAMAGE:
+        if is_short_of_memory(size):
+            raise MemoryError from None
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
     if orientation not in range(1, 9):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,9 @@ from packer.convert.images import convert_images, parse_size
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.pack import Pack, open_pack
+from packer.format.verify import verify_pack
 from packer.pixels.maker import PixelMaker, PixelSpec
+from tests.format.packs import files_of
 
 SPEC = PixelSpec((32, 32))
 
@@ -243,10 +247,59 @@ def test_a_broken_decoder_is_not_a_bad_input(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_an_image_that_crashes_its_decoder_is_named_or_skipped(
+    photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, on_error: str
+):
+    parent, real = os.getpid(), PixelMaker.__call__
+    deadly = {(photo_folder / "red" / name).read_bytes() for name in ("1.jpg", "3.jpg")}
+
+    def crash(self: PixelMaker, data: bytes, out: np.ndarray) -> tuple[int, int]:
+        if data in deadly:
+            assert os.getpid() != parent
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return real(self, data, out)
+
+    monkeypatch.setattr(PixelMaker, "__call__", crash)
+    run = partial(convert_images, photo_folder, tmp_path / "p", size=32, workers=2, on_error=on_error)
+    if on_error == "stop":
+        with pytest.raises(SourceError) as error:
+            run()
+        assert re.match(
+            rf"{photo_folder}/red/[13]\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it, or pass --on-error skip\.",
+            str(error.value),
+        )
+    else:
+        reason = "its decoder crashed (SIGSEGV)."
+        assert [dict(s) for s in run().skipped] == [
+            {"key": "red/1.jpg", "reason": reason},
+            {"key": "red/3.jpg", "reason": reason},
+        ]
+        assert verify_pack(tmp_path / "p").ok
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+def test_where_no_process_can_be_had_threads_do_it(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    convert_images(photo_folder, tmp_path / "p", size=32, workers=2)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")  # where /dev/shm is one
+
+    monkeypatch.setattr("packer.convert.engine.ProcessPoolExecutor", refuse)
+    convert_images(photo_folder, tmp_path / "q", size=32, workers=2)
+    assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
 def test_a_worker_that_dies_is_a_sentence_not_a_hang(
     photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ):
+    parent = os.getpid()
+
     def die(self: PixelMaker, data: bytes, out: np.ndarray) -> None:
+        assert os.getpid() != parent
         os.kill(os.getpid(), signal.SIGKILL)
 
     with monkeypatch.context() as patched:
