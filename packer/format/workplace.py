@@ -60,7 +60,8 @@ class Workplace:
         self._journal: Journal | None = None
         self._lock = -1
         try:
-            os.makedirs(self.path, exist_ok=True)
+            if not os.path.lexists(self.path):
+                os.makedirs(self.path, exist_ok=True)
             _check_ours(self.path)
             self._lock = _lock(self.path, out)
         except OSError as error:
@@ -194,8 +195,18 @@ def locked(folder: str, out: str) -> Iterator[None]:
 
 
 def _check_ours(path: str) -> None:
-    """Refuse a folder that holds anything a maker does not make. Raises UsageError."""
-    strange = sorted(set(os.listdir(path)) - _ENTRIES)
+    """Refuse a folder that a maker has not made: a link to another, or one that holds links, pipes or others' files. Raises UsageError."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        raise UsageError(
+            f"{path}: is where the work would be done, but is no folder. Move it away, or pass another output."
+        )
+    with os.scandir(path) as entries:
+        strange = sorted(
+            entry.name
+            for entry in entries
+            if entry.name not in _ENTRIES
+            or not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+        )
     if strange:
         raise UsageError(
             f"{path}: is where the work would be done, but holds {strange[0]}, which is not packer's. Move it away, or pass another output."
@@ -234,7 +245,7 @@ def _shown(value: Any) -> str:
 
 def _lock(path: str, out: str) -> int:
     """Lock an existing folder for this process; the lock dies with it. Returns the lock's descriptor."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe has no writer
     patience = time.monotonic() + _DYING_SECONDS
     try:
         while True:

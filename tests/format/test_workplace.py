@@ -314,3 +314,40 @@ def test_a_pack_is_replaced_in_one_step_where_the_system_can(tmp_path: Path, mon
     write_pack(tmp_path / "p", rows=9, overwrite=True)
     assert open_pack(tmp_path / "p").rows == 9
     assert os.listdir(tmp_path) == ["p"]
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "file"])
+def test_what_was_planted_in_the_place_of_the_work_is_refused(tmp_path: Path, kind: str) -> None:
+    """A link to a folder of another project must not have that folder cleared, nor its `old` taken for a pack."""
+    victim, path = tmp_path / "victim", tmp_path / "p.h5.packing"
+    (victim / "old").mkdir(parents=True)
+    (victim / "old" / "precious").write_text("1")
+    {
+        "link": lambda: path.symlink_to(victim),
+        "dangling link": lambda: path.symlink_to("nowhere"),
+        "pipe": lambda: os.mkfifo(path),
+        "file": path.touch,
+    }[kind]()
+    with pytest.raises(UsageError) as error:
+        Workplace(str(tmp_path / "p.h5"))
+    assert str(error.value) == (
+        f"{path}: is where the work would be done, but is no folder. Move it away, or pass another output."
+    )
+    assert (victim / "old" / "precious").read_text() == "1"
+    assert not (tmp_path / "p.h5").exists()
+
+
+@pytest.mark.parametrize("name", ["journal", "pack", "blocks", "old"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_links_and_pipes_among_the_work_are_refused(tmp_path: Path, name: str, kind: str) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "p.h5.packing"
+    victim.write_text("1")
+    path.mkdir()
+    (path / name).symlink_to(victim) if kind == "link" else os.mkfifo(path / name)
+    with pytest.raises(UsageError) as error:
+        Workplace(str(tmp_path / "p.h5"), plan={"a": 1})
+    assert str(error.value) == (
+        f"{path}: is where the work would be done, but holds {name}, which is not packer's. "
+        "Move it away, or pass another output."
+    )
+    assert victim.read_text() == "1"
