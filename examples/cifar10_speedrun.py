@@ -136,6 +136,10 @@ class Speedrun:
         header = open_pack(options.train).header
         if header.classes is None:
             sys.exit(f"{options.train}: it has no labels with class names; this example needs them.")
+        try:
+            open_pack(options.train).check_classes(open_pack(options.test))
+        except PackerError as error:
+            sys.exit(str(error))
         # All rows of both packs: uint8 [N, C, H, W] and int64 [N].
         packs = [PackedDataset(path, fields=["image", "label"]) for path in (options.train, options.test)]
         self.images, self.labels = (part.to(self.device) for part in packs[0][: options.subset])
@@ -261,10 +265,6 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="float16 on a GPU")
     parser.add_argument("--compile", action="store_true", help="torch.compile: worth it for many runs")
     options = parser.parse_args()
-    try:
-        open_pack(options.train).check_classes(open_pack(options.test))
-    except PackerError as error:
-        sys.exit(str(error))
     cuda = options.device.startswith("cuda")
     options.dtype = options.dtype or ("float16" if cuda else "float32")
     torch.backends.cudnn.benchmark = True

@@ -140,3 +140,20 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path, options: dict[str, int
     )
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         bench(tmp_path, tmp_path / "none.h5", **options)  # type: ignore[arg-type]
+
+
+def test_two_packs_of_other_classes_are_refused(photo_folder: Path, pack: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "q.h5", size=16, classes="blue,red,green")
+    with pytest.raises(UsageError) as error:
+        bench(tmp_path / "q.h5", pack)
+    assert str(error.value) == (
+        f"{tmp_path}/q.h5: class 1 is 'red', and 'green' in {pack}; packs that go together have the same classes. "
+        f"Convert it again with --like {pack}."
+    )
+    with pytest.raises(UsageError, match="is a pack; a pack is compared with the images it was made from"):
+        bench(pack, pack)
+
+
+def test_a_pack_with_a_class_list_is_compared_with_its_images(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "q.h5", size=16, classes="red,violet,green", on_error="skip")
+    assert bench(photo_folder, tmp_path / "q.h5", rounds=1, seconds=0.02, workers=[0], cold=False).rows == 16

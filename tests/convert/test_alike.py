@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from packer.convert.alike import parse_classes
 from packer.convert.images import convert_images
 from packer.convert.repair import repair_pack
-from packer.convert.rework import append_images
+from packer.convert.rework import append_images, repack
+from packer.convert.tables import convert_table
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
@@ -210,3 +213,38 @@ def test_the_first_difference_is_named(
         x.check_classes(y)
     other = "x" if message.startswith("y") else "y"
     assert str(error.value) == f"{message} Convert it again with --like {other}."
+
+
+@pytest.mark.parametrize(
+    "name", ["a.npz", "a.zarr", "a.NPY", "a.pt", "a.tar", "a.zip", "a.lmdb", "a.beton", "a.parquet/"]
+)
+@pytest.mark.parametrize("options", [{}, {"shard_rows": 4}])
+def test_names_of_other_formats_are_refused(
+    photo_folder: Path, tmp_path: Path, name: str, options: dict[str, int]
+):
+    out = str(tmp_path / name)
+    with pytest.raises(UsageError) as error:
+        convert_images(photo_folder, out, size=16, **options)
+    stem, ending = os.path.splitext(out.rstrip("/"))
+    assert str(error.value) == (
+        f"{stem}{ending}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory of .npy files (no ending) is"
+        f" written. Pass {stem}.h5 or {stem}, or say --format."
+    )
+    assert os.listdir(tmp_path) == ["photos"]
+    convert_images(photo_folder, out, size=16, format="npy")  # said, so meant
+
+
+def test_other_writers_refuse_them_too(photo_folder: Path, tmp_path: Path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(UsageError, match=r"ends in \.npz, which packer does not write"):
+        convert_table(tmp_path / "t.csv", tmp_path / "t.npz")
+    convert_images(photo_folder, tmp_path / "p.h5", size=16)
+    with pytest.raises(UsageError, match=r"ends in \.zarr, which packer does not write"):
+        repack(tmp_path / "p.h5", tmp_path / "p.zarr")
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.H5", "a.HDF5", "a.hdf5"])
+def test_an_hdf5_file_in_any_case(photo_folder: Path, tmp_path: Path, name: str):
+    convert_images(photo_folder, tmp_path / name, size=16)
+    with h5py.File(tmp_path / name) as file:
+        assert file["image"].shape == (24, 16, 16, 3)

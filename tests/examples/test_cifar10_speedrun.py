@@ -177,3 +177,10 @@ def test_a_pack_without_class_names_is_refused(packs: tuple[Path, Path], tmp_pat
     run = speedrun(pack, packs[1])
     assert run.returncode == 1
     assert run.stderr == f"{pack}: it has no labels with class names; this example needs them.\n"
+
+
+def test_packs_of_other_classes_are_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    convert_images(packs[1].with_suffix(""), tmp_path / "test.h5", size=32, classes="a,c,b,d")
+    run = speedrun(packs[0], tmp_path / "test.h5", "--device", "cpu")
+    assert run.returncode == 1
+    assert run.stderr.startswith(f"{tmp_path}/test.h5: class 1 is 'c', and 'b' in {packs[0]}; ")

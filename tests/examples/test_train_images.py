@@ -51,3 +51,12 @@ def test_a_pack_without_class_names_is_refused(photo_folder: Path, tmp_path: Pat
     run = train(pack)
     assert run.returncode == 1
     assert run.stderr == f"{pack}: its labels have no class names; this example needs them.\n"
+
+
+def test_packs_of_other_classes_are_refused(photo_folder: Path, tmp_path: Path) -> None:
+    pack, test = tmp_path / "train.h5", tmp_path / "test.h5"
+    convert_images(photo_folder, pack, size=16)
+    convert_images(photo_folder, test, size=16, classes="blue,red,green")
+    run = train(pack, "--test", test)
+    assert run.returncode == 1
+    assert run.stderr.startswith(f"{test}: class 1 is 'red', and 'green' in {pack}; ")

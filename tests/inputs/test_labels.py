@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from packer.errors import SourceError
+from packer.errors import SourceError, UsageError
 from packer.inputs.labels import (
     Column,
     LabelTable,
+    combined_names,
+    describe_labels,
+    find_separator,
     finite_numbers,
     multi_hot,
     number_columns,
     number_labels,
+    split_names,
 )
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
@@ -308,3 +314,192 @@ def test_a_missing_file_is_a_sentence() -> None:
 
 def test_broken_quotes_are_a_sentence(write: Write) -> None:
     assert refused(write('1,0\n2,"0\n')).startswith("labels.csv line 2: not CSV (")
+
+
+# What numbers are taken for
+
+
+@pytest.mark.parametrize("text", ["3", "3.0", "+3", "03.", "3e0", "30e-1", ".3e1"])
+def test_whole_numbers_are_whole_however_they_are_written(text: str) -> None:
+    labels, classes = number_labels("l.csv", [text, "-1", "0.0", "-9223372036854775808"], range(4))
+    assert labels.dtype == np.int64
+    assert labels.tolist() == [3, -1, 0, -(2**63)]
+    assert classes is None
+
+
+@pytest.mark.parametrize("text", ["3.5", "1e-3", "1e30", "0.3e0", "3.0000000000000000000000001"])
+def test_one_number_that_is_not_whole_makes_all_float32(text: str) -> None:
+    labels, _ = number_labels("l.csv", ["1", text, "-2.0"], range(3))
+    assert labels.dtype == np.float32
+    assert labels.tolist() == np.array(["1", text, "-2.0"], np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    "text", ["1e99999999999999999999", "1" * 5000, "-9223372036854775809", "1" * 5000 + ".0"]
+)
+def test_numbers_beyond_every_type_are_refused(text: str) -> None:
+    with pytest.raises(SourceError, match="line 2: the label is"):
+        number_labels("l.csv", ["1", text], [1, 2])
+
+
+def test_label_as() -> None:
+    texts = ["10", "-1", "9.0", "9"]
+    labels, classes = number_labels("l.csv", texts, range(4), label_as="classes")
+    assert (labels.tolist(), classes) == ([2, 0, 1, 1], ["-1", "9", "10"])
+    labels, classes = number_labels("l.csv", ["1.5", "x", "1e3"], range(3), label_as="classes")
+    assert (labels.tolist(), classes) == ([0, 2, 1], ["1.5", "1e3", "x"])
+    for word in ("float", "number"):
+        labels, classes = number_labels("l.csv", texts, range(4), label_as=word)
+        assert (labels.dtype, labels.tolist(), classes) == (np.float32, [10, -1, 9, 9], None)
+    with pytest.raises(SourceError) as error:
+        number_labels("l.csv", ["1", "cat"], [1, 2], label_as="float")
+    assert str(error.value) == (
+        "l.csv line 2: the label is cat; with label_as float numbers are accepted. Correct it, or leave that out."
+    )
+    with pytest.raises(UsageError, match="is not one of auto, classes, float, number"):
+        number_labels("l.csv", ["1"], [1], label_as="text")
+    values = number_columns("l.csv", [["1"], ["0"]], [1], ["a", "b"], label_as="float")
+    assert values.dtype == np.float32
+    with pytest.raises(UsageError, match="goes with one label column, and 2 are chosen"):
+        number_columns("l.csv", [["1"], ["0"]], [1], ["a", "b"], label_as="classes")
+
+
+def test_refused_labels_have_reasons_and_are_no_classes() -> None:
+    bad: dict[int, str] = {}
+    labels, classes = number_labels("d/l.csv", ["b", "", "a", "nan"], [4, 5, 6, 7], bad=bad)
+    assert (classes, labels[[0, 2]].tolist()) == (["a", "b"], [1, 0])
+    assert bad == {1: "the label is empty (l.csv line 5).", 3: "the label is nan (l.csv line 7)."}
+    bad = {}
+    labels, _ = number_labels("l.csv", ["1", "9" * 30, "2"], [1, 2, 3], bad=bad)
+    assert (labels.dtype, labels[[0, 2]].tolist(), list(bad)) == (np.int64, [1, 2], [1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "note"),
+    [
+        (
+            np.array([8, -1, 3]),
+            "Labels are 2 different whole numbers from -1 to 8, stored as int64; --label-as float stores float32, "
+            "--label-as classes numbers them from 0.",
+        ),
+        (np.array([4, 4, 0]), "Labels are all 4, stored as int64."),
+        (
+            np.array([0.5, 1, 2], np.float32),
+            "Labels are numbers, stored as float32; --label-as classes takes them for classes.",
+        ),
+    ],
+)
+def test_what_numbers_are_taken_for_is_said(labels: NDArray[Any], note: str) -> None:
+    assert describe_labels(labels, None, np.array([True, True, False])) == note
+
+
+# Several names in a cell
+
+
+@pytest.mark.parametrize(
+    ("texts", "separator"),
+    [
+        (["a|b", "c, d"], "|;"),
+        (["a;b", "c d"], "|;"),
+        (["cat, dog", "polar bear"], ","),
+        (["haze primary", "clear"], " "),
+        (["a", "b"], "|;"),
+    ],
+)
+def test_separators_are_found_out(texts: list[str], separator: str) -> None:
+    assert find_separator(texts) == separator
+
+
+@pytest.mark.parametrize(
+    ("separator", "names"),
+    [
+        (" ", ["a;b", "c|d,", "e"]),
+        ("|;", ["a", "b c", "d,  e"]),
+        (",", ["a;b c|d", "e"]),
+        ("b c", ["a;", "|d,  e"]),
+    ],
+)
+def test_cells_are_split(separator: str, names: list[str]) -> None:
+    assert split_names("a;b c|d,  e", separator) == names
+
+
+@pytest.mark.parametrize(
+    ("classes", "found"),
+    [
+        (["cat", "cat dog", "dog"], "1 of the 3 classes look like several names parted by a space, such as 'cat dog'"),
+        (["a", "a,b", "b", "b,a"], "2 of the 4 classes look like several names parted by \",\", such as 'a,b'"),
+        (["x|y", "y|z"], "2 of the 2 classes look like several names parted by \"|\", such as 'x|y'"),
+        ([f"{a} {b}" for a in "pqrst" for b in "uvwxy"], "25 of the 25 classes look like several names parted by a space"),
+        (["New Jersey", "New York", "Texas"], None),
+        (["black bear", "polar bear", "cat"], None),
+        (["Smith, Anna", "Jones, Bob"], None),
+        (["cat", "dog"], None),
+    ],
+)  # fmt: skip
+def test_combinations_are_no_silent_classes(classes: list[str], found: str | None) -> None:
+    note = combined_names(classes)
+    assert (note is None) == (found is None)
+    if note and found:
+        assert note.startswith(found)
+        assert note.endswith("; each is one class. Pass --multi-label if cells hold several.")
+
+
+# CSVs as they come
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat/1.jpg;a,b\ncat/2.png;c\ndog/3.jpg;d\n",
+        "cat/1.jpg\ta,b\ncat/2.png\tc\ndog/3.jpg\td\n",
+        "file;label\ncat/1.jpg;a,b\n2;c\n3;d",
+        "file\tlabel\n1\ta,b\n2\tc\n3\td",
+        '1,"a,b"\n2,c\n3,d\n',
+        '"1";"a,b"\n"2";"c"\n"3";"d"\n',
+    ],
+)
+def test_commas_semicolons_and_tabs(write: Write, text: str) -> None:
+    table = LabelTable(write(text), KEYS, ())
+    (column,) = table.columns.values()
+    assert (list(column), table.images.tolist()) == (["a,b", "c", "d"], [0, 1, 2])
+
+
+def test_the_file_column_may_be_named(write: Write) -> None:
+    table = LabelTable(write("label;id;path\nx;1;cat/2.png\ny;2;3\n"), KEYS, ("label",), file_column="path")
+    assert (table.images.tolist(), list(table.columns["label"])) == ([1, 2], ["x", "y"])
+    table = LabelTable(write("label,path\nx,1\ny,2\nz,3\n"), KEYS, (), file_column="path")
+    assert (table.images.tolist(), list(table.columns[""])) == ([0, 1, 2], ["x", "y", "z"])
+    for chosen, column, message in (
+        ((), "path", "2 columns beside path; one is taken for the label. Name it with --label."),
+        (("a",), "file", "no column file; the first row names the columns, here a, path, b. Correct it, or pass others."),
+        (("path",), "path", "path names the files. Choose another one."),
+    ):  # fmt: skip
+        with pytest.raises(SourceError) as error:
+            LabelTable(write("a,path,b\nx,1,0\n"), KEYS, chosen, file_column=column)
+        assert str(error.value) == f"labels.csv line 1: {message}"
+
+
+@pytest.mark.parametrize("name", ["cat/1", "1", "1.jpg", "cat/1.jpg", "./cat/1.jpg"])
+def test_shorter_names_find_their_image(write: Write, name: str) -> None:
+    keys = ["cat/1.jpg", "cat/2.jpg", "dog/2.jpg", "dog/3.jpg", "dog/3.png"]
+    table = LabelTable(write(f"file,x\n{name},a\ndog/3.png,b\n"), keys, ("x",))
+    assert table.images.tolist() == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "part"),
+    [
+        ("2.jpg", "cat/2.jpg or dog/2.jpg", "folder"),
+        ("2", "cat/2.jpg or dog/2.jpg", "extension"),
+        ("dog/3", "dog/3.jpg or dog/3.png", "extension"),
+    ],
+)
+def test_shorter_names_must_be_unique(write: Write, name: str, found: str, part: str) -> None:
+    keys = ["cat/1.jpg", "cat/2.jpg", "dog/2.jpg", "dog/3.jpg", "dog/3.png"]
+    assert refused(write(f"file,x\n{name},a\n"), keys, "x") == (
+        f"labels.csv line 2: {name} could be {found}; a name without {part} must be unique. Write the whole path."
+    )
+
+
+def test_another_folders_image_is_not_taken(write: Write) -> None:
+    assert "no image is called dog/1.jpg" in refused(write("dog/2,x\ndog/1.jpg,1\n"), KEYS)

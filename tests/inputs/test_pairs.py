@@ -638,3 +638,98 @@ def test_fingerprints_and_the_newest_file(encode: Encode, folder: Folder, tmp_pa
     assert len(set(found)) == 5
     look(["a/1.jpg", "a/2.jpg"])
     assert len(set(found)) == 5
+
+
+# Suffixes, GIF and JPEG
+
+
+def as_stored(pair: Pair, index: int = 0) -> NDArray[Any]:
+    """The row of a partner of 6x9 pixels, unresized."""
+    out = np.empty((6, 9), np.uint8)
+    pair.read(index, Geometry.of("stretch", (6, 9), (6, 9)), out)
+    return out
+
+
+@pytest.mark.parametrize("suffix", ["_mask", "-seg", ".mask", "_L 0"])
+@pytest.mark.parametrize("archive", [False, True])
+def test_suffixes_are_found_out(folder: Folder, encode: Encode, suffix: str, archive: bool) -> None:
+    keys = ["a/1.jpg", "a/1_hd.jpg", "b/2_0.jpg"]
+    files = {f"{key[:-4]}{suffix}.png": encode(grey(seed=n), "PNG") for n, key in enumerate(keys)}
+    place = folder({**files, "a/9_other.png": encode(grey(), "PNG")})
+    if archive:
+        with tarfile.open("masks.tar", "w") as tar:
+            tar.add(place, "masks")
+        place = "masks.tar"
+    with open_pair("mask", place, keys, spec=SPEC) as pair:
+        for number in range(3):
+            assert np.array_equal(as_stored(pair, number), grey(seed=number))
+        assert pair.notes == [
+            f"{place}: files called as an image with {suffix} behind it are its mask.",
+            f"{place}: 1 file belongs to no image, first a/9_other.png; left out.",
+        ]
+
+
+def test_several_suffixes_are_named(folder: Folder, encode: Encode) -> None:
+    data = encode(grey(), "PNG")
+    place = folder(
+        {f"{n}_{kind}.png": data for n in range(4) for kind in ("mask", "edge") if n or kind == "mask"}
+    )
+    with pytest.raises(SourceError) as error:
+        open_pair("mask", place, [f"{n}.jpg" for n in range(4)], spec=SPEC)
+    assert str(error.value) == (
+        "masks: several files for each image, called as it is with _edge, _mask behind that; each needs one mask. "
+        "Move those of one kind into a folder of their own, and pass that."
+    )
+
+
+def test_a_suffix_that_some_images_lack(folder: Folder, encode: Encode) -> None:
+    place = folder({f"{n}_mask.png": encode(grey(), "PNG") for n in range(4)})
+    keys = [f"{n}.jpg" for n in range(5)]
+    with pytest.raises(SourceError, match=r"masks: no mask for 4\.jpg; each image needs"):
+        open_pair("mask", place, keys, spec=SPEC)
+    with open_pair("mask", place, keys, spec=SPEC, skip=True) as pair:
+        assert pair.refused == {4: "has no mask."}
+
+
+@pytest.mark.parametrize("mode", ["1", "P"])
+def test_gif_masks_hold_indices(folder: Folder, mode: str) -> None:
+    buffer = io.BytesIO()
+    picture = Image.fromarray((grey() % 2).astype(np.uint8))
+    picture = picture.point(lambda value: 255 * value).convert("1") if mode == "1" else picture
+    if mode == "P":
+        picture = Image.fromarray(grey() % 7, "L").convert("P")
+        picture.putpalette(bytes(range(21)))
+    picture.save(buffer, "GIF")
+    with open_pair("mask", folder({"1.gif": buffer.getvalue()}), ["1.jpg"], spec=SPEC) as pair:
+        found = as_stored(pair)
+    assert pair.field.dtype == "|u1"
+    assert len(np.unique(found)) == (2 if mode == "1" else 7)
+    if mode == "P":
+        assert np.array_equal(found, grey() % 7)
+
+
+def test_jpeg_masks_get_a_note(folder: Folder, encode: Encode) -> None:
+    values = np.kron(np.array([[0, 255], [255, 0]], np.uint8), np.ones((30, 30), np.uint8))
+    for picture in (Image.fromarray(values), Image.fromarray(values).convert("RGB")):
+        place = folder({"1.jpg": encode(picture, "JPEG")})
+        with open_pair("mask", place, ["1.png"], spec=SPEC) as pair:
+            (note,) = pair.notes
+            assert note.startswith(
+                "masks/1.jpg is a JPEG file, whose values are only about those that were saved: it has "
+            )
+            assert pair.field.shape == (8, 8)
+
+
+def test_a_lossless_mask_is_taken_where_there_is_one(folder: Folder, encode: Encode) -> None:
+    place = folder({"1.jpg": encode(grey(seed=1), "JPEG"), "1.png": encode(grey(), "PNG"), "1.gif": b"x"})
+    with open_pair("mask", place, ["1.bmp"], spec=SPEC) as pair:
+        assert np.array_equal(as_stored(pair), grey())
+
+
+def test_an_image_is_not_its_own_mask(folder: Folder, encode: Encode) -> None:
+    place = folder({"1.jpg": encode(grey(), "JPEG"), "1_mask.png": encode(grey(), "PNG")})
+    with open_pair("mask", place, ["1.jpg"], spec=SPEC, images=os.path.abspath(place)) as pair:
+        assert np.array_equal(as_stored(pair), grey())
+    os.unlink("masks/1_mask.png")
+    with pytest.raises(SourceError, match=r"masks: no mask for 1\.jpg"):
+        open_pair("mask", place, ["1.jpg"], spec=SPEC, images=os.path.abspath(place))

@@ -398,3 +398,47 @@ def test_fingerprints_tell_what_differs(write: Write) -> None:
     }
     assert len(found) == 8
     assert print_of(BOXES, **chosen) in found
+
+
+# How labels are taken
+
+
+def test_separators_and_what_is_said_of_them(write: Write) -> None:
+    path = write("1,cat dog\n2,cat\n3,\n")
+    targets = read_targets(path, KEYS, multi_label=True)
+    assert (targets.classes, targets.separator) == (["cat", "dog"], " ")
+    assert targets.notes == [
+        "Cells hold class names parted by spaces: 2 classes, cat, dog; --label-separator names another separator."
+    ]
+    targets = read_targets(path, KEYS, multi_label=True, label_separator="comma")
+    assert (targets.classes, targets.separator) == (["cat", "cat dog"], ",")
+    assert read_targets(path, KEYS, multi_label=True, label_separator=" d").classes == ["cat", "og"]
+
+
+def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
+    (note,) = read_targets(write("1,cat dog\n2,cat\n3,dog\n"), KEYS).notes
+    assert note.startswith("1 of the 3 classes look like several names parted by a space, such as 'cat dog'")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_separator": "|"}, "label_separator '|': is what stands between several names in a cell; it goes with multi_label."),
+        ({"label_separator": "", "multi_label": True}, "label_separator: is empty; a text is needed."),
+        ({"label_as": "float", "multi_label": True}, "label_as float: is about labels that are numbers, and these are names."),
+        ({"label_as": "float", "keypoints": "x,y"}, "label_as float: is about labels that are numbers, and these are no labels."),
+        ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "label_as float: is about labels that are numbers, and these are"),
+        ({"label_as": "text"}, "label_as 'text': is not one of auto, classes, float, number."),
+    ],
+)  # fmt: skip
+def test_ways_to_take_labels_that_make_no_sense(write: Write, options: dict[str, Any], message: str) -> None:
+    assert refused(write("1,a\n"), **options).startswith(message)
+
+
+def test_refused_images_count_in_the_fingerprint(write: Write) -> None:
+    good = read_targets(write("1,0\n2,1\n3,0\n"), KEYS, skip=True)
+    bad = read_targets(write("1,0\n2,1\n3,nan\n"), KEYS, skip=True)
+    assert good.fixed["label"].tolist() == bad.fixed["label"].tolist()
+    assert good.fingerprint() != bad.fingerprint()
+    assert bad.refused == {2: "the label is nan (l.csv line 3)."}
+    assert len(set(bad.strata.tolist())) == 3  # type: ignore[union-attr]
