@@ -4,6 +4,11 @@
     packer convert photos/test test.h5 --like train.h5
     python examples/train_images.py train.h5 --test test.h5 --epochs 3
 
+Or one pack of a folder of train/ and val/, or one made with --split: it trains on the split "train", and judges on "test" or "val".
+
+    packer convert photos photos.h5 --split train=0.9,val=0.1
+    python examples/train_images.py photos.h5 --test photos.h5
+
 Prints one line an epoch: loss and accuracy, images a second, and the share of the time spent waiting for data.
 """
 
@@ -19,6 +24,7 @@ from torch.nn import functional
 
 from packer import PackedBatchDataset, PackerError, open_pack
 from packer.augment import Normalize, RandomCrop, RandomHorizontalFlip
+from packer.format.header import Header
 
 
 class Block(nn.Module):
@@ -66,6 +72,11 @@ def accuracy(model: nn.Module, batches: PackedBatchDataset) -> float:
     return right / rows
 
 
+def split_of(header: Header, *names: str) -> str | None:
+    """The first of the names that the pack has a split of; None if it has none."""
+    return next((name for name in names if name in header.splits), None)
+
+
 def main() -> None:
     """Parse the command line and train."""
     parser = argparse.ArgumentParser(description="Train a small ResNet from a pack.")
@@ -76,19 +87,11 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda where there is one")
     options = parser.parse_args()
 
-    device = options.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
 
     header = open_pack(options.train).header
     if header.classes is None:
         sys.exit(f"{options.train}: its labels have no class names; this example needs them.")
-    if options.test:
-        try:
-            open_pack(options.train).check_classes(open_pack(options.test))
-        except PackerError as error:
-            sys.exit(str(error))
     height, width, channels = header.field("image").shape or ()
     statistics = header.statistics["image"]
     normalize = Normalize(statistics["mean"], statistics["std"])
@@ -96,13 +99,22 @@ def main() -> None:
         options.train,
         options.batch_size,
         shuffle=True,
-        device=device,
+        split=split_of(header, "train"),
+        device=options.device,
         augment=[RandomHorizontalFlip(), RandomCrop((height, width), padding=height // 8), normalize],
     )
-    test = PackedBatchDataset(options.test, 256, device=device, augment=[normalize]) if options.test else None
+    test = None
+    if options.test:
+        judged = open_pack(options.test)
+        try:
+            train.pack.check_classes(judged)
+        except PackerError as error:
+            sys.exit(str(error))
+        part = split_of(judged.header, "test", "val")
+        test = PackedBatchDataset(judged, 256, split=part, device=options.device, augment=[normalize])
 
     model = small_resnet(height, channels, len(header.classes))
-    model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = model.to(train.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=4e-3, total_steps=options.epochs * len(train)
@@ -129,11 +141,9 @@ def main() -> None:
             losses.append(loss.detach())
             right.append((scores.argmax(1) == batch.label).sum())
         line = f"epoch {epoch}: loss {torch.stack(losses).mean():.3f}"
-        line += f", accuracy {float(torch.stack(right).sum()) / header.rows:.1%}"
+        line += f", accuracy {float(torch.stack(right).sum()) / train.rows:.1%}"
         seconds = time.perf_counter() - started
-        line += (
-            f", {header.rows / seconds:,.0f} images/s, {waited / seconds:.1%} of the time waiting for data"
-        )
+        line += f", {train.rows / seconds:,.0f} images/s, {waited / seconds:.1%} of the time waiting for data"
         if test:
             line += f", accuracy on {options.test} {accuracy(model, test):.1%}"
         print(line, flush=True)

@@ -60,3 +60,13 @@ def test_packs_of_other_classes_are_refused(photo_folder: Path, tmp_path: Path) 
     run = train(pack, "--test", test)
     assert run.returncode == 1
     assert run.stderr.startswith(f"{test}: class 1 is 'red', and 'green' in {pack}; ")
+
+
+def test_of_a_pack_with_splits_it_trains_on_one_and_judges_on_the_other(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    pack = tmp_path / "all.h5"
+    convert_images(photo_folder, pack, size=16, split="train=0.75,val=0.25")
+    run = train(pack, "--test", pack, "--epochs", "1", "--batch-size", "6", "--device", "cpu")
+    assert (run.returncode, run.stderr) == (0, "")  # no warning that rows of all splits are loaded
+    assert re.search(r"accuracy on .*all\.h5 \d+\.\d%", run.stdout)
