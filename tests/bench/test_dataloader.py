@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -32,14 +33,27 @@ class Slow:
         return torch.zeros(1, dtype=torch.uint8), item
 
 
-def test_the_rate_is_that_of_the_items() -> None:
-    rate = loader_rate(Slow(64, 0.002), batch_size=8, workers=0, seconds=0.2)
-    assert 200 < rate <= 500
+def once(passes: Callable[[], bool]) -> bool:
+    """True when one of some attempts passes: a machine that others use makes rates lower, never higher."""
+    return any(passes() for _ in range(20))
+
+
+def test_the_rate_is_that_of_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    assert loader_rate(Slow(64, 0.002), batch_size=8, workers=0, seconds=0.2) == pytest.approx(500)
 
 
 def test_workers_add_up_and_end() -> None:
-    rate = loader_rate(Slow(64, 0.01), batch_size=4, workers=2, seconds=0.4)
-    assert 110 < rate < 210
+    rates: list[float] = []
+
+    def two() -> bool:
+        rates.append(loader_rate(Slow(64, 0.01), batch_size=4, workers=2, seconds=0.4))
+        return rates[-1] > 110
+
+    assert once(two)
+    assert max(rates) < 210
     assert multiprocessing.active_children() == []
 
 
@@ -56,4 +70,4 @@ def test_worker_counts_double_up_to_the_cores(cores: int, counts: list[int]) -> 
 
 
 def test_the_best_count_is_the_fastest_one() -> None:
-    assert best_workers(Slow(64, 0.01), batch_size=4, counts=[0, 2], seconds=0.1) == 2
+    assert once(lambda: best_workers(Slow(64, 0.01), batch_size=4, counts=[0, 2], seconds=0.1) == 2)

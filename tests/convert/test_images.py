@@ -22,6 +22,7 @@ from packer.convert import images as root
 from packer.convert.images import convert_images, parse_size
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
+from packer.format.journal import read_journal
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
 from packer.pixels.maker import PixelMaker, PixelSpec
@@ -316,12 +317,14 @@ def test_a_worker_that_dies_is_a_sentence_not_a_hang(
 def test_what_was_done_before_a_worker_died_is_kept(
     photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ):
-    make, calls = PixelMaker.__call__, []
+    make, calls, journal = PixelMaker.__call__, [], str(tmp_path / "p.h5.packing" / "journal")
 
     def die_later(self: PixelMaker, data: bytes, out: np.ndarray) -> tuple[int, int]:
         calls.append(1)
         if len(calls) > 7:  # in each worker
-            time.sleep(0.3)  # so that the parent has journalled the blocks before
+            until = time.monotonic() + 120  # the parent journals the blocks before, two or more of three rows
+            while len(read_journal(journal)) < 4 and time.monotonic() < until:
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         return make(self, data, out)
 

@@ -124,7 +124,7 @@ def by_lightning(pack: Path, batch: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     pack, folder, batch = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=120))
     rank = distributed.get_rank()
     found = by_torchrun(pack, batch) | by_lightning(pack, batch) | by_accelerate(pack, batch)
     (folder / f"{rank}.json").write_text(json.dumps(found))

@@ -44,7 +44,7 @@ def run(rank: int, world_size: int, folder: Path, pickled: PackedBatchDataset, s
     del os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["TORCHELASTIC_RUN_ID"]
     meeting = f"file://{folder}/meeting-{world_size}"
     distributed.init_process_group(
-        "gloo", meeting, timeout=timedelta(seconds=30), rank=rank, world_size=world_size
+        "gloo", meeting, timeout=timedelta(seconds=120), rank=rank, world_size=world_size
     )
     found["initialised"] = early.rank, early.world_size
 

@@ -538,7 +538,7 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
         {"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None
     )
     held = OnDevice(reader, fields, subset, device)
-    assert held.wait(10)
+    assert held.wait(120)
     from packer.load.device import device_of
 
     feed = Feed(

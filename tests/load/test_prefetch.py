@@ -65,6 +65,6 @@ def test_a_forked_child_has_threads_of_its_own():
     threads.submit(int).result()
     child = os.fork()
     if child == 0:
-        os._exit(threads.submit(lambda: 42).result(timeout=10))
+        os._exit(threads.submit(lambda: 42).result(timeout=120))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
     threads.close()

@@ -58,11 +58,11 @@ def test_a_lock_is_free_in_a_forked_child_and_after_travelling():
     def hold() -> None:
         with lock:
             held.set()
-            let_go.wait(10)
+            let_go.wait(120)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(10)
+    held.wait(120)
     with pickle.loads(pickle.dumps(lock)):
         pass
     child = os.fork()

@@ -141,14 +141,14 @@ def test_a_billion_rows_need_only_the_rows_asked_for(order: Order) -> None:
     positions = Runs(np.arange(64) * 262_144, np.full(64, 16))
     np.unique(order.place(positions, n, 0, 0).rows())  # NumPy loads parts of itself
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.thread_time()  # not the clock: others may use the machine
     for epoch in (1, 2):
         placed = [order.place(positions, n, 0, epoch), order.place(one_run(n - 1000, n), n, 0, epoch)]
         order.ahead(0, 1024, n, 0, epoch)
         assert [runs.total for runs in placed] == [1024, 1000]
         assert all(len(np.unique(runs.rows())) == runs.total for runs in placed)
         assert all(runs.starts.min() >= 0 and (runs.starts + runs.lengths).max() <= n for runs in placed)
-    assert time.perf_counter() - begun < 1  # about 0.02 s, with all that is traced
+    assert time.thread_time() - begun < 1  # about 0.02 s, with all that is traced
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 20

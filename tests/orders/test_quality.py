@@ -167,14 +167,14 @@ def test_tiny_packs(name: str, n: int, b: int, classes: int):
 @pytest.mark.parametrize("order", [Sequential(), Slices(256), Blocks(571_000, 9000), Rows()])
 def test_a_billion_rows_cost_no_more_than_a_million(order: Order):
     tracemalloc.start()
-    before = time.perf_counter()
+    before = time.thread_time()  # not the clock: others may use the machine
     try:
         found = measure(order, 10**9, 256)
-        took, (_, peak) = time.perf_counter() - before, tracemalloc.get_traced_memory()
+        took, (_, peak) = time.thread_time() - before, tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 100_000_000
-    assert took < 20  # traced, on a busy machine; a second is usual
+    assert took < 20  # traced; a second is usual
     assert found.label_mix is None
     assert (found.score > 0.99) == (order.name in ("rows", "blocks"))
 

@@ -169,9 +169,9 @@ def test_a_batch_of_many_is_placed_in_microseconds() -> None:
     n = 200_000
     for order in (weighted(np.arange(n)), balanced(np.arange(n) % 1000)):
         order.place(one_run(0, 8192), n, 0, 0)
-        begun = time.perf_counter()
+        begun = time.thread_time()  # not the clock: others may use the machine
         order.place(one_run(0, 8192), n, 0, 1)
-        assert time.perf_counter() - begun < 0.1  # about 2 ms: no step of Python a row
+        assert time.thread_time() - begun < 0.1  # about 2 ms: no step of Python a row
 
 
 # --- weighted ----------------------------------------------------------------------------------------------

@@ -330,7 +330,7 @@ def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedP
     """Run Python in a process of its own, which may die."""
     command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
     )
 
 
@@ -446,7 +446,7 @@ for _ in range(20):  # until the copy was not done before the cut
     while not out[0, 0]: pass
     os.kill(os.getpid(), signal.SIGBUS)
     os.ftruncate(fd, 4096)
-    thread.join(10)
+    thread.join(120)
     os.ftruncate(fd, big)
     if thread.is_alive() or ends[-1] == 0:
         break

@@ -26,7 +26,7 @@ def alive() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name == "test"]
 
 
-def gone(seconds: float = 5) -> bool:
+def gone(seconds: float = 120) -> bool:
     until = time.monotonic() + seconds
     while alive() and time.monotonic() < until:
         time.sleep(0.005)
@@ -83,6 +83,6 @@ background = Background(owner, "test", work)
 {how}
 """
     run = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
     assert run.stdout.splitlines() == ["thread ends", "memory goes"], run.stderr

@@ -77,7 +77,7 @@ def process(folder: Path) -> Iterator[Callable[..., Any]]:
 
     def call(function: Callable[..., Any], *arguments: Any) -> Any:
         ours.send((function, arguments))
-        assert ours.poll(60)
+        assert ours.poll(120)
         return ours.recv()
 
     call.pid = child.pid
@@ -232,7 +232,7 @@ sys.stdin.readline()
     assert all_say() == ["None"] * 6
     assert all_say() == ["[1, 1, 1, 1, 1, 1]"] * 6
     for child in children:
-        child.communicate("\n", timeout=60)
+        child.communicate("\n", timeout=120)
         assert child.returncode == 0
     assert lists(folder) == []
 
@@ -291,13 +291,13 @@ def test_the_lock_excludes_processes_and_dies_with_its_own(key: str, folder: Pat
 
 
 def answered(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What it returns, and that soon."""
+    """What it returns; waiting for ever is an error."""
 
     def late(*_: object) -> None:
         raise AssertionError("it waits")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(5)
+    signal.alarm(60)
     try:
         return function(*arguments)
     finally:

@@ -67,7 +67,7 @@ def resident_of(pack: Pack, *, split: str | None = None, reader: Reader | None =
     return Resident(reader or Reader(pack, fields), fields, Subset(select_rows(pack, split)))
 
 
-def until(condition: Any, seconds: float = 20) -> bool:
+def until(condition: Any, seconds: float = 120) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)
@@ -95,7 +95,7 @@ def test_rows_of_every_kind_of_pack(stored: Pack, expected: dict[str, np.ndarray
     held = resident_of(stored, split="train")
     assert held.names == {"image", "label"} | {f.name for f in held._made_of[1] if not f.ragged}
     assert "key" not in held.names
-    assert held.wait(30)
+    assert held.wait(120)
     assert held.ready
     assert held.filled == len(rows)
     assert held.nbytes == size_of(select_fields(stored, None), len(rows)) > len(rows) * ROW_BYTES - 1
@@ -137,7 +137,7 @@ def test_what_is_there_is_read_and_what_is_not_is_left(pack: Pack, steps: None):
         gate.allowed.release()
     for _ in range(20):
         gate.allowed.release()
-    assert held.wait(20)
+    assert held.wait(120)
     assert gate.read_rows == list(range(ROWS))
     held.close()
     assert held.failed == "it was closed"
@@ -155,7 +155,7 @@ def test_two_in_one_process_fill_it_once(pack: Pack, steps: None):
     threading.Timer(0.1, gates[0].allowed.release).start()
     one.close()  # whoever it was that filled, the other goes on
     gates[1].allowed.release(20)
-    assert two.wait(20)
+    assert two.wait(120)
     done = gates[0].read_rows + gates[1].read_rows
     assert sorted(done) == list(range(ROWS))
     two.close()
@@ -179,7 +179,7 @@ def _train(path: str, folder: str, together: Any, results: Any, seed: int) -> No
     tempfile.tempdir, resident.STEP_BYTES = folder, 4 * ROW_BYTES
     pack = open_pack(path)
     images = np.stack([image_of(row) for row in range(pack.rows)])
-    together.wait(60)
+    together.wait(120)
     held = resident_of(pack, reader=Slow(pack, select_fields(pack, None)))
     draws, found, missed = np.random.default_rng(seed), 0, 0
     while not held.ready:
@@ -189,7 +189,7 @@ def _train(path: str, folder: str, together: Any, results: Any, seed: int) -> No
     everything = draws.permutation(pack.rows)
     assert check(held, everything, everything, images)
     results.put((Slow.count, found, missed, held.why_private))
-    together.wait(60)  # the last one to close it would take it away from those who come later
+    together.wait(120)  # the last one to close it would take it away from those who come later
     held.close()
 
 
@@ -202,9 +202,9 @@ def test_processes_fill_it_once_and_read_right_rows_meanwhile(tmp_path: Path, fo
     ]
     for child in children:
         child.start()
-    counts, found, missed, private = zip(*(results.get(timeout=60) for _ in children), strict=True)
+    counts, found, missed, private = zip(*(results.get(timeout=120) for _ in children), strict=True)
     for child in children:
-        child.join(20)
+        child.join(120)
         assert child.exitcode == 0
     assert private == (None, None, None)
     assert sum(counts) == ROWS
@@ -235,7 +235,7 @@ def test_another_process_takes_over_where_a_killed_one_stopped(tmp_path: Path, f
     assert gate.read_rows == []
     child.kill()
     child.join()
-    assert held.wait(20)
+    assert held.wait(120)
     assert 4 <= gate.read_rows[0] < ROWS
     assert gate.read_rows == list(range(gate.read_rows[0], ROWS))
     everything = np.arange(ROWS)[::-1]
@@ -271,13 +271,13 @@ def test_a_forked_child_reads_what_the_parent_fills(pack: Pack, steps: None):
     assert os.waitpid(child, 0)[1] == 0
     assert held.filled == 30
     gate.allowed.release(20)
-    assert held.wait(20)
+    assert held.wait(120)
     held.close()
 
 
 def test_unpickled_it_is_the_same_memory(pack: Pack):
     held = resident_of(pack)
-    assert held.wait(20)
+    assert held.wait(120)
     again = pickle.loads(pickle.dumps(held))
     assert again.ready
     assert np.shares_memory(again.view("image", 0, 5), held.view("image", 0, 5))
@@ -304,11 +304,11 @@ def test_what_differs_is_kept_apart(tmp_path: Path):
 def test_a_changed_file_gives_new_memory(tmp_path: Path):
     pack = make_pack(tmp_path / "p.h5")
     old = resident_of(pack)
-    assert old.wait(20)
+    assert old.wait(120)
     os.unlink(pack.path)
     os.rename(make_pack(tmp_path / "q.h5", rows=50).path, pack.path)
     new = resident_of(open_pack(pack.path))
-    assert new.wait(20)
+    assert new.wait(120)
     assert new.filled == 50
     assert not np.shares_memory(new.view("image", 0, 1), old.view("image", 0, 1))
 
@@ -351,7 +351,7 @@ def test_rows_that_cannot_be_read_are_left_to_the_disk(
 
     with caplog.at_level(logging.WARNING, "packer.load"):
         held = resident_of(pack, reader=Broken(pack, select_fields(pack, None)))
-        assert not held.wait(20)
+        assert not held.wait(120)
     assert "Input/output error" in (held.failed or "")
     assert "Input/output error" in caplog.text
     label = np.empty((1, 8), np.uint8)
@@ -359,7 +359,7 @@ def test_rows_that_cannot_be_read_are_left_to_the_disk(
     assert not held.read("label", one_run(40, 41), label)
     # Another may try: the memory is not locked for ever.
     again = resident_of(pack)
-    assert again.wait(20)
+    assert again.wait(120)
 
 
 def test_memory_that_runs_out_leaves_the_rest_to_the_disk(
@@ -372,7 +372,7 @@ def test_memory_that_runs_out_leaves_the_rest_to_the_disk(
     monkeypatch.setattr(rendezvous.Memory, "reserve", full)
     with caplog.at_level(logging.WARNING, "packer.load"):
         held = resident_of(pack)
-        assert not held.wait(20)
+        assert not held.wait(120)
     assert held.failed == "No space left on device"
     assert caplog.messages == [
         f"{pack.path}: 30 of 103 rows are kept in memory, the others are read from the disk (No space left on device)"
@@ -392,7 +392,7 @@ def test_private_memory_is_said_in_the_log(
     assert caplog.messages == [
         f"{pack.path}: each process keeps its own rows in memory (only Linux offers what it takes)"
     ]
-    assert held.wait(20)
+    assert held.wait(120)
 
 
 @pytest.mark.gpu
@@ -401,9 +401,9 @@ def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack):
 
     fields = select_fields(pack, None)
     held = Resident(Reader(pack, fields), fields, Subset(((0, ROWS),)), pinned="cuda")
-    assert held.wait(30)
+    assert held.wait(120)
     same = Resident(Reader(pack, fields), fields, Subset(((0, ROWS),)), pinned="cuda")
-    assert same.wait(30)
+    assert same.wait(120)
     view = held.view("image", 10, 60)
     assert view is not None
     host = torch.from_numpy(view)

@@ -123,7 +123,7 @@ def test_leaving_the_loop_leaves_nothing_behind(pack: Pack):
     assert multiprocessing.active_children()
     del dataset
     gc.collect()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 120
     while multiprocessing.active_children():
         assert time.monotonic() < until
         time.sleep(0.01)

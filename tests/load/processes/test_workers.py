@@ -48,7 +48,7 @@ def _nothing_is_left() -> Iterator[None]:
     before = len(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 120
     while (threads() or multiprocessing.active_children()) and time.monotonic() < until:
         time.sleep(0.01)
     assert not threads()
@@ -106,7 +106,7 @@ class Made:
 
     def batch(self, rows: list[int], first: int = 0, epoch: int = 0) -> dict[str, Any]:
         future, arrays = self.start(rows, first, epoch)
-        filled = future.result(timeout=20)
+        filled = future.result(120)
         return {n: a[first : first + len(rows)] for n, a in arrays.items()} | filled.ragged
 
 
@@ -247,7 +247,7 @@ for processes in (1, 3):
     slot = workers.allocate(layout.nbytes)
     starts = range(0, 48, 6)
     done = [workers.submit(slot, layout, k, one_run(k, k + 6), seed=0, epoch=0) for k in starts]
-    [future.result(60) for future in done]
+    [future.result(120) for future in done]
     made.append({{n: a.copy() for n, a in layout.typed(slot, 48).items()}})
     workers.close()
     assert {name!r} not in sys.modules
@@ -282,7 +282,7 @@ def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.
     runs = consecutive(np.tile([5, 3], 1500))
     batches = [workers.submit(slot, layout, 0, runs, seed=0, epoch=0) for _ in range(8)]
     try:
-        assert all(len(batch.result(20).ragged["text"]) == 3000 for batch in batches)
+        assert all(len(batch.result(120).ragged["text"]) == 3000 for batch in batches)
     finally:
         for process in multiprocessing.active_children():
             process.kill()
@@ -302,23 +302,24 @@ def test_many_batches_at_once_each_in_its_slot(pack: Pack):
     with Made(pack, slow, processes=3) as made:
         started = [made.start([k % 103, (k + 50) % 103, (k * 7) % 103]) for k in range(60)]
         for k, (future, arrays) in enumerate(started):
-            future.result(20)
+            future.result(120)
             assert arrays["label"][:3].tolist() == [3 * (k % 103), 3 * ((k + 50) % 103), 3 * ((k * 7) % 103)]
     assert made.slots.made == 60
 
 
 def test_batches_of_a_batched_transform_are_made_side_by_side(pack: Pack):
-    def slow(batch: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.3)
+    together = multiprocessing.get_context("fork").Barrier(3)
+
+    def meeting(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["label"][0]:
+            together.wait(120)  # an error unless three are here at once
         return {"process": np.full(len(batch["label"]), os.getpid())}
 
-    with Made(pack, slow, batched=True, processes=3) as made:
+    with Made(pack, meeting, batched=True, processes=3) as made:
         made.batch([0])
-        began = time.monotonic()
-        started = [made.start([k]) for k in range(3)]
-        makers = {int(future.result(10) and arrays["process"][0]) for future, arrays in started}
+        started = [made.start([k]) for k in (1, 2, 3)]
+        makers = {int(future.result(120) and arrays["process"][0]) for future, arrays in started}
         assert len(makers) == 3
-        assert time.monotonic() - began < 0.7
         assert made.workers.ahead == 6
 
 
@@ -331,17 +332,23 @@ def test_memory_of_slots_outlives_the_processes(pack: Pack):
 
 
 def test_what_has_not_begun_can_be_cancelled(pack: Pack):
-    def slow(sample: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.2)
+    fork = multiprocessing.get_context("fork")
+    cancelled, asked = fork.Event(), fork.Array("b", 103)
+
+    def waiting(sample: dict[str, Any]) -> dict[str, Any]:
+        row = sample["label"] // 3
+        asked[row] = 1
+        if row == 1:
+            cancelled.wait(120)
         return sample
 
-    with Made(pack, slow, processes=1) as made:
-        futures = [made.start([k])[0] for k in range(4)]
+    with Made(pack, waiting, processes=1) as made:
+        futures = [made.start([k])[0] for k in range(1, 5)]
         assert futures[3].cancel()
-        futures[2].result(10)
-        began = time.monotonic()
+        cancelled.set()
+        futures[2].result(120)
         assert made.batch([8])["label"] == 24
-        assert time.monotonic() - began < 0.35  # the cancelled one was not made
+        assert [row for row in range(1, 9) if asked[row]] == [1, 2, 3, 8]
 
 
 def failing(sample: dict[str, Any]) -> dict[str, Any]:
@@ -414,9 +421,9 @@ def test_the_death_of_a_process_is_an_error_at_once(pack: Pack, end: Callable[[]
         began = time.monotonic()
         with pytest.raises(TransformError, match=re.escape(message)):
             made.batch([33])
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 30
         for future in others:
-            future.exception(5)  # done, one way or the other
+            future.exception(120)  # done, one way or the other
         made.workers.close()
         assert not multiprocessing.active_children()
         assert made.batch([34])["label"] == 102  # and anew
@@ -427,7 +434,9 @@ def test_an_idle_process_that_is_killed(pack: Pack, caplog: pytest.LogCaptureFix
         made.batch([1])
         process = multiprocessing.active_children()[0]
         os.kill(process.pid or 0, signal.SIGKILL)
-        time.sleep(0.3)
+        until = time.monotonic() + 120
+        while not caplog.records and time.monotonic() < until:
+            time.sleep(0.01)
         assert made.batch([2])["label"] == 6  # nothing was lost: others take over
     assert [record.getMessage().split(" ", 3)[3] for record in caplog.records] == [
         "was killed by SIGKILL. The system does that when memory runs out: pass fewer processes, or smaller batches."
@@ -494,7 +503,7 @@ def test_close_while_batches_are_being_made(pack: Pack):
         time.sleep(0.1)
         began = time.monotonic()
         made.workers.close()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 30  # it takes 60 s to make one
         for future in futures:
             with pytest.raises(TransformError, match=r"it was closed while batches were being made\."):
                 future.result(0)
@@ -533,7 +542,7 @@ def test_a_process_that_may_not_start_others(pack: Pack):
     receiver, sender = multiprocessing.Pipe(False)
     process = multiprocessing.get_context("fork").Process(target=child, args=(sender,), daemon=True)
     process.start()
-    text = receiver.recv() if receiver.poll(20) else ""
+    text = receiver.recv() if receiver.poll(120) else ""
     process.join()
     process.close()
     receiver.close()
@@ -582,7 +591,7 @@ def test_processes_end_with_their_parent_however_it_ends(pack: Pack, then: str, 
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         start_new_session=True,
         check=False,
     )  # returns when the last process that holds the pipes has ended
@@ -591,7 +600,7 @@ def test_processes_end_with_their_parent_however_it_ends(pack: Pack, then: str, 
     assert said in done.stderr
     processes = set(done.stdout.split())
     assert processes
-    until = time.monotonic() + 5  # a pipe is closed a little before its holder has ended
+    until = time.monotonic() + 120  # a pipe is closed a little before its holder has ended
     while any(map(lives, processes)):
         assert time.monotonic() < until
         time.sleep(0.01)
