@@ -496,13 +496,79 @@ def test_kill_leaves_no_pack_and_the_next_run_goes_on(slow_photos: Path, tmp_pat
     assert sorted(os.listdir(tmp_path)) == ["p.h5", "slow"]
 
 
+@pytest.mark.parametrize("where", ["eval('{kill}')", "{kill}", "sys.exit({kill})"])
+def test_an_interruption_inside_an_eval_of_text_ends_with_130_too(tmp_path: Path, where: str):
+    """Named tuples and data classes are made by it; Python then ends by SIGINT, whatever the exit code, unless it is told to forget."""
+    kill = "signal.raise_signal(signal.SIGINT)"
+    code = f"""
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import packer.cli
+def work(**_):
+    {where.format(kill=kill)}
+packer.cli.cli.main = work
+from packer.__main__ import run
+run()
+"""
+    (tmp_path / "interrupted.py").write_text(code)
+    command = [sys.executable, "-m", "interrupted"]  # as a file, or by -c, Python goes by the exit code
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "Interrupted; nothing was left behind.\n")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interruption_at_any_moment_is_one_sentence(photo_folder: Path, tmp_path: Path, name: str):
+    """Also while Python loads the command line, and while it ends; the same command then gives the same pack."""
+    start = f"""
+import os, signal, sys, threading, time
+from packer.__main__ import run
+sys.argv = ["packer", *sys.argv[2:]]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def later():
+    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        time.sleep(0.001)  # run() has not begun
+    time.sleep(float(os.environ["AFTER"]))
+    os.kill(os.getpid(), signal.{name})
+threading.Thread(target=later, daemon=True).start()
+run()
+"""
+    arguments = ["x", "convert", str(photo_folder), "p.h5", "--size", "32", "--workers", "2", "--quiet"]
+
+    def run(after: float) -> tuple[int, list[str]]:
+        done = subprocess.run(
+            [sys.executable, "-c", start, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "AFTER": str(after)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return done.returncode, done.stderr.strip().splitlines()  # click ends the line of ^C first
+
+    whole = None
+    for after in (0.01, 0.2, 0.5, 0.8):  # `make soak` tries many more
+        code, lines = run(after)
+        assert (code, len(lines)) in ((130, 1), (0, 0)), lines
+        assert code == 0 or lines[0].startswith("Interrupted")
+        if code:
+            again = process("convert", str(photo_folder), str(tmp_path / "p.h5"), *arguments[4:])
+            printed = again.communicate(timeout=60)
+            assert again.returncode == 0 or "p.h5: exists" in printed[1]
+        data = (tmp_path / "p.h5").read_bytes()
+        assert whole is None or data == whole
+        whole = data
+        assert sorted(os.listdir(tmp_path)) == ["p.h5", photo_folder.name]
+        (tmp_path / "p.h5").unlink()
+
+
 def test_module_runs_and_tells_its_version():
     work = process("--version")
     assert work.communicate(timeout=120)[0] == f"packer, version {__version__}\n"
 
 
 def test_bench_without_torch_names_the_remedy():
-    code = "import sys; sys.modules['torch'] = None; sys.argv = ['packer', 'bench', 'a', 'b']; import packer.__main__"
+    code = "import sys; sys.modules['torch'] = None; sys.argv = ['packer', 'bench', 'a', 'b']; from packer.__main__ import run; run()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         1,

@@ -60,13 +60,15 @@ class Workplace:
         self._journal: Journal | None = None
         self._lock = -1
         try:
-            if not os.path.lexists(self.path):
-                os.makedirs(self.path, exist_ok=True)
-            _check_ours(self.path)
-            self._lock = _lock(self.path, out)
-        except OSError as error:
-            raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
-        try:
+            try:
+                if not os.path.lexists(self.path):
+                    os.makedirs(self.path, exist_ok=True)
+                _check_ours(self.path)
+                self._lock = _lock(self.path, out)
+            except OSError as error:
+                raise PackerError(
+                    f"{out}: cannot be written ({error.strerror}). Pass another name."
+                ) from error
             self._bring_back()
             self._take_over(plan, resume)
         except BaseException as error:
@@ -262,6 +264,9 @@ def _lock(path: str, out: str) -> int:
         taken = True
     except OSError:
         taken = False  # a file system without locks
+    except BaseException:  # an interruption: nobody would hold what is held
+        os.close(fd)
+        raise
     if taken:
         os.close(fd)
         raise PackerError(
