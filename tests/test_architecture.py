@@ -56,6 +56,7 @@ UNITS: dict[str, set[str]] = {
     "packer.loops": set(),
     "packer.tablerecord": set(),
     "packer.progress": {"packer.units"},
+    "packer.starting": {"packer.errors", "packer.units"},
     "packer.units": set(),
     "packer.machine": set(),
     "packer.codecs": {"packer.errors"},
@@ -161,6 +162,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.randomness",
         "packer.read",
+        "packer.starting",
         "packer.units",
     },
     "packer.load.batches": {
@@ -170,8 +172,9 @@ UNITS: dict[str, set[str]] = {
         "packer.machine",
         "packer.orders",
         "packer.read",
+        "packer.starting",
     },
-    "packer.augment": {"packer.errors", "packer.loops", "packer.randomness"},
+    "packer.augment": {"packer.errors", "packer.loops", "packer.randomness", "packer.starting"},
     "packer.previews": {
         "packer.augment",
         "packer.errors",

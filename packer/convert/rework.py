@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,6 +87,7 @@ def split_pack(
     whole_pack, classes, _, _ = _opened(opened, os.fspath(path))
     labels = strata(whole_pack) if is_table(whole_pack) else _labels(whole_pack)
     members = stratified(labels, whole_pack.rows, parse_split(shares), seed)
+    _check_names(members)
     outs = {name: os.path.join(folder, f"{stem}.{name}{ending}") for name in members}
     works = {}
     for name, samples in members.items():
@@ -102,6 +103,16 @@ def split_pack(
     return {
         name: there.get(name) or work.write(outs[name], running, progress) for name, work in works.items()
     }
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse names of splits that would not be part of a file's name. Raises UsageError."""
+    for name in names:
+        if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
+            raise UsageError(
+                f"split {name!r}: is no part of a file's name; letters, digits and signs other than / are allowed."
+                " Pass for example train=0.9,val=0.1."
+            )
 
 
 def append_images(

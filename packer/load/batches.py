@@ -41,6 +41,7 @@ from packer.orders.topology import Share
 from packer.read.fields import ROW, select_fields, stored
 from packer.read.reader import Reader
 from packer.read.selection import overlooked_splits, select
+from packer.starting import interrupt_later
 
 if TYPE_CHECKING:
     import torch
@@ -287,7 +288,10 @@ class PackedBatchDataset(RowsInfo):
             self._stats = stats = Stats(epoch, readers=self.threads)
             yield from self._batches(self._sequence(epoch), share, mark, stats)
         except BaseException:  # Ctrl-C too
-            self._progress.undo(mark, self._ended)
+            try:
+                self._progress.undo(mark, self._ended)
+            except KeyboardInterrupt:  # after a break this is a destructor, where Python drops it
+                interrupt_later()
             raise
 
     def __getitem__(self, index: int) -> Any:

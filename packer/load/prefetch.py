@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from packer.load.lock import Lock
+from packer.starting import Pool, interrupt_later
 
 
 class Pending(Protocol):
@@ -35,7 +36,7 @@ class Threads:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
         self._pid = -1
         self._lock = Lock()
 
@@ -43,10 +44,10 @@ class Threads:
         return self.__dict__ | {"_pool": None, "_pid": -1}
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Run a function on one of the threads."""
+        """Run a function on one of the threads. Raises PackerError if a limit forbids a thread."""
         with self._lock:
-            if self._pool is None or self._pid != os.getpid():
-                self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="packer-load")
+            if self._pool is None or self._pid != os.getpid() or self._pool.ended:
+                self._pool = Pool(self.count, thread_name_prefix="packer-load")
                 self._pid = os.getpid()
             return self._pool.submit(function, *args)
 
@@ -75,5 +76,8 @@ def ahead(starts: Iterable[Callable[[], P]], count: int) -> Iterator[P]:
             for work in pending:
                 work.advance()
     finally:
-        for work in pending:
-            work.cancel()
+        try:
+            for work in pending:
+                work.cancel()
+        except KeyboardInterrupt:  # after a break this is the iterator's destructor, where Python drops it
+            interrupt_later()

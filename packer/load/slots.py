@@ -29,13 +29,22 @@ _HUGE_BYTES = 2 << 20
 SMALL_SHARE = 16  # a field of at most this share of a row is small
 
 
+class _Lent(weakref.ref[Bytes]):
+    """A weak reference to a lent array that knows the memory behind it."""
+
+    __slots__ = ("memory",)
+
+    memory: Bytes
+
+
 class Slots:
     """Buffers of one size. Thread-safe."""
 
     def __init__(self, nbytes: int, allocate: Callable[[int], Bytes], spare: int) -> None:
         """nbytes: of a slot; allocate: makes one, uint8 [nbytes]; spare: kept at most when nobody holds them."""
         self._nbytes, self._allocate, self._spare = nbytes, allocate, spare
-        self._free: deque[Bytes] = deque()
+        self._free: deque[_Lent] = deque()
+        self._lent: dict[int, _Lent] = {}  # by their ids: a weak reference that is gone calls nobody
         self.made = 0
 
     def lend(self) -> Bytes:
@@ -46,15 +55,22 @@ class Slots:
         """
         try:
             while len(self._free) > self._spare:  # many were held, and are no longer
-                self._free.popleft()
-            memory = self._free.pop()
+                self._lent.pop(id(self._free.popleft()), None)
+            back = self._free.pop()
         except IndexError:
             memory = self._allocate(self._nbytes)
             self.made += 1
-        lent = np.frombuffer(memoryview(memory), np.uint8)
-        # The callback may run inside the garbage collector, on any thread: it only appends, which takes no lock.
-        weakref.finalize(lent, self._free.append, memory).atexit = False
-        return lent
+        else:
+            self._lent.pop(id(back), None)
+            memory = back.memory
+        array = np.frombuffer(memoryview(memory), np.uint8)
+        # The callback may run inside the garbage collector, on any thread: it only appends, which takes no lock. And it runs once
+        # a batch, between two lines of the loop: were it a function in Python (weakref.finalize is), Ctrl-C would sometimes come
+        # in the middle of it, where Python drops exceptions, and the loop would go on.
+        lent = _Lent(array, self._free.append)
+        lent.memory = memory
+        self._lent[id(lent)] = lent
+        return array
 
 
 def allocate(nbytes: int) -> Bytes:

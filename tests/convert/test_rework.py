@@ -275,6 +275,22 @@ def test_a_pack_is_dealt_out_with_equal_shares(
     assert files_of(tmp_path / name) == before
 
 
+@pytest.mark.parametrize("name", ["../x", "a/b", "/x", "", ".", "..", "a\0b", "a\nb", "\x1b[2J"])
+def test_names_of_splits_stay_names_of_files(photo_folder: Path, tmp_path: Path, convert: Convert, name: str):
+    for folder in ("deep/p.a", "deep/p...", "deep/p.", "x"):  # where a name with a slash would lead
+        (tmp_path / folder).mkdir(parents=True)
+    convert(photo_folder, "deep/p.h5")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError) as error:
+        split_pack(tmp_path / "deep" / "p.h5", {name: 0.5, "val": 0.5})
+    assert str(error.value) in (
+        f"split {name!r}: is no part of a file's name; letters, digits and signs other than / are allowed."
+        " Pass for example train=0.9,val=0.1.",
+        f"split { ({name: 0.5, 'val': 0.5}) }: is not a list of names and positive shares. Pass for example train=0.9,val=0.1.",
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_splits_differ_by_seed_and_go_where_asked(photo_folder: Path, tmp_path: Path, convert: Convert):
     convert(photo_folder, "p.h5")
     (tmp_path / "out").mkdir()

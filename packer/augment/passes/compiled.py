@@ -12,7 +12,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import lru_cache, partial
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from packer.augment.passes import spec
 from packer.augment.passes.spec import Pass
+from packer.starting import Pool
 
 try:
     from packer.augment.passes import _pass
@@ -41,7 +42,7 @@ PAST_BYTES = 16 << 20
 # Bytes of a result that a thread copies at least: less takes about as long as handing it over.
 THREAD_WORK = 4 << 20
 
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_pools: dict[tuple[int, int], Pool] = {}
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
@@ -209,12 +210,12 @@ def _four(numbers: tuple[float, ...] | None, what: Pass) -> tuple[float, ...]:
     return (*numbers, 0.0, 0.0, 0.0)[:4]
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _pool(threads: int) -> Pool:
     """A pool of this process: a forked child has none of its parent's threads."""
     key = (os.getpid(), threads)
     pool = _pools.get(key)
-    if pool is None:
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="packer-pass")
+    if pool is None or pool.ended:
+        pool = Pool(threads, thread_name_prefix="packer-pass")
         _pools.clear()
         _pools[key] = pool
     return pool

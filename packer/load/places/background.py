@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from types import TracebackType
 
+from packer.starting import start
+
 
 class Background:
     """One daemon thread that runs work(ending) once.
@@ -27,7 +29,7 @@ class Background:
         # At exit a thread in the middle of a copy must not meet an interpreter, or a CUDA context, that is gone. Finalizers then
         # run in reverse order of their making: this one before those of the memory that the thread fills.
         weakref.finalize(self, _end, self._ending, self._thread)
-        self._thread.start()
+        start(self._thread)
 
     def _run(self) -> None:
         try:
@@ -56,5 +58,5 @@ class Background:
 
 def _end(ending: threading.Event, thread: threading.Thread) -> None:
     ending.set()
-    if thread is not threading.current_thread():
+    if thread.ident is not None and thread is not threading.current_thread():  # None: it could not be started
         thread.join()

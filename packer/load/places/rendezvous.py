@@ -248,7 +248,9 @@ def _list(path: str) -> Iterator[int]:
             found = os.fstat(fd)
             if not _is_list(found):
                 raise PermissionError(
-                    errno.EPERM, "it belongs to another user, or is no file of its own", path
+                    errno.EPERM,
+                    "it belongs to another user, others may write it, or it is no file of its own",
+                    path,
                 )
             while True:
                 try:
@@ -266,8 +268,9 @@ def _list(path: str) -> Iterator[int]:
 
 
 def _is_list(found: os.stat_result) -> bool:
-    """Whether it may be a list: this user's, and not another file of theirs that somebody linked to."""
-    return found.st_uid == os.getuid() and stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
+    """Whether it may be a list: this user's, which nobody else may write, and not another file of theirs that somebody linked to."""
+    mine = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return mine and stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
 def _is(path: str, found: os.stat_result) -> bool:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.errors import TransformError, UsageError
+from packer.errors import PackerError, TransformError, UsageError
 from packer.format.header import Field
 from packer.load.processes import unchanged
 from packer.load.processes.calling import said
@@ -38,6 +38,7 @@ from packer.load.processes.workerproc import NO_ROW, READY, Filled, Job, run
 from packer.load.slots import Bytes, Layout
 from packer.orders.runs import Runs
 from packer.read.reader import Reader
+from packer.starting import held_back, no_more, start
 
 __all__ = ["Filled", "Workers"]
 
@@ -245,13 +246,18 @@ class _Pool:
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
         self._workers: list[_Worker] = []
-        try:
-            self._start(transform, reader, fields, memory)
-        except BaseException:
-            self._end()
-            raise
         self._thread = threading.Thread(target=self._serve, name="packer-transform", daemon=True)
-        self._thread.start()
+        try:
+            with held_back():  # else it is dropped where it comes during a fork, and the loop goes on
+                try:
+                    self._start(transform, reader, fields, memory)
+                    start(self._thread)
+                except BaseException:
+                    self._end()
+                    raise
+        except BaseException:  # nobody will know of this pool
+            self.stop()
+            raise
 
     def submit(self, tasks: list[_Task]) -> bool:
         """Queue tasks; False if the processes have ended."""
@@ -308,7 +314,10 @@ class _Pool:
                 with warnings.catch_warnings():
                     # The child runs the transform only, with one thread for OpenCV and torch.
                     warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
-                    process.start()
+                    try:
+                        process.start()
+                    except OSError as error:
+                        raise PackerError(no_more("process", error)) from None
                 self._workers.append(_Worker(process, ours))
             finally:
                 theirs.close()

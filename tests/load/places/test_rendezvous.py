@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -312,7 +313,7 @@ def test_users_do_not_meet(key: str, folder: Path, monkeypatch: pytest.MonkeyPat
     assert "-4321-" in rendezvous._name(key, 64)
 
 
-@pytest.mark.parametrize("what", ["link", "hard link", "fifo", "folder", "another's"])
+@pytest.mark.parametrize("what", ["link", "hard link", "fifo", "socket", "folder", "writable", "another's"])
 def test_where_the_list_is_no_file_of_ours_the_memory_is_private(
     key: str, folder: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -329,6 +330,13 @@ def test_where_the_list_is_no_file_of_ours_the_memory_is_private(
         os.mkfifo(path)
     elif what == "folder":
         path.mkdir()
+    elif what == "socket":
+        monkeypatch.chdir(folder)  # a socket's name is short
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(name)
+    elif what == "writable":
+        path.write_text(entry)
+        path.chmod(0o666)
     else:
         path.write_text(entry)
         status = os.stat(path)

@@ -1,0 +1,104 @@
+"""Threads and processes begun so that neither Ctrl-C nor a limit leaves half of one behind.
+
+Python raises KeyboardInterrupt between any two lines of the main thread, also inside the standard library, and drops it inside
+destructors and callbacks (of weak references, of the garbage collector, after a fork): the program then goes on as if nobody had
+asked it to stop.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+from packer.errors import PackerError
+from packer.units import size
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_AGAIN_SECONDS = 0.02
+
+
+class Pool(ThreadPoolExecutor):
+    """A pool of threads. ended: it takes nothing more, since a submit of it failed.
+
+    Ctrl-C while a thread begins leaves one that the standard library's pool does not know: at exit the interpreter would wait for
+    it, and nobody tell it to end.
+    """
+
+    ended = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function on one of the threads. Raises PackerError if a limit forbids another thread."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except BaseException as error:
+            self.ended = True
+            self.shutdown(wait=False, cancel_futures=True)
+            if refused(error):
+                raise PackerError(no_more("thread", error)) from None
+            raise
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a thread. Raises PackerError if a limit forbids another."""
+    try:
+        with held_back():
+            thread.start()
+    except RuntimeError as error:
+        if not refused(error):
+            raise
+        raise PackerError(no_more("thread", error)) from None
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the system had no thread to give."""
+    return isinstance(error, RuntimeError) and "start new thread" in str(error)
+
+
+def no_more(what: str, error: BaseException) -> str:
+    """A sentence for a thread or process that could not be started: the limits that this process has, and what to do."""
+    limits = []
+    processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if processes != resource.RLIM_INFINITY:
+        limits.append(f"{processes:,} processes and threads of its user (ulimit -u)")
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        limits.append(f"{size(address_space)} of address space (ulimit -v)")
+    return (
+        f"loading: another {what} cannot be started ({getattr(error, 'strerror', None) or error}); this process is allowed"
+        f" {' and '.join(limits) or 'what its control group says (pids.max, memory.max)'}."
+        " Raise that limit, or pass fewer threads or processes."
+    )
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Have Ctrl-C wait for the end of the block, if this is the main thread."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    try:
+        signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(*came[0])
+
+
+def interrupt_later() -> None:
+    """Have a KeyboardInterrupt that came during a destructor come once more, a little later."""
+    main = threading.main_thread().ident
+    assert main is not None
+    # A real signal: _thread.interrupt_main() wakes nobody who waits.
+    again = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT))
+    again.daemon = True
+    again.start()

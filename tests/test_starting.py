@@ -1,0 +1,226 @@
+"""packer.starting, and what Ctrl-C and limits do to a loop over batches: it ends, always, and in a sentence."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+from packer.convert.images import convert_images
+from packer.load.prefetch import ahead
+from packer.load.slots import Slots, allocate
+from packer.starting import held_back, start
+
+cv2 = pytest.importorskip("cv2")
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("interrupts")
+    (folder / "images" / "a").mkdir(parents=True)
+    for k in range(96):
+        cv2.imwrite(str(folder / "images" / "a" / f"{k}.png"), np.full((8, 8, 3), k, np.uint8))
+    convert_images(folder / "images", folder / "pack.h5", size=8)
+    return str(folder / "pack.h5")
+
+
+LOOP = """
+import os, resource, signal, sys, threading
+from packer import PackedBatchDataset
+import packer.load.batches, packer.load.processes.workers, packer.load.places.resident
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def same(sample):
+    return sample
+def read(**options):
+    global ds
+    ds = PackedBatchDataset(sys.argv[1], 4, shuffle=True, output="numpy", **options)
+    batches = 0
+    while True:
+        for _ in ds:
+            batches += 1
+            yield batches
+"""
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own; one that hangs is the failure."""
+    command = [sys.executable, "-W", "ignore", "-c", LOOP + textwrap.dedent(code), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_slot_comes_back_without_a_line_of_python():
+    """Where there is none, no Ctrl-C can come in the middle, to be dropped."""
+    slots = Slots(256, allocate, spare=9)
+    held, ran = [slots.lend()], []
+    place = held[0].ctypes.data
+    sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_name) if event == "call" else None)
+    held.clear()
+    sys.setprofile(None)
+    assert ran == []
+    assert slots.lend().ctypes.data == place
+
+
+def test_loops_that_are_interrupted_at_any_moment_end(pack: str):
+    """A dozen loops, each in a process of its own with everything imported, each interrupted after more batches."""
+    done = run(
+        """
+        import time
+        ends = []
+        for trial in range(12):
+            ours, theirs = os.pipe()
+            child = os.fork()
+            if not child:
+                os.close(ours)
+                code = 1
+                try:
+                    os.write(theirs, b"!")  # what came before went into the fork's own callbacks
+                    for batches in read(**({}, {"placement": "ram"})[trial % 2]):
+                        os.write(theirs, b"!")
+                except KeyboardInterrupt:
+                    code = 130
+                finally:
+                    threading._shutdown()  # as at the end of a script; it waits for threads
+                    os._exit(code)
+            os.close(theirs)
+            for _ in range(1 + trial * 7):
+                os.read(ours, 1)
+            os.kill(child, signal.SIGINT)
+            reader = threading.Thread(target=lambda ours=ours: [0 for _ in iter(lambda: os.read(ours, 1 << 16), b"")])
+            reader.start()  # ends with the child
+            reader.join(20)
+            if reader.is_alive():
+                os.kill(child, signal.SIGKILL)
+            reader.join()
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            os.close(ours)
+        print(set(ends))
+        """,
+        pack,
+    )
+    assert (done.stdout, done.stderr) == ("{130}\n", "")
+
+
+def test_ctrl_c_while_a_thread_begins_leaves_none_that_is_waited_for(pack: str):
+    done = run(
+        """
+        begin = threading.Thread.start
+        def start(thread):
+            begin(thread)
+            raise KeyboardInterrupt  # as in start()'s own wait
+        threading.Thread.start = start
+        try:
+            next(read())
+        except KeyboardInterrupt:
+            print("interrupted")
+        threading.Thread.start = begin
+        print(len(next(iter(ds)).label))  # and it can be used again
+        """,
+        pack,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n4\n", "", 0)
+
+
+def test_ctrl_c_during_a_fork_is_not_dropped(pack: str):
+    """Python runs callbacks after a fork, and drops what is raised in them."""
+    done = run(
+        """
+        os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGINT))
+        try:
+            for batches in read(transform=same):
+                if batches > 200:
+                    break
+        except KeyboardInterrupt:
+            print("interrupted")
+        """,
+        pack,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+class Work:
+    """Is interrupted when it is cancelled."""
+
+    def cancel(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def advance(self) -> None:
+        pass
+
+
+def test_ctrl_c_in_the_destructor_of_an_iterator_comes_once_more():
+    stream = ahead((Work for _ in range(9)), 1)
+    next(stream)
+    waited = []
+    with pytest.raises(KeyboardInterrupt):
+        del stream
+        waited.append(threading.Event().wait(30))
+    assert not waited
+
+
+def test_what_is_held_back_comes_at_the_end():
+    said = []
+    with pytest.raises(KeyboardInterrupt), held_back():
+        signal.raise_signal(signal.SIGINT)
+        said.append("on")
+    assert said == ["on"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with held_back():  # nothing came
+        pass
+    thread = threading.Thread(target=lambda: held_back().__enter__())  # signals are the main thread's
+    start(thread)
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads do not count")
+@pytest.mark.parametrize("placement", ["disk", "ram"])
+def test_a_limit_of_threads_is_a_sentence(pack: str, placement: str):
+    done = run(
+        """
+        from packer import PackerError, open_pack
+        opened = open_pack(sys.argv[1])
+        ds = PackedBatchDataset(opened, 4, output="numpy", placement=sys.argv[2])
+        ds[0], ds.close()
+        if not os.getuid():
+            os.setuid(65534)  # no limit holds for root
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        try:
+            ds[0]
+        except PackerError as error:
+            print(error)
+        """,
+        pack,
+        placement,
+    )
+    sentence = (
+        "loading: another thread cannot be started (can't start new thread); this process is allowed"
+        " 1 processes and threads of its user (ulimit -u). Raise that limit, or pass fewer threads or processes.\n"
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (sentence, "", 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere address space is not limited")
+def test_a_limit_of_address_space_is_a_sentence(pack: str):
+    done = run(
+        """
+        from packer import PackerError
+        ds = PackedBatchDataset(sys.argv[1], 4, output="numpy", placement="disk")
+        ds[0], ds.close()
+        taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        threading.stack_size(256 << 20)  # more than the stacks that ended threads have left
+        resource.setrlimit(resource.RLIMIT_AS, (taken + (64 << 20), taken + (64 << 20)))
+        try:
+            ds[0]
+        except PackerError as error:
+            print(error)
+        """,
+        pack,
+    )
+    assert done.stderr == ""
+    assert done.stdout.startswith("loading: another thread cannot be started (can't start new thread); ")
+    assert " of address space (ulimit -v). Raise that limit, or " in done.stdout
