@@ -34,6 +34,7 @@ venv: $(STAMP)
 
 $(STAMP): requirements.txt setup.cfg setup.py pyproject.toml packer/pixels/_kernels.c packer/read/_gather.c packer/inputs/tables/_parse.c packer/inputs/tables/_numbers.h packer/tables/_sums.c packer/_random.c packer/augment/passes/_pass.c packer/augment/passes/_pass.h
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("PYTHON: it is %d.%d; the pinned versions in requirements.txt need 3.11 or newer. Pass one: make PYTHON=python3.12, or pip install -e .[torch]." % sys.version_info[:2])'
+	@echo 'making .venv with everything that developing needs, once: some minutes, 2 GB'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -55,12 +56,13 @@ endif
 demo: $(IMAGES) $(STAMP)
 	@mkdir -p demo
 	$(BIN)/packer convert $(TRAIN_IMAGES) demo/train.h5 --overwrite
-	$(BIN)/packer convert $(TEST_IMAGES) demo/test.h5 --overwrite
+	$(BIN)/packer convert $(TEST_IMAGES) demo/test.h5 --like demo/train.h5 --overwrite
 	$(BIN)/packer info demo/train.h5
 	$(BIN)/python examples/train_images.py demo/train.h5 --test demo/test.h5 --epochs 3
 	$(BIN)/packer bench $(TRAIN_IMAGES) demo/train.h5
 	$(BIN)/packer preview demo/train.h5 -o demo/sheet.png --augment 'RandomCrop(224), RandomHorizontalFlip()'
 	@echo 'Look at demo/sheet.png: a batch as the network sees it.'
+	@echo 'Now yours: $(BIN)/packer convert YOUR_IMAGES mine.h5; what trained here was examples/train_images.py.'
 
 test: lint types tests
 

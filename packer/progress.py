@@ -54,6 +54,35 @@ class Progress:
         self.close()
 
 
+class Status:
+    """What is being done now, shown or not: one line that changes on a terminal, elsewhere a line a minute. A context manager."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown, self._last = shown, time.monotonic()
+        self._bar: Any = None
+
+    def say(self, text: str) -> None:
+        """Show a few words."""
+        if not self._shown:
+            return
+        if self._bar is None:
+            self._bar = _bar(None, "", bar_format="{desc}")
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.set_description_str(text)
+        elif now - self._last >= LINE_SECONDS and sys.stderr is not None:
+            self._last = now
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Status:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
 class _View(Protocol):
     """A subset of tqdm's interface."""
 
@@ -102,7 +131,7 @@ class Lines:
         return f"{counted}, {speed}{left}"
 
 
-def _bar(total: int | None, unit: str) -> Any:
+def _bar(total: int | None, unit: str, **options: Any) -> Any:
     """Return tqdm's bar for a notebook or a terminal, None where there is neither."""
     tqdm: Any
     if "ipykernel" in sys.modules:
@@ -118,4 +147,5 @@ def _bar(total: int | None, unit: str) -> Any:
         unit_scale=scale,
         leave=False,
         dynamic_ncols=True,
+        **options,
     )

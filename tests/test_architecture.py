@@ -48,6 +48,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.pixels",
         "packer.previews",
+        "packer.progress",
         "packer.tables",
         "packer.units",
     },
@@ -209,7 +210,7 @@ PACKAGES: dict[str, set[str]] = {
     "pyarrow": {"packer.convert.exporttable", "packer.inputs.tables"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {"packer.augment", "packer.bench", "packer.load", "packer.load.batches", "packer.previews"},
-    "tqdm": {"packer.cli", "packer.progress"},
+    "tqdm": {"packer.progress"},
     "xxhash": {"packer.format"},
     "zstandard": {"packer.codecs", "packer.inputs.tables"},
 }

@@ -13,6 +13,9 @@ BAR = 24  # characters of the longest bar
 LIMIT = (
     "limit: "  # begins the name of the way that is the limit; then what it is, a comma and how many threads
 )
+LOUD = 0.5
+"""A way's (highest - lowest) / median from which on a reader should know of it."""
+NOISY = "rounds differ by up to {:.0%}: is something else running? Measure again on a quiet machine, or with more --rounds."
 BEYOND = "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch does not."
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -104,7 +107,7 @@ class Report:
         lines = [
             self.heading,
             f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
-            f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s",
+            f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s; ratios: medians of those of each round",
         ]
         for title, ways in self.sections.items():
             limit = next((way.name for way in ways if way.name.startswith(LIMIT)), LIMIT)
@@ -121,7 +124,9 @@ class Report:
                 f"  {_ratio(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
-        remarks = (*self.remarks, *([BEYOND] if beyond else []))
+        noise = max(way.spread for ways in self.sections.values() for way in ways)
+        noisy = [NOISY.format(noise)] if noise > LOUD else []
+        remarks = (*self.remarks, *([BEYOND] if beyond else []), *noisy)
         return "\n".join([*lines, *(["", *remarks] if remarks else [])])
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from tqdm import tqdm
 
 from packer.cli.saying import json_text, print_json, say_lines
 from packer.errors import MissingDependencyError, PackerError, UsageError
+from packer.progress import Status
 
 if TYPE_CHECKING:
     from packer.bench.report import Report
@@ -81,8 +81,8 @@ def bench(
         options["batch_size"] = batch_size
     table = open_pack(pack).header.table is not None
     report: Report
-    with tqdm(bar_format="{desc}", disable=None if not quiet else True, leave=False) as line:
-        options |= {"workers": counts, "progress": line.set_description_str}
+    with Status(not quiet) as status:
+        options |= {"workers": counts, "progress": status.say}
         if not table:
             report = raw_vs_packed.bench(_only(sources), pack, **options)
         else:

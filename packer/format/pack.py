@@ -257,7 +257,9 @@ def open_part(path: str) -> Pack:
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
     if name.endswith(PARTIAL_SUFFIX):
-        raise FormatError(f"{name}: is a conversion that did not finish. Convert the images again.")
+        raise FormatError(
+            f"{name}: is a conversion that did not finish. Run the same packer convert again: it goes on."
+        )
     try:
         return open(name)
     except OSError as error:
@@ -296,6 +298,8 @@ def read_seal(path: str) -> bytes:
 def unreadable(name: str, error: OSError) -> FormatError:
     """Return the error for a file that is not there, or may not be read."""
     remedy = "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
+    if error.errno == errno.ENOENT and os.path.isdir(work := name.rstrip("/") + PARTIAL_SUFFIX):
+        remedy = f"Its conversion did not finish ({work}): run the same packer convert again, and it goes on"
     return FormatError(f"{error.filename or name}: cannot be read ({error.strerror}). {remedy}.")
 
 
@@ -333,7 +337,8 @@ def _open_directory(name: str) -> Pack:
     path = os.path.join(name, TRAILER_FILE)
     if not os.path.exists(path):
         raise FormatError(
-            f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. Pass what packer convert wrote."
+            f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack."
+            " Pass what packer convert wrote: of a folder of images it makes a pack."
         )
     check_own(name)
     seal = read_seal(name)

@@ -42,7 +42,7 @@ def test_ratios_are_taken_round_by_round(report: BenchReport) -> None:
 def test_the_table_shows_every_way_once(report: BenchReport) -> None:
     assert report.table().splitlines() == [
         "photos/train beside train.h5: 9,000 images of 256x256x3, batches of 256",
-        "Abacus 1, 2 cores; medians of 3 rounds of 1 s",
+        "Abacus 1, 2 cores; medians of 3 rounds of 1 s; ratios: medians of those of each round",
         "",
         "warm page cache                images/s   x raw  x memcpy  s/epoch",
         "images, DataLoader, 2 workers       900     1.0             10.000  █▏",
@@ -50,6 +50,7 @@ def test_the_table_shows_every_way_once(report: BenchReport) -> None:
         "limit: memcpy, 2 threads         20,000                      0.450  ████████████████████████",
         "",
         "one note.",
+        "rounds differ by up to 178%: is something else running? Measure again on a quiet machine, or with more --rounds.",
     ]
 
 
@@ -104,7 +105,7 @@ def test_a_tables_report_has_wider_columns_and_tells_the_first_batch() -> None:
     )
     assert report.table().splitlines() == [
         "higgs.csv beside higgs.h5: 1,000,000 rows of features [28], label, batches of 1,024",
-        "Abacus 1, 2 cores; medians of 1 round of 0.5 s",
+        "Abacus 1, 2 cores; medians of 1 round of 0.5 s; ratios: medians of those of each round",
         "",
         "warm page cache                   rows/s  x DataLoader  x limit  s/epoch",
         "DataLoader, rows, 0 workers      200,000           1.0             5.000  ▏",

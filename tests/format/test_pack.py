@@ -212,7 +212,7 @@ def test_each_damaged_file_is_one_sentence(
     [
         (
             lambda p: (p / "trailer").unlink(),
-            "p: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote.",
+            "p: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote: of a folder of images it makes a pack.",
         ),
         (
             lambda p: (p / "trailer").write_bytes(bytes(128)),

@@ -228,7 +228,8 @@ NOT_LISTED = (
         (lambda p: relist(p, seal="ab"), NOT_LISTED),
         (
             shard_of_shards,
-            "{p}/{0}: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote.",
+            "{p}/{0}: is a folder without a 'trailer' file, not a pack."
+            " Pass what packer convert wrote: of a folder of images it makes a pack.",
         ),
         (
             loop,
@@ -236,7 +237,8 @@ NOT_LISTED = (
         ),
         (
             loop_to_itself,
-            "{p}/{0}: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote.",
+            "{p}/{0}: is a folder without a 'trailer' file, not a pack."
+            " Pass what packer convert wrote: of a folder of images it makes a pack.",
         ),
         (
             lambda p: relist(p, file="index.json"),

@@ -303,7 +303,8 @@ def test_a_shard_that_is_the_pack_itself_is_looked_at_once(shards: Path):
         open_pack(shards)
     (problem,) = verify_pack(shards).problems
     assert problem.text == (
-        f"{shards / '00000.h5'}: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote."
+        f"{shards / '00000.h5'}: is a folder without a 'trailer' file, not a pack."
+        " Pass what packer convert wrote: of a folder of images it makes a pack."
     )
 
 
