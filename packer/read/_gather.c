@@ -55,6 +55,7 @@ copy that ends the copy; anywhere else it goes where it would have gone without 
 #define HELD_BYTES (32 << 10) /* up to here the GIL is kept: handing it over costs more than the copy */
 #define PROBES 4             /* runs whose pages are looked up */
 #define ADVICE (128 << 10)   /* bytes: of more at once, Linux forgets what exceeds a device's reading ahead */
+#define MOST_PASSED 100      /* times that a fault at one address is passed on */
 #define AHEAD_BYTES (32 << 20) /* asked for before they are read */
 #define CALL_BYTES (1 << 30)  /* read at once: macOS refuses 2 GiB */
 
@@ -199,6 +200,9 @@ copy_pieces(const Request *request, uint8_t *out, int past, uint8_t *touched)
 static THREAD_LOCAL sigjmp_buf *volatile landing;
 static THREAD_LOCAL void *volatile fault;
 static struct sigaction before; /* who had the signal before us */
+static THREAD_LOCAL volatile sig_atomic_t passing; /* while `before` is called */
+static THREAD_LOCAL void *volatile unmended; /* where a fault was passed on last, and how often in a row */
+static THREAD_LOCAL volatile int passed;
 
 static void
 end_by(int number)
@@ -214,7 +218,6 @@ end_by(int number)
 static void
 pass_on(int number, siginfo_t *info, void *context)
 {
-    static THREAD_LOCAL volatile sig_atomic_t passing;
     struct sigaction next = before;
     sigset_t mask = next.sa_mask, old;
     if (!(next.sa_flags & SA_SIGINFO) && next.sa_handler == SIG_IGN) return;
@@ -249,12 +252,20 @@ on_fault(int number, siginfo_t *info, void *context)
         landing = NULL;
         siglongjmp(*to, 1);
     }
-    /* Not ours: give the signal back and let it happen again. Whoever passes it on to us (faulthandler does, once it has
-    written its lines) must not get it a second time. */
-    struct sigaction next = before;
-    memset(&before, 0, sizeof before);
-    before.sa_handler = SIG_DFL;
-    sigaction(number, &next, NULL);
+    /* Not ours. A handler that returns without mending it, as faulthandler's does once it was disabled, would be called for ever. */
+    int handled = (before.sa_flags & SA_SIGINFO) || (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN);
+    passed = info->si_addr == unmended ? passed + 1 : 0;
+    unmended = info->si_addr;
+    if (!handled || passed > MOST_PASSED) {
+        struct sigaction ending;
+        memset(&ending, 0, sizeof ending);
+        ending.sa_handler = SIG_DFL;
+        sigaction(number, &ending, NULL); /* it happens again, and ends the process */
+        return;
+    }
+    passing = 0; /* one that jumped out has left it set */
+    pass_on(number, info, context);
+    errno = saved;
 }
 
 /* See that the signal is ours: whoever came after us would end the process. Takes 0.2 us. Called with the GIL. */

@@ -405,6 +405,51 @@ ctypes.string_at(int(files[0, 1]) + big - 1, 1)
 
 
 @compiled
+@pytest.mark.parametrize("faulthandler", ["before", "after"])
+@pytest.mark.parametrize("again", ["", "assert copy(np.arange(100)) == -1"])
+def test_a_faulthandler_that_was_disabled_ends_nothing_and_holds_up_nothing(
+    tmp_path: Path, faulthandler: str, again: str
+):
+    """Called for a fault elsewhere, it returns at once, and the fault would happen for ever."""
+    done = run(
+        CUT
+        + f"""
+faulthandler.disable()
+{again}
+assert cut() == 0
+os.ftruncate(fd, big // 2)
+ctypes.string_at(int(files[0, 1]) + big - 1, 1)
+""",
+        str(tmp_path / "x"),
+        faulthandler,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGBUS, "", "")
+
+
+@compiled
+def test_a_handler_of_the_users_that_mends_the_fault_is_called_each_time(tmp_path: Path):
+    """Installed by sigaction, as JIT compilers do: it makes the file long again, and returns."""
+    done = run(
+        CUT
+        + """
+calls = []
+HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+handler = HANDLER(lambda number, info, context: (calls.append(number), os.ftruncate(fd, big))[0])
+libc = ctypes.CDLL(None)
+libc.signal.restype = ctypes.c_void_p
+libc.signal(int(signal.SIGBUS), handler)
+for _ in range(3):
+    assert cut() == 0  # ours, though theirs came last
+    os.ftruncate(fd, big // 2)
+    ctypes.string_at(int(files[0, 1]) + big - 1, 1)
+print(len(calls))
+""",
+        str(tmp_path / "x"),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+
+
+@compiled
 @pytest.mark.parametrize("faulthandler", ["", "before", "after"])
 def test_a_signal_that_was_sent_ends_the_process_as_ever(tmp_path: Path, faulthandler: str):
     done = run(CUT + "os.kill(os.getpid(), signal.SIGBUS)\n", str(tmp_path / "x"), faulthandler)
