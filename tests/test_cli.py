@@ -132,6 +132,18 @@ def test_info(photos: Path, run: Run):
     assert (record["rows"], record["classes"], record["sealed"]) == (24, ["blue", "green", "red"], True)
 
 
+def test_info_tells_what_normalize_means_for_a_pack_made_like_another(photos: Path, run: Run):
+    run("convert", photos, "train.h5", "--size", 32)
+    done = run("convert", photos / "blue", "test.h5", "--like", "train.h5")
+    assert "Normalize() as text means train.h5's mean and std." in done.out
+    own = next(line for line in run("info", "train.h5").out.splitlines() if line.startswith("image  "))
+    numbers = own.removeprefix("image").strip()
+    assert (
+        f"normalize  {numbers}: what Normalize() as text means, taken with --like"
+        in run("info", "test.h5").out
+    )
+
+
 def test_info_tells_how_well_an_order_shuffles(photos: Path, run: Run):
     run("convert", photos, "p.h5", "--size", 32, "--no-shuffle")
     plain = run("info", "p.h5").out.splitlines()

@@ -22,6 +22,21 @@ from packer.errors import UsageError
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 """Words for torch's dtypes; torch.float16 and so on are read too."""
 
+_TENSORS = "Leave it out: images are tensors already; Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point"
+_AUTO = "Take RandAugment() or TrivialAugmentWide()"
+REMEDIES = {
+    **dict.fromkeys(("ToTensor", "ToImage", "ToImageTensor", "PILToTensor", "ToPureTensor"), _TENSORS),
+    **dict.fromkeys(("ToTensorV2", "ToTorchImage"), _TENSORS),
+    "ToPILImage": "Leave it out: images are tensors all along",
+    "ConvertImageDtype": "Take ToDtype(float32), which does the same",
+    "NormalizeImage": "Take Normalize(), with numbers in the scale of 0 to 1",
+    "Grayscale": "Take RandomGrayscale(1), which makes every image grey",
+    "AutoAugment": _AUTO,
+    "AugMix": _AUTO,
+    "Lambda": "Pass a Python function to the dataset as transform=",
+}
+"""Names of other libraries that are none of packer.augment, with what to write instead."""
+
 _BRACKET = "("
 _ALIKE = 0.7
 _LISTS = (ast.List, ast.Tuple)
@@ -135,6 +150,8 @@ class _Text:
 
     def _class(self, node: ast.expr) -> type[Transform]:
         """The transform that a name means."""
+        if (name := _last(node)) in REMEDIES:
+            raise self._wrong(node, f"{self._word(node)} is no transform of packer.augment", REMEDIES[name])
         if not isinstance(node, ast.Name):
             raise self._wrong(node, f"{self._word(node)} is no name of a transform", "Write the name alone")
         if node.id in _views():

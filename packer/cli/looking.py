@@ -144,7 +144,7 @@ def _made_of(path: str) -> str:
 
 def _describe(pack: Pack) -> list[str]:
     """A pack in lines for people."""
-    from packer.format.header import VERSION
+    from packer.format.header import NORMALIZE, VERSION
     from packer.tables.describe import describe
 
     header = pack.header
@@ -161,6 +161,9 @@ def _describe(pack: Pack) -> list[str]:
         lines.append(
             f"{name:<10} " + "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in values.items())
         )
+    if NORMALIZE in header.provenance.get("options", {}):
+        numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
+        lines.append(f"normalize  {numbers}: what Normalize() as text means, taken with --like")
     if header.table is not None:
         lines += describe(header.table)
         measured = next(

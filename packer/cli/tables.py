@@ -73,7 +73,8 @@ _OPTIONS = (
     click.option(
         "--like",
         metavar="PACK",
-        help="Images: the classes, size, fit and channels of PACK. Tables: its columns, categories and statistics.",
+        help="Images: the classes, size, fit, channels, and mean and std for Normalize(), of PACK. "
+        "Tables: its columns, categories and statistics.",
     ),
     click.option(
         "--header/--no-header",

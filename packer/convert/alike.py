@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.errors import UsageError
@@ -51,7 +51,11 @@ def _read(path: str) -> list[str]:
 
 
 class Likeness(NamedTuple):
-    """What a conversion takes from a pack that it is to match. size: [height, width] or "keep"; label: its field, None if it has none."""
+    """What a conversion takes from a pack that it is to match.
+
+    size: [height, width] or "keep"; label: its field, None if it has none; normalization: mean and std that its ``Normalize()`` as
+    text means, empty if it has none.
+    """
 
     path: str
     classes: tuple[str, ...] | None
@@ -59,6 +63,7 @@ class Likeness(NamedTuple):
     fit: str
     channels: str
     label: Field | None
+    normalization: Mapping[str, Sequence[float]]
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Likeness:
@@ -76,13 +81,27 @@ class Likeness(NamedTuple):
             str(about.get("fit", "crop")),
             str(about.get("color", "rgb")),
             next((f for f in pack.fields if f.name == "label"), None),
+            pack.header.normalization,
         )
+
+    def normalize(self, channels: str) -> dict[str, list[float]] | None:
+        """Return the mean and std to record, or None: the pack has none, or images of other channels."""
+        if not self.normalization or channels != self.channels:
+            return None
+        return {name: list(self.normalization[name]) for name in ("mean", "std")}
 
     def note(self, size: Any, fit: str, channels: str) -> str:
         """Say what was taken. The arguments: as they are used."""
         shown = size if isinstance(size, str) else "x".join(map(str, size))
         classes = "no class names" if self.classes is None else f"its {len(self.classes):,} classes"
-        return f"As in {self.path}: {classes}; size {shown}, fit {fit}, channels {channels}."
+        taken = f"As in {self.path}: {classes}; size {shown}, fit {fit}, channels {channels}."
+        if not self.normalization:
+            return taken
+        if self.normalize(channels) is None:
+            return (
+                f"{taken} Normalize() as text means the new pack's own mean and std, as the channels differ."
+            )
+        return f"{taken} Normalize() as text means {self.path}'s mean and std."
 
     def check(self, label: Field | None, source: str) -> None:
         """Raise UsageError unless labels are of the same kind as the pack's. label: as it would be stored; None: there are none."""

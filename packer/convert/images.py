@@ -25,6 +25,7 @@ from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
 from packer.convert.survey import survey
 from packer.errors import UsageError
+from packer.format.header import NORMALIZE
 from packer.format.output import check_output, format_of
 from packer.format.pack import Pack
 from packer.inputs.filenames import as_text
@@ -144,7 +145,8 @@ def convert_images(
         with label_separator between them (default: found out). boxes, keypoints: columns with xmin, ymin, xmax, ymax, or x, y, x,
         y ..., in pixels of the original image; they are moved as the image is resized.
     classes: the classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped, with on_error
-        "skip"). like: a pack whose classes these are to be, and whose size, fit and channels are taken where none are given.
+        "skip"). like: a pack whose classes these are to be, and whose size, fit and channels are taken where none are given; its
+        mean and std are recorded, and ``augment="Normalize()"`` of the new pack means them.
     pairs: field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
     split: name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
     shuffle: store the rows (of each split) in a random order, drawn from seed. Without it a class folder's pack is sorted by class.
@@ -170,10 +172,12 @@ def convert_images(
         pixels: Any = [256, 256] if match is None else match.size
     else:
         pixels = KEEP if size == KEEP else list(parse_size(size, any_size=any_size))
+    channels = channels or ("rgb" if match is None else match.channels)
     options = {
         "size": pixels,
         "fit": fit or ("crop" if match is None else match.fit),
-        "channels": channels or ("rgb" if match is None else match.channels),
+        "channels": channels,
+        NORMALIZE: None if match is None else match.normalize(channels),
         "max_pixels": whole("max_pixels", max_pixels),
         "seed": whole("seed", seed) if shuffle else None,
         "split": None if split is None else parse_split(as_text(split) if isinstance(split, str) else split),

@@ -25,7 +25,7 @@ from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
 from packer.convert.tablepacks import TablePackRows, is_table, strata, tables_together
 from packer.errors import PackerError, UsageError
-from packer.format.header import Header
+from packer.format.header import NORMALIZE, Header
 from packer.format.output import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
 from packer.pixels.maker import PixelSpec, decoder_versions
@@ -277,10 +277,15 @@ class _Work:
     @property
     def provenance(self) -> dict[str, Any]:
         """What the new pack says of how it was made."""
-        first = self.pack.parts[0].header.provenance
+        first, *others = (part.header.provenance.get("options", {}) for part in self.pack.parts)
+        kept = _kept_options(first)
+        if any(other.get(NORMALIZE) != first.get(NORMALIZE) for other in others):
+            kept.pop(
+                NORMALIZE, None
+            )  # the packs are normalised differently: the new one has its own mean and std
         pixels = {} if is_table(self.pack) else decoder_versions()
         return {
-            "options": {**_kept_options(first.get("options", {})), **self.said},
+            "options": {**kept, **self.said},
             "source": self.rows.fingerprint(),
             "versions": {"packer": packer.__version__, **pixels, **self.storing.versions()},
         }

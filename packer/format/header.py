@@ -45,6 +45,9 @@ Header
     that differs between two runs on equal input: no time, host, duration, worker count or absolute path. Equal inputs and
     options, with equal versions of what makes the pixels, give byte-identical packs.
 
+    ``provenance.options`` MAY have ``normalize``, ``{"mean": [C], "std": [C]}`` on the scale where 255 is 1.0: of a pack that was
+    made like another one, the numbers by which both are normalised. ``statistics`` are the pack's own all the same.
+
 Tables
     A pack made from a table has the header's member ``table``, an object; other packs do not have the member. It tells how each
     column of the table became fields, so that other rows can be mapped alike. ``columns`` are objects, one a column of the input,
@@ -103,6 +106,7 @@ HEADER_FILE = "header.json"
 CHECKSUMS_FILE = "checksums.npy"
 TRAILER_FILE = "trailer"
 PARTIAL_SUFFIX = ".packing"  # of the name of work in progress
+NORMALIZE = "normalize"  # among provenance's options: mean and std of the pack given as `like`
 
 # h5py reads one row of a chunk that fits its chunk cache by reading the whole chunk: 1,400 random 256 px images/s at
 # 4 MiB chunks against 8,100 just above the cache of HDF5 2.0 (8 MiB; 1 MiB before). Our own reader does not care.
@@ -216,6 +220,15 @@ class Header:
     def columns(self) -> tuple[str, ...]:
         """The arrays, in the order of the fields: the columns of the checksum table."""
         return tuple(name for f in self.fields for name in f.arrays)
+
+    @property
+    def normalization(self) -> Mapping[str, Sequence[float]]:
+        """Mean and std that ``Normalize()`` as text means: those recorded of the pack given as `like`, else the pack's own.
+
+        {"mean": [C], "std": [C]}, on the scale where 255 is 1.0; empty if there are none.
+        """
+        recorded: Mapping[str, Sequence[float]] | None = self.provenance.get("options", {}).get(NORMALIZE)
+        return self.statistics.get("image", {}) if recorded is None else recorded
 
     @property
     def blocks(self) -> int:
@@ -367,6 +380,8 @@ class Header:
         for part in ("options", "versions"):
             if not isinstance(self.provenance.get(part, {}), Mapping):
                 raise ValueError(f"provenance has {part} that are no object")
+        if NORMALIZE in self.provenance.get("options", {}):
+            _check_normalization(self.provenance["options"][NORMALIZE])
         for f in self.fields:
             named = self.table.get(f.name) if self.table is not None else None
             if f.name in ("features", "categories") and named is not None and f.shape != (len(named),):
@@ -375,6 +390,17 @@ class Header:
             bounds = [0, *(end for span in spans for end in span), self.rows]
             if any(a > b for a, b in itertools.pairwise(bounds)):
                 raise ValueError(f"split {name!r} is {spans} of {self.rows} rows")
+
+
+def _check_normalization(value: Any) -> None:
+    """Raise ValueError unless a JSON value is a mean and a std of as many channels."""
+    if not isinstance(value, Mapping) or set(value) != {"mean", "std"}:
+        raise ValueError(f"{NORMALIZE} is {value!r}")
+    lists = list(value.values())
+    if not all(isinstance(numbers, list | tuple) for numbers in lists) or len(lists[0]) != len(lists[1]):
+        raise ValueError(f"{NORMALIZE} is {value!r}")
+    if not all(type(x) in (int, float) and math.isfinite(x) for numbers in lists for x in numbers):
+        raise ValueError(f"{NORMALIZE} is {value!r}")
 
 
 def _count(value: Any) -> int:

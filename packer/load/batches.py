@@ -83,8 +83,8 @@ class PackedBatchDataset(RowsInfo):
         named gets a warning. classes: the rows of these classes only, names or numbers.
     subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
     augment: transforms of packer.augment, its Pipeline, or a text that names them (there Normalize() means the pack's mean and
-        std), applied to ``image`` on the device, drawn from (seed, epoch, row), or the place in the epoch
-        where an order repeats rows. Masks (fields of ``--pair``), boxes and
+        std, or those of the pack it was converted like), applied to ``image`` on the device, drawn from (seed, epoch, row), or
+        the place in the epoch where an order repeats rows. Masks (fields of ``--pair``), boxes and
         keypoints move with the image; boxes of which nothing is left are left out, with their labels. MixUp and CutMix make
         labels float32 [N, classes]. Or a mapping of names to such, {"view1": [...], "view2": [...]}: fields of these
         names then stand for ``image``, each made of the same images with draws of its own;
@@ -110,8 +110,10 @@ class PackedBatchDataset(RowsInfo):
     """
 
     _words: ClassVar = other_loaders.BATCHES
+    num_workers = other_loaders.Absent("threads read, no workers. Ask for threads, their number")
     _settable: ClassVar = ("report",)
 
+    @other_loaders.complete
     def __init__(
         self,
         path: str | os.PathLike[str] | Pack,
@@ -191,10 +193,10 @@ class PackedBatchDataset(RowsInfo):
                 f"{self.pack.path}: has {self.rows} rows, fewer than one batch of {batch_size} on {self.world_size}"
                 " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
             )
-        self._warn_of(self._share(0))
+        self._warn_of(self._share(0), stacklevel=4)
         self._ranks.log()
         if overlooked := overlooked_splits(self.pack, split, subset):
-            warnings.warn(overlooked, stacklevel=2)
+            warnings.warn(overlooked, stacklevel=3)
         register(PackedBatchDataset, load=False)
 
     @property
@@ -447,14 +449,14 @@ class PackedBatchDataset(RowsInfo):
         n = self.order.length(self.rows)
         return Share(n, self.batch_size, world_size, rank, self.ends, origin)
 
-    def _warn_of(self, share: Share) -> None:
+    def _warn_of(self, share: Share, stacklevel: int = 3) -> None:
         if share.differs and not self._warned:
             self._warned = True
             warnings.warn(
                 f"{self.pack.path}: of {share.n:,} rows the last {(share.n - share.origin) % share.whole} are fewer than the"
                 f" {share.world_size} ranks, so some ranks get a batch less; ranks that wait for each other would hang."
                 " Pass ends='even', ends='pad' or ends='drop'.",
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
     def _warn_of_repeating(self, epoch: int) -> None:

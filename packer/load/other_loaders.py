@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
 from inspect import signature, unwrap
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec
 
 from packer.errors import UsageError
 
+P = ParamSpec("P")
 _THREADS = "threads read and decode, in this process. Pass threads=, or leave it out"
 _WORKERS = (
     "threads outlive epochs, and processes are for PythonTransform(fn, processes=...) alone. Leave it out"
@@ -107,6 +109,32 @@ _CHANGES = {
 }
 """Attributes that are no arguments, with the remedy for who sets them."""
 
+_MISSING = {
+    "path": "Pass the pack's path first",
+    "batch_size": "Pass batch_size=, the rows of a batch, or take PackedDataset(path), whose items are rows",
+}
+"""Arguments that have no default, with the remedy for who leaves them out."""
+
+
+class Absent:
+    """An attribute of other loaders' datasets that ours lack: reading it is an AttributeError that names ours.
+
+    It takes the place of no attribute: ``hasattr`` is False, and a subclass may set one of that name.
+    """
+
+    def __init__(self, remedy: str) -> None:
+        self._remedy = remedy
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, dataset: object, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"{owner.__name__}.{self._name}: there is no such attribute; {self._remedy}.",
+            name=self._name,
+            obj=dataset,
+        )
+
 
 def arguments(dataset: type) -> list[str]:
     """Names of the arguments of a dataset's constructor."""
@@ -115,6 +143,31 @@ def arguments(dataset: type) -> list[str]:
         for name, parameter in signature(dataset).parameters.items()
         if parameter.kind is not parameter.VAR_KEYWORD
     ]
+
+
+def complete(make: Callable[P, None]) -> Callable[P, None]:
+    """Decorate a dataset's ``__init__``: arguments that are missing are a UsageError, as wrong ones are, not a TypeError.
+
+    Keywords that it does not have are told first, for one of them may be meant for what is missing.
+    """
+    _, *parameters = signature(make).parameters.values()
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    allowed = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+    @wraps(make)
+    def made(*given: P.args, **named: P.kwargs) -> None:
+        missing = [name for name in needed[len(given) - 1 :] if name not in named]
+        if missing:
+            own = next(kind for kind in type(given[0]).__mro__ if "_words" in kind.__dict__)
+            refuse_keywords(own, vars(own)["_words"], [name for name in named if name not in allowed])
+            raise UsageError(
+                f"{missing[0]}=: is missing; {own.__name__}({', '.join(needed)}) needs it. {_MISSING[missing[0]]}."
+            )
+        make(*given, **named)
+
+    return made
 
 
 def refuse_keywords(dataset: type, words: Mapping[str, str], given: Collection[str]) -> None:

@@ -45,7 +45,7 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
 def pipeline_of(augment: Any, header: Header) -> Pipeline:
     """A pipeline of what a user may pass for one: transforms, a pipeline, or a text that names transforms.
 
-    header: the pack's, whose statistics are what Normalize() in a text means. Raises UsageError and MissingDependencyError.
+    header: the pack's, whose normalization is what Normalize() in a text means. Raises UsageError and MissingDependencyError.
     """
     try:
         from packer.augment import Pipeline, parse
@@ -54,7 +54,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
     if isinstance(augment, Pipeline):
         return augment
     if isinstance(augment, str):
-        known = header.statistics.get("image", {})
+        known = header.normalization
         transforms = parse(augment, known.get("mean"), known.get("std"))
         if not transforms:
             raise UsageError(
@@ -170,6 +170,8 @@ def _check_transform(one: Any) -> None:
     """Say what to write instead of something that looks like a transform."""
     from torch import nn
 
+    from packer.augment.parse import REMEDIES
+
     if _is_transform(one):
         return
     name = one.__name__ if hasattr(one, "__name__") else type(one).__name__
@@ -177,6 +179,8 @@ def _check_transform(one: Any) -> None:
         raise UsageError(
             f"augment: {one!r} in the list is a text; transforms are allowed. Pass one text for all of them, without a list."
         )
+    if name in REMEDIES:
+        raise UsageError(f"augment: {name} is no transform of packer.augment. {REMEDIES[name]}.")
     if isinstance(one, nn.Module) or (isinstance(one, type) and issubclass(one, nn.Module)):
         raise UsageError(
             f"augment: {name} is a module of torch; transforms of packer.augment are allowed. "

@@ -58,7 +58,9 @@ class PackedDataset(RowsInfo):
     """
 
     _words: ClassVar = other_loaders.ROWS
+    num_workers = other_loaders.Absent("workers are the DataLoader's. Ask that")
 
+    @other_loaders.complete
     def __init__(
         self,
         path: str | os.PathLike[str] | Pack,
@@ -86,7 +88,7 @@ class PackedDataset(RowsInfo):
             if function is not None:
                 self._functions[name] = function
         if overlooked := overlooked_splits(pack, split, subset):
-            warnings.warn(overlooked, stacklevel=2)
+            warnings.warn(overlooked, stacklevel=3)
 
     @classmethod
     def of_rows(cls, pack: Pack, fields: Sequence[Field], subset: Subset, choice: str) -> PackedDataset:

@@ -14,6 +14,8 @@ from packer.read.fields import decode_ragged
 from packer.read.reader import Reader
 from packer.read.selection import class_names, read_column
 
+_NO_FILES = "rows of a pack are no files. Ask for keys, the names of the files that they were, and targets, their labels"
+
 
 class Fixed(list[Any]):
     """A list that a dataset tells: equal to a plain one, but what is set in it would change nothing, and is refused."""
@@ -42,6 +44,8 @@ class RowsInfo:
     """Words of other loaders, and ours for them."""
     _settable: ClassVar[tuple[str, ...]] = ()
     """Attributes that take effect when they are set."""
+    samples = other_loaders.Absent(_NO_FILES)
+    imgs = other_loaders.Absent(_NO_FILES)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A dataset's methods set what they like, a user's subclass's too; from elsewhere only what takes effect, or is a note.

@@ -63,8 +63,8 @@ def preview(
     the rows of the sheet, as they mix those of a batch.
 
     out: .png, .jpg or .jpeg; replaced if it is there. augment: transforms of packer.augment, a Pipeline, or a text that names them,
-        ``"RandomCrop(32, padding=4), Normalize()"``; Normalize() without arguments means the pack's statistics, and is undone to be
-        seen. None: the images as stored.
+        ``"RandomCrop(32, padding=4), Normalize()"``; Normalize() without arguments means what it does in PackedBatchDataset, and
+        is undone to be seen. None: the images as stored.
     rows: at most; columns: images side by side, at most, None: so that the sheet is about square. repeat: draws of so many
         epochs, from `epoch` on, next to each other.
     seed, epoch, order, split: as PackedBatchDataset has them.

@@ -13,7 +13,7 @@ import pytest
 from packer.convert.alike import parse_classes
 from packer.convert.images import convert_images
 from packer.convert.repair import repair_pack
-from packer.convert.rework import append_images, repack
+from packer.convert.rework import append_images, merge_packs, repack, split_pack
 from packer.convert.tables import convert_table
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
@@ -44,8 +44,106 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
     assert test.header.classes == train.header.classes == ("blue", "green", "red")
     assert labels(test) == {"blue/9.jpg": 0, "red/9.jpg": 2}
     assert test.header.field("image") == train.header.field("image")
-    assert f"As in {tmp_path}/train.h5: its 3 classes; size 16x32, fit pad, channels gray." in plans[0].notes
+    path = tmp_path / "train.h5"
+    assert (
+        f"As in {path}: its 3 classes; size 16x32, fit pad, channels gray. Normalize() as text means {path}'s mean and std."
+        in plans[0].notes
+    )
     train.check_classes(test)
+
+
+def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std that Normalize() as text means for a pack, where a dataset takes it."""
+    pytest.importorskip("torch")
+    from packer.load.pipelines import pipeline_of
+
+    (transform,) = pipeline_of("Normalize()", open_pack(path).header).transforms
+    return transform.mean, transform.std
+
+
+def test_normalize_as_text_means_the_other_packs_numbers(
+    photo_folder: Path, test_folder: Path, tmp_path: Path
+):
+    train, test, third = (tmp_path / f"{name}.h5" for name in ("train", "test", "third"))
+    convert_images(photo_folder, train, size=16)
+    convert_images(test_folder, test, like=train)
+    convert_images(test_folder / "red", third, like=test)
+    own = open_pack(train).header.statistics["image"]
+    assert normalized(train) == (tuple(own["mean"]), tuple(own["std"]))
+    assert normalized(test) == normalized(third) == normalized(train)
+    # The packs' own statistics stay their own.
+    header = open_pack(test).header
+    convert_images(test_folder, tmp_path / "alone.h5", size=16)
+    assert header.statistics == open_pack(tmp_path / "alone.h5").header.statistics != {"image": own}
+    assert header.provenance["options"]["normalize"] == own
+    assert "normalize" not in open_pack(tmp_path / "alone.h5").header.provenance["options"]
+
+
+def test_the_batches_of_a_pack_made_like_another_are_normalised_like_its(
+    photo_folder: Path, test_folder: Path, tmp_path: Path
+):
+    torch = pytest.importorskip("torch")
+    from packer.load.batches import PackedBatchDataset
+
+    convert_images(photo_folder, tmp_path / "train.h5", size=16)
+    convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5")
+    own = open_pack(tmp_path / "train.h5").header.statistics["image"]
+    mean, std = (torch.tensor(own[name]).view(1, 3, 1, 1) for name in ("mean", "std"))
+    with PackedBatchDataset(tmp_path / "test.h5", 2) as plain:
+        stored = next(iter(plain)).image.float() / 255
+    with PackedBatchDataset(tmp_path / "test.h5", 2, augment="Normalize()") as test:
+        torch.testing.assert_close(next(iter(test)).image, (stored - mean) / std, rtol=1e-4, atol=1e-4)
+
+
+def test_images_of_other_channels_are_normalised_by_their_own_numbers(
+    photo_folder: Path, test_folder: Path, tmp_path: Path
+):
+    convert_images(photo_folder, tmp_path / "train.h5", size=16)
+    report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", channels="gray")
+    header = open_pack(tmp_path / "test.h5").header
+    assert header.normalization == header.statistics["image"]
+    assert any(
+        note.endswith("Normalize() as text means the new pack's own mean and std, as the channels differ.")
+        for note in report.notes
+    )
+
+
+def test_the_recorded_numbers_are_kept_by_packs_made_of_the_pack(
+    photo_folder: Path, test_folder: Path, tmp_path: Path
+):
+    train, test, shards = tmp_path / "train.h5", tmp_path / "test.h5", tmp_path / "shards"
+    convert_images(photo_folder, train, size=16)
+    convert_images(test_folder, test, like=train)
+    convert_images(test_folder, shards, like=train, format="npy", shard_rows=1)
+    expected = open_pack(train).header.statistics["image"]
+    append_images(shards, test_folder)
+    assert open_pack(shards).header.normalization == expected
+    assert open_pack(shards).parts[-1].header.normalization == expected
+    repack(test, tmp_path / "repacked", compress="none")
+    merge_packs([test, shards], tmp_path / "alike.h5")
+    parts = split_pack(tmp_path / "alike.h5", "a=0.5,b=0.5")
+    for path in (tmp_path / "repacked", tmp_path / "alike.h5", *(r.out for r in parts.values())):
+        assert open_pack(path).header.normalization == expected, path
+    for name, packs in (("mixed", [test, train]), ("mixed too", [train, test])):
+        merge_packs(packs, tmp_path / f"{name}.h5")
+        header = open_pack(tmp_path / f"{name}.h5").header
+        assert header.normalization == header.statistics["image"] != expected
+    assert convert_images(test_folder, test, like=train, resume=True).already
+    convert_images(test_folder, train, size=16, overwrite=True)
+    with pytest.raises(UsageError, match="another than is asked for: options normalize mean was"):
+        convert_images(test_folder, test, like=train, resume=True)
+
+
+def test_a_pack_made_like_another_is_repaired(photo_folder: Path, test_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "train.h5", size=16)
+    convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5")
+    before = (tmp_path / "test.h5").read_bytes()
+    (extent,) = open_pack(tmp_path / "test.h5").header.extents["image"]
+    with open(tmp_path / "test.h5", "r+b") as file:
+        file.seek(extent.offset)
+        file.write(bytes(255 - b for b in before[extent.offset : extent.offset + 8]))
+    repair_pack(tmp_path / "test.h5", test_folder)
+    assert (tmp_path / "test.h5").read_bytes() == before
 
 
 def test_what_is_given_comes_before_the_other_pack(photo_folder: Path, tmp_path: Path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,35 @@ def test_a_compressed_field_has_one_extent_a_block(extents: list[list[object]]):
     record = json.loads(COMPRESSED.to_bytes())
     record["extents"]["image"] = extents
     with pytest.raises(FormatError, match=r"^p: header is malformed \(.*\)\. Convert the images again\.$"):
+        Header.from_bytes(json.dumps(record).encode(), "p")
+
+
+def test_normalization_is_the_recorded_one_else_the_packs_own():
+    own, other = HEADER.statistics["image"], {"mean": [0.5, 0.5, 1], "std": [0.25, 0.0, 0.25]}
+    assert HEADER.normalization == own
+    assert replace(HEADER, statistics={}).normalization == {}
+    recorded = replace(HEADER, provenance={"options": {"normalize": other}})
+    assert recorded.normalization == Header.from_bytes(recorded.to_bytes(), "p").normalization == other
+    assert recorded.statistics["image"] == own
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        3,
+        {},
+        {"mean": [0.5]},
+        {"mean": [0.5], "std": [0.5, 0.5]},
+        {"mean": [0.5], "std": ["x"]},
+        {"mean": [0.5], "std": [True]},
+        {"mean": 1, "std": 1},
+        {"mean": [0.5], "std": [0.5], "more": []},
+    ],
+)
+def test_a_malformed_normalization_is_refused(value: object):
+    record = json.loads(HEADER.to_bytes()) | {"provenance": {"options": {"normalize": value}}}
+    with pytest.raises(FormatError, match=r"^p: header is malformed \(ValueError\(.normalize is "):
         Header.from_bytes(json.dumps(record).encode(), "p")
 
 

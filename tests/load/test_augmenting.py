@@ -361,6 +361,11 @@ def test_two_views_of_one_list_differ_and_are_kept(paired: Pack):
             "augment: RandomCrop is a module of torch; transforms of packer.augment are allowed. Take that of packer.augment.",
         ),
         (
+            [type("ToTensor", (), {"__call__": print})()],
+            "augment: ToTensor is no transform of packer.augment. Leave it out: images are tensors already; "
+            "Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point.",
+        ),
+        (
             [np.flip],
             "augment: flip is a function; transforms of packer.augment are allowed. Pass it as transform=.",
         ),

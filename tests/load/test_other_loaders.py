@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import re
 import weakref
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack import Pack
+from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
 from packer.load.other_loaders import BATCHES, ROWS, arguments
 from packer.load.processes.transforms import PythonTransform
 from packer.load.rows import PackedDataset
-from tests.read.conftest import make_pack
+from tests.format.packs import write_content
+from tests.read.conftest import SPLITS, content_of, make_pack
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import (  # noqa: E402
@@ -245,3 +247,80 @@ def test_torchs_wrappers_take_rows(tmp_path: Path, pack: Pack):
     assert sorted(rows) == list(range(40))
     both = ConcatDataset([PackedDataset(pack), PackedDataset(pack, subset=[5])])
     assert (len(both), int(both[40].label)) == (41, 15)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "named", "message"),
+    [
+        (
+            PackedBatchDataset,
+            ("p.h5",),
+            {"batchsize": 32},
+            "batchsize=: is no argument of PackedBatchDataset; the nearest is batch_size=. Pass that.",
+        ),
+        (
+            PackedBatchDataset,
+            ("p.h5",),
+            {"shuffle": True},
+            "batch_size=: is missing; PackedBatchDataset(path, batch_size) needs it."
+            " Pass batch_size=, the rows of a batch, or take PackedDataset(path), whose items are rows.",
+        ),
+        (
+            PackedBatchDataset,
+            (),
+            {"batch_size": 32},
+            "path=: is missing; PackedBatchDataset(path, batch_size) needs it. Pass the pack's path first.",
+        ),
+        (
+            PackedDataset,
+            (),
+            {"root": "p.h5"},
+            "root=: is no argument of PackedDataset; the pack is the first argument. Pass its path.",
+        ),
+        (
+            type("Mine", (PackedBatchDataset,), {}),
+            ("p.h5",),
+            {},
+            "batch_size=: is missing; PackedBatchDataset(path, batch_size) needs it."
+            " Pass batch_size=, the rows of a batch, or take PackedDataset(path), whose items are rows.",
+        ),
+    ],
+)
+def test_what_is_missing_is_told(kind: type, given: tuple[str, ...], named: dict[str, Any], message: str):
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        kind(*given, **named)
+
+
+def test_missing_arguments_leave_the_signature_alone():
+    assert str(inspect.signature(PackedBatchDataset)).startswith(
+        "(path: 'str | os.PathLike[str] | Pack', batch_size: 'int', *, shuffle: 'bool' = False,"
+    )
+
+
+@pytest.mark.parametrize("kind", [PackedBatchDataset, PackedDataset])
+def test_a_warning_of_a_new_dataset_names_the_line_that_made_it(kind: type, tmp_path: Path):
+    write_content(tmp_path / "s.h5", content_of("raw"), block_rows=16, splits=SPLITS)
+    with pytest.warns(UserWarning, match="split") as caught:
+        made(kind, open_pack(tmp_path / "s.h5"))
+    assert [w.filename for w in caught] == [__file__]
+
+
+@pytest.mark.parametrize("kind", [PackedBatchDataset, PackedDataset])
+@pytest.mark.parametrize(
+    ("name", "ours"), [("imgs", "Ask for keys"), ("samples", "Ask for keys"), ("num_workers", "Ask ")]
+)
+def test_attributes_of_other_datasets_name_ours(pack: Pack, kind: type, name: str, ours: str):
+    dataset = made(kind, pack)
+    with pytest.raises(
+        AttributeError, match=rf"^{kind.__name__}[.]{name}: there is no such attribute; .*{ours}"
+    ):
+        getattr(dataset, name)
+    assert not hasattr(dataset, name)
+
+    class Mine(kind):  # type: ignore[misc, valid-type]
+        def keep(self) -> None:
+            setattr(self, name, 3)
+
+    mine = Mine(pack, **({"batch_size": 4} if kind is PackedBatchDataset else {}))
+    mine.keep()
+    assert getattr(mine, name) == 3

@@ -52,15 +52,12 @@ class Call:
     def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
         """What fn returns for the sample that begins with row number i of those given to key. Raises WrongReturn."""
         rng = self._seeded(i)
-        if self._set_random_state:
-            self._set_random_state(rng, random.Random(self._seeds[i]))
-            result = self._fn(**sample) if self._by_names else self._fn(sample)
-        elif self._rng is None:
-            result = self._fn(sample)
-        elif self._rng:
-            result = self._fn(sample, **{self._rng: rng})
-        else:
-            result = self._fn(sample, rng)
+        try:
+            result = self._called(i, sample, rng)
+        except AttributeError as error:
+            if getattr(error, "obj", None) is sample:
+                error.args = (f"{said(error)}. {_described_sample(sample)}",)
+            raise
         if isinstance(result, dict):
             return result
         if "image" in sample and (isinstance(result, np.ndarray) or _is_tensor(result)):
@@ -69,6 +66,15 @@ class Call:
             f"returned a {type(result).__name__}; a dict of arrays and numbers, or an array in place of the"
             " image, is allowed. Return one of them"
         )
+
+    def _called(self, i: int, sample: dict[str, Any], rng: np.random.Generator) -> Any:
+        """Call fn as its parameters ask for."""
+        if self._set_random_state:
+            self._set_random_state(rng, random.Random(self._seeds[i]))
+            return self._fn(**sample) if self._by_names else self._fn(sample)
+        if self._rng is None:
+            return self._fn(sample)
+        return self._fn(sample, **{self._rng: rng}) if self._rng else self._fn(sample, rng)
 
     def unlimited(self) -> bool:
         """Whether the last call has imported torch or OpenCV: what it drew of their generators was not seeded; call it again."""
@@ -236,6 +242,17 @@ def _copied(name: str, value: Any) -> Any:
             f"returned {name!r} as a {type(value).__name__} that cannot be pickled ({said(error)}); arrays, numbers, texts,"
             " and lists and dicts of them are allowed. Return such"
         ) from None
+
+
+def _described_sample(sample: Mapping[str, Any]) -> str:
+    """Say what fn gets, for a function that takes the sample for its image."""
+    name = "image" if "image" in sample else next(iter(sample))
+    value = sample[name]
+    text = f"transform= gets a dict of NumPy arrays here: sample[{name!r}] is "
+    if not isinstance(value, np.ndarray):
+        return f"{text}{type(value).__name__}"
+    axes = {("image", 3): "[H, W, C]", ("image", 4): "[N, H, W, C]"}.get((name, value.ndim))
+    return f"{text}{value.dtype} {axes or list(value.shape)}"
 
 
 def said(error: BaseException) -> str:
