@@ -26,9 +26,11 @@ Names are imported when they are first used, so that converting never loads torc
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as type checkers know it; importing typing takes 10 ms, in which nothing of ours answers Ctrl-C yet
 if TYPE_CHECKING:
+    from typing import Any
+
     from packer.convert.export import export_images
     from packer.convert.exporttable import TableExportReport, export_table
     from packer.convert.images import Report, convert_images

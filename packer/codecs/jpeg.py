@@ -30,6 +30,10 @@ Data: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
 MAX_SCANS = 100
 """Each scan passes over the whole picture, so thousands of empty ones would keep a decoder busy; encoders write up to 10."""
 
+MAX_SEGMENTS = 1 << 16
+"""Before the pixels: 64 KiB each hold 4 GiB; Pillow goes through them, and through fill bytes, one by one."""
+
+_FILL = b"\xff" * MAX_SEGMENTS
 _SCAN = b"\xff\xda"
 _MARKER = re.compile(rb"\xff+[^\x00\xd0-\xd8\xff]")
 """A marker that begins a segment, or the last one: in compressed pixels 0xFF is followed by 0, or by D0 to D7."""
@@ -141,6 +145,21 @@ def has_too_many_scans(data: bytes) -> bool:
         if marker != 0x01 and position + 2 <= len(data):
             position += max(2, data[position] << 8 | data[position + 1])
     return scans > MAX_SCANS
+
+
+def has_too_many_segments(data: bytes) -> bool:
+    """Say whether a JPEG file has more than MAX_SEGMENTS before its pixels, or as many fill bytes before one of them."""
+    position, end = 2, len(data) - 4
+    for _ in range(MAX_SEGMENTS):
+        if position >= end or data[position] != 0xFF or data[position + 1] == _SCAN[1]:
+            return False
+        if data[position + 1] == 0xFF:
+            if data.startswith(_FILL, position):
+                return True
+            position += 1
+            continue
+        position += 2 + (data[position + 2] << 8 | data[position + 3])
+    return True
 
 
 def _in_one_scan(data: bytes) -> bool:

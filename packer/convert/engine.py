@@ -15,6 +15,7 @@ import ctypes
 import faulthandler
 import mmap
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -250,6 +251,8 @@ def _adopt_in_process(run: _Run) -> None:
         signal.signal(name, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # how the pool ends workers when one of them has died
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != run.parent:  # it was killed before that
+        os._exit(1)
     if run.makes:
         from packer.pixels.hush import hush_for_good
 
@@ -283,6 +286,7 @@ class _Run:
         self._pixels = next((f for f in self._made if f.name == "image"), None)
         row_bytes = sum(f.row_bytes for f in self._made)
         self._step = max(1, _PIECE_BYTES // max(1, row_bytes))
+        self.parent = os.getpid()
         self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
         self._crashing: dict[int, str] = {}
         self.recorded: set[int] = set()

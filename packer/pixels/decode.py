@@ -158,7 +158,6 @@ def decode(
             return _whole(plain, 1, transparent=False)
     for name, opens, accepts in FORMATS:
         if accepts(data):
-            _check_effort(data, name)
             pixels, orientation, transparent, narrowed = _decode_pillow(
                 data, name, opens, channels, max_pixels
             )
@@ -187,6 +186,10 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
 
 def _check_effort(data: bytes, name: str) -> None:
     """Refuse files that would keep Pillow busy for minutes, or longer, over nothing."""
+    if name == "JPEG" and jpeg.has_too_many_segments(data):
+        raise ImageError(
+            f"a JPEG of more than {jpeg.MAX_SEGMENTS:,} segments before its pixels; as many are read."
+        )
     if name == "PNG" and has_too_many_chunks(data):
         raise ImageError(f"a PNG file of more than {MAX_CHUNKS:,} chunks; as many are read.")
     if name == "PPM":
@@ -247,6 +250,7 @@ def _decode_pillow(
     Raises: ImageError; MemoryError, as an image that was left out for lack of memory would be missing silently.
     """
     size = 0
+    _check_effort(data, name)
     try:
         # The plugin is called directly because Image.open warns of large pictures, or refuses them, by itself.
         with opens(io.BytesIO(data)) as image:

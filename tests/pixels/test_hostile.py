@@ -87,6 +87,8 @@ def test_millions_of_empty_segments_cost_no_minutes(filling: bytes) -> None:
     began = time.perf_counter()
     assert jpeg_orientation(photo[:2] + filling + photo[2:]) == 1
     assert not jpeg.has_too_many_scans(photo[:2] + filling + photo[2:])
+    sentence = "a JPEG of more than 65,536 segments before its pixels; as many are read."
+    assert refused(b"\xff\xd8" + filling) == sentence
     assert time.perf_counter() - began < SECONDS
 
 
