@@ -152,7 +152,13 @@ def test_info_tells_how_well_an_order_shuffles(photos: Path, run: Run):
     assert lines[len(plain)] == "shuffle    in batches of 8  label mix  neighbours  repeats  score"
     # 3 classes of 8 rows, one after the other: each batch holds one.
     assert lines[len(plain) + 1] == "  sequential                    11.50      87.50%  100.00%   0.00"
-    assert [line.split()[0] for line in lines[len(plain) + 2 : -1]] == ["slices", "blocks", "rows", "uniform"]
+    assert [line.split()[0] for line in lines[len(plain) + 2 : -1]] == [
+        "slices",
+        "blocks",
+        "rows",
+        "shuffle=True",
+        "uniform",
+    ]
     assert lines[-2] == "  uniform                        1.00      29.17%   30.43%   1.00"
     assert lines[-1].startswith("  label mix: ")
     record = json.loads(run("info", "p.h5", "--order", "sequential", "--batch-size", 8, "--json").out)

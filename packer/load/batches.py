@@ -35,7 +35,7 @@ from packer.load.stats import Stats
 from packer.machine import cores
 from packer.orders.auto import AUTO, parse, resume, shuffled
 from packer.orders.epoch import Epoch
-from packer.orders.order import Order, Sequential
+from packer.orders.order import Blocks, Order, Rows, Sequential
 from packer.orders.runs import one_run
 from packer.orders.topology import Share
 from packer.read.fields import ROW, select_fields, stored
@@ -68,7 +68,8 @@ class PackedBatchDataset(RowsInfo):
     several workers each reads its part.
 
     path: what ``packer convert`` wrote. batch_size: rows a batch, per rank.
-    shuffle: True chooses "slices" for a pack that was shuffled when it was made, else "blocks" (of compressed rows short slices).
+    shuffle: True chooses "blocks" for a pack that was shuffled when it was made (of compressed rows those that are decoded whole),
+        else "rows": as good as a uniform shuffle (`order_quality` scores 0.95 and more), by the pack alone.
     order: "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
         ranks by the pack alone); or an object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label").
         Wins over shuffle.
@@ -187,6 +188,13 @@ class PackedBatchDataset(RowsInfo):
             placement, self.device, self._reader, self._stored, self.subset, self._transform is not None
         )
         _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
+        if self._chosen and self.order.name == Rows.name and about.coded and self.placement == "disk":
+            warnings.warn(
+                f"{self.pack.path}: its rows are compressed in blocks of {about.block_rows:,} and were not shuffled when it was made, so"
+                " a shuffled epoch decodes a block for almost every row. Convert it again without --no-shuffle, or pass"
+                " placement='ram', or order='slices' for speed.",
+                stacklevel=2,
+            )
         self._placement_why = why
         if not len(self) and self.ends == "drop":
             raise UsageError(
@@ -387,6 +395,7 @@ class PackedBatchDataset(RowsInfo):
         if order.length(self.rows) != self.order.length(self.rows):
             self.close()  # batches may be larger than those that slots were made for
         self.order, self._by_pack = order, None
+        self._keep_blocks()
         self._progress.go_on(epoch, rows, self._ended, own=own)
 
     @property
@@ -548,6 +557,7 @@ class PackedBatchDataset(RowsInfo):
             from packer.load.places.ongpu import OnDevice
 
             held["ongpu"] = OnDevice(self._reader, self._stored, self.subset, self.device)
+        self._keep_blocks()
         return Feed(
             self._reader,
             fields,
@@ -557,6 +567,11 @@ class PackedBatchDataset(RowsInfo):
             device=self._device() if self.output == "torch" else None,
             **held,
         )
+
+    def _keep_blocks(self) -> None:
+        """Have the reader keep decoded blocks of two windows, as the threads are ahead of the loop."""
+        mixed = self.order.mixed_blocks if isinstance(self.order, Blocks) else 0
+        self._reader.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
 
     def _device(self) -> Device:
         try:

@@ -138,6 +138,7 @@ class Feed:
         if self._ongpu is not None:
             tensors = self._ongpu.gather(portion.epoch.within(portion.positions), leave=self._left)
             if tensors is not None:
+                self._reader.keep(0)
                 tensors |= {name: self._ongpu.upload(rows) for name, rows in numbers.items()}
                 sent = self._device.made(tensors) if self._device else tensors
                 return Loading(self, portion, {}, self._start_ragged(portion), draws, sent)
@@ -259,10 +260,10 @@ class Feed:
         return views
 
     def _look_ahead(self, portion: Portion) -> None:
-        """Have the disk asked for what comes after the portion, if the order knows that."""
-        if (self._resident is None or not self._resident.ready) and (
-            soon := portion.epoch.ahead(*portion.reach, begin=portion.begins)
-        ).starts.size:
+        """Have the disk asked for what comes after the portion, if the order knows that; where nothing is read, keep nothing."""
+        if self._resident is not None and self._resident.ready:
+            self._reader.keep(0)
+        elif (soon := portion.epoch.ahead(*portion.reach, begin=portion.begins)).starts.size:
             for f in self._reader.fields:
                 self._asking.submit(self._reader.willneed, f.name, soon)
 

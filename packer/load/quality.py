@@ -8,13 +8,15 @@ from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.options import context, whole
 from packer.orders import quality
-from packer.orders.auto import parse
+from packer.orders.auto import parse, shuffled
 from packer.orders.order import BY_NAME, Order
 from packer.orders.quality import Quality
 from packer.read.fields import select_fields
 from packer.read.reader import Reader
 from packer.read.selection import read_column, select
 
+SHUFFLE = "shuffle=True"
+"""The name that stands for the order that a dataset chooses for this."""
 MOST_LABELS = 100_000_000
 """Rows whose labels are read; in larger packs the label mix is left out."""
 
@@ -29,7 +31,8 @@ def order_quality(
 ) -> dict[str, Quality]:
     """How far the batches of an order are from those of a uniform shuffle.
 
-    order: the name of one, an object such as Blocks(window="256MB"), or "all": each that has a name.
+    order: the name of one, an object such as Blocks(window="256MB"), or "all": each that has a name, and
+        what shuffle=True means for this pack, as "shuffle=True".
     batch_size: rows of a batch on all ranks together. split: the rows of one split only.
     Returns: figures by the order's name, and those of a uniform shuffle as "uniform". Their `label_mix` is None in a pack
     without one class a row, and in one of more than 100 million rows; its labels are all read, 10 ms a million.
@@ -48,11 +51,18 @@ def order_quality(
     labels = read_column(pack, "label", subset) if label and subset.rows <= MOST_LABELS else None
     about = context(reader, subset, batch_size)
     found: dict[str, Quality] = {}
+    measured: dict[Order, Quality] = {}
     for one in BY_NAME if order == "all" else [order]:
         bound, _ = parse(one, False, about)
         if bound.name not in BY_NAME:
             raise UsageError(
                 f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."
             )
-        found[bound.name] = quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
+        measured[bound] = quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
+        found[bound.name] = measured[bound]
+    if order == "all":
+        bound = shuffled(about).bind(about)
+        found[SHUFFLE] = measured.get(bound) or quality.measure(
+            bound, subset.rows, batch_size, labels=labels, seed=seed
+        )
     return found | {"uniform": quality.uniform(subset.rows, batch_size, labels=labels)}

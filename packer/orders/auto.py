@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from packer.errors import UsageError
-from packer.orders.order import BY_NAME, Blocks, Context, Order, Rows, Sequential, Slices
+from packer.orders.order import BY_NAME, WINDOW_BYTES, Blocks, Context, Order, Rows, Sequential
 from packer.units import size
 
 AUTO = "auto"
 # Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
 # 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); and in memory a row of 112 bytes costs more to find than to copy.
 SMALL_BYTES = 16 << 10
-# Rows of a slice where whole blocks are decoded, and rows that follow each other are alike: a batch of 256 is of 16 places.
-CODED_SLICE_ROWS = 16
+# A table above this is not expected in memory where it is read anew each epoch.
+LARGE_BYTES = 1 << 30
+# Blocks of a window for each row of a batch, where a block holds one class: the class counts of batches vary 1 + 1 / 32 times as much
+# as in a uniform shuffle.
+MIXING_BLOCKS = 32
 # Of the memory at hand: the rest is for batches, the model and the epochs' other reads.
 CACHED_SHARE = 0.7
 
@@ -58,25 +61,28 @@ def resume(bound: Order, record: Mapping[str, Any], *, chosen: bool) -> Order:
 
 
 def shuffled(about: Context) -> Order:
-    """What shuffle=True means: decided by the pack alone, so that the same program has the same epochs on every machine.
+    """Return the order that shuffle=True means: as good as a uniform shuffle, on every machine the same, by the pack alone.
 
-    A pack that was shuffled when it was made needs no more than slices, the fastest there is. Slices of any other would be
-    batches of neighbours, often of one class: that takes blocks, which read a disk as fast and mix a window of
-    256 blocks (a pack smaller than a window is permuted in full). Where rows are compressed, a block costs the same for
-    one of its rows as for all: so slices again, but short ones, which make a batch of many places.
+    A pack that was shuffled when it was made needs blocks: they read a disk as fast as slices, cost no more in memory, and
+    batch-mates part each epoch, which those of a slice do not. Where rows are compressed, whole blocks, each decoded once.
+
+    In any other pack neighbours are alike, often of one class, and a window would have to hold some twenty blocks for each row
+    of a batch: that takes every row by itself. Small rows of a large pack are read from a disk in short runs then, in a
+    window of as many as it takes.
     """
     if about.shuffled:
-        return Slices()
-    if about.coded:
-        return Slices(min(about.block_rows, CODED_SLICE_ROWS))
-    return Blocks()
+        return Blocks(whole=about.coded)
+    if about.coded or about.row_bytes >= SMALL_BYTES or about.n * about.row_bytes <= LARGE_BYTES:
+        return Rows()
+    block = SMALL_BYTES // max(1, about.row_bytes)
+    return Blocks(max(WINDOW_BYTES // about.row_bytes, MIXING_BLOCKS * about.global_batch * block), block)
 
 
 def choose(about: Context) -> tuple[Order, str]:
     """The best shuffle that rows can be read in at full speed, and a sentence that says why.
 
     "rows" where all stay in memory after the first epoch and are neither small nor compressed in blocks; else what
-    shuffle=True means. Depends on this machine's memory: a resumed epoch takes its order from the state.
+    shuffle=True means (`shuffled`). Depends on this machine's memory: a resumed epoch takes its order from the state.
     """
     nbytes, memory = size(about.n * about.row_bytes), size(about.memory_bytes)
     made = f"the pack was {'' if about.shuffled else 'not '}shuffled when it was made"
@@ -84,7 +90,9 @@ def choose(about: Context) -> tuple[Order, str]:
     resident = about.medium == "memory" or about.n * about.row_bytes <= CACHED_SHARE * about.memory_bytes
     stay = f"{nbytes} stay in {memory} of memory" if about.memory_bytes else f"{nbytes} stay in memory"
     order = shuffled(about)
-    if about.coded:
+    if isinstance(order, Rows):
+        why = f"{made}, so neighbours may be alike, and each row is drawn by itself"
+    elif about.coded:
         why = f"rows are compressed in blocks of {about.block_rows:,}, which are decoded whole, and {made}"
     elif not resident:
         room = f"{memory} of memory" if about.memory_bytes else "an unknown amount of memory"

@@ -29,6 +29,14 @@ from packer.orders.runs import Runs, consecutive, one_run
 # of 256 vary 24 times as much as in a uniform shuffle with 8 MiB and 64 MB, 8 times with 8 MiB and 256 MB, 1.7 times with these.
 WINDOW_BYTES = 256_000_000
 BLOCK_BYTES = 1 << 20
+# Of blocks that are decoded whole. Two rows of a block meet again in the next epoch if they meet in a batch of a window, which is
+# one pair in 64 * 64 for each batch that a window has; and 64 MiB of decoded rows fit every machine, twice.
+DECODED_BLOCKS = 64
+# Of a batch's pairs of rows, those that always meet since one block holds them: below this share blocks are not mixed at all.
+ALWAYS_MET = 0.025
+_PIECE_ROWS = (
+    8192  # are placed at once: the arrays of more no longer stay in the cache, and took twice as long
+)
 
 
 @dataclass(frozen=True)
@@ -187,17 +195,21 @@ class Blocks(Order):
     """Blocks of neighbouring rows in a random order, and the rows mixed inside a window of several blocks.
 
     window: rows, or a size such as "256MB"; at least two blocks; default: WINDOW_BYTES. block: rows; default: those of
-    BLOCK_BYTES, or the pack's where it compresses them.
+    BLOCK_BYTES, or the pack's where it compresses them. whole: blocks are the pack's own, which it compresses and which have to be
+    decoded whole, so that each had better be read in one place; a window is then one block, or DECODED_BLOCKS, and `window`
+    says which.
 
     Between "slices" and "rows": a batch is drawn from all blocks of a window, and a disk that is told (`ahead`) reads whole
     blocks. The batches are as mixed as the window is wide. Memory for the rows of two windows should be at hand.
 
     The rows form a ring, which is cut at a random place, then every `block`; the blocks are permuted, but a shorter one comes
     last. Windows hold equally many blocks, up to one, and no fewer than asked for; each has a permutation of its rows.
+    Whole blocks begin where the pack's do, and the shorter one comes anywhere; a window of one block is read as it lies.
     """
 
     window: int | str | None = None
     block: int | None = None
+    whole: bool = False
     name: ClassVar[str] = "blocks"
 
     def __post_init__(self) -> None:
@@ -213,29 +225,34 @@ class Blocks(Order):
     def bind(self, about: Context) -> Blocks:
         """Both counted in rows."""
         row_bytes = max(1, about.row_bytes)
+        block = self.block or (about.block_rows if about.coded else max(1, BLOCK_BYTES // row_bytes))
         window = WINDOW_BYTES // row_bytes if self.window is None else self.window
         if isinstance(window, str):
             window = byte_size("Blocks: window", window) // row_bytes
-        block = about.block_rows if about.coded else BLOCK_BYTES // row_bytes
-        return Blocks(max(1, window), self.block or max(1, block))
+        if self.whole and self.window is None:
+            few = block - 1 <= ALWAYS_MET * (min(about.global_batch, about.n) - 1)
+            window = block if few else DECODED_BLOCKS * block
+        return Blocks(max(1, window), block, self.whole)
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
         """The rows that the windows' permutations put at the positions."""
         if not len(positions.starts):
             return positions
-        cut = self._cut(n)
         places = positions.rows()
+        if self.whole:
+            return consecutive(_Whole.of(self, n, seed, epoch).rows(places))
+        cut = self._cut(n)
         first = cut.window(int(positions.starts.min()))
         last = cut.window(int((positions.starts + positions.lengths).max()) - 1)
         if first == last:
-            return consecutive(_mixed(cut, first, seed, epoch, places))
-        slots = places // cut.block
-        wide = cut.extra * (cut.each + 1)
-        windows = np.where(slots < wide, slots // (cut.each + 1), cut.extra + (slots - wide) // cut.each)
-        edges = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(places)]
+            return consecutive(_mixed_in_pieces(cut, first, seed, epoch, places))
+        windows = cut.windows_of(places)
         return consecutive(
             np.concatenate(
-                [_mixed(cut, int(windows[a]), seed, epoch, places[a:b]) for a, b in itertools.pairwise(edges)]
+                [
+                    _mixed_in_pieces(cut, int(windows[a]), seed, epoch, places[a:b])
+                    for a, b in _stretches(windows)
+                ]
             )
         )
 
@@ -243,9 +260,12 @@ class Blocks(Order):
         """The blocks of each window one window before it is needed; at the beginning, of the first two.
 
         Window after window, each in the order of the file. All ranks get the same: each of them reads from all blocks.
+        None where windows are single blocks, which are asked for when they are read.
         """
         if start == stop:
             return one_run(0, 0)
+        if self.whole:
+            return _Whole.of(self, n, seed, epoch).ahead(start, stop, begin=begin)
         cut = self._cut(n)
         first = cut.window(start) if begin or not start else cut.window(start - 1) + 2
         last = min(cut.window(stop - 1) + 2, cut.windows)
@@ -260,18 +280,27 @@ class Blocks(Order):
 
     def record(self) -> dict[str, Any]:
         """The name, and the rows of a window and of a block."""
-        return {"name": self.name, "window": self.window, "block": self.block}
+        lengths = {"name": self.name, "window": self.window, "block": self.block}
+        return lengths | ({"whole": True} if self.whole else {})
 
     def resumed(self, record: Mapping[str, Any]) -> Blocks:
         """With the recorded lengths. Raises UsageError for the record of another order."""
-        return Blocks(**recorded(record, self.name, "window", "block"))
+        lengths = recorded(record, self.name, "window", "block")
+        return Blocks(**lengths, whole=record.get("whole") is True)
 
-    def _cut(self, n: int) -> _Cut:
+    @property
+    def mixed_blocks(self) -> int:
+        """Blocks of which a batch needs rows at once, at most: what a reader that decodes them keeps; 0 where they come one by one."""
+        assert isinstance(self.window, int)  # by bind, like the next
+        assert self.block is not None
+        return -(-self.window // self.block) if self.whole and self.window > self.block else 0
+
+    def _cut(self, n: int, least: int = 2) -> _Cut:
         assert isinstance(self.window, int)  # by bind, like the next
         assert self.block is not None
         block = min(self.block, n)
         blocks = -(-n // block)
-        windows = max(1, blocks // max(2, -(-self.window // block)))
+        windows = max(1, blocks // max(least, -(-self.window // block)))
         return _Cut(n, block, windows, *divmod(blocks, windows))
 
 
@@ -318,6 +347,14 @@ class _Cut(NamedTuple):
         slot, wide = position // self.block, self.extra * (self.each + 1)
         return slot // (self.each + 1) if slot < wide else self.extra + (slot - wide) // self.each
 
+    def windows_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The window that each position lies in."""
+        slots, wide = positions // self.block, self.extra * (self.each + 1)
+        windows: NDArray[np.int64] = np.where(
+            slots < wide, slots // (self.each + 1), self.extra + (slots - wide) // self.each
+        )
+        return windows
+
     def slots(self, window: int) -> tuple[int, int]:
         """The blocks [first, last + 1) of a window."""
         first = window * self.each + min(window, self.extra)
@@ -362,6 +399,103 @@ def _mixed(cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.
     slots *= cut.block
     inside -= slots
     return np.subtract(inside, cut.n, out=inside, where=inside >= cut.n)  # the ring closes
+
+
+def _mixed_in_pieces(
+    cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """`_mixed`, in arrays that stay in the processor's cache."""
+    if len(positions) <= _PIECE_ROWS:
+        return _mixed(cut, number, seed, epoch, positions)
+    rows = np.empty(len(positions), np.int64)
+    for k in range(0, len(positions), _PIECE_ROWS):
+        rows[k : k + _PIECE_ROWS] = _mixed(cut, number, seed, epoch, positions[k : k + _PIECE_ROWS])
+    return rows
+
+
+def _stretches(windows: NDArray[np.int64]) -> itertools.pairwise[tuple[int, int]]:
+    """[first, last + 1) of the places of an array between which its numbers stay the same."""
+    return itertools.pairwise([0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)])
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """The blocks of an epoch that are never cut elsewhere than the pack's are; the last of them may be shorter.
+
+    Places are positions counted as if that block was as long as the others, and stood at the end of its window.
+    cut: of places. single: windows are one block each, which is not mixed. missing: rows that the shorter block lacks; short: the
+    window it is in, and edge: where its rows end.
+    """
+
+    cut: _Cut
+    single: bool
+    missing: int
+    short: int
+    edge: int
+    seed: int
+    epoch: int
+
+    @classmethod
+    @lru_cache(maxsize=16)
+    def of(cls, order: Blocks, n: int, seed: int, epoch: int) -> _Whole:
+        """The blocks of an order, bound."""
+        cut = order._cut(n, least=1)
+        blocks = -(-n // cut.block)
+        missing = blocks * cut.block - n
+        last = randomness.unpermute(np.array([blocks - 1]), blocks, _key(seed, epoch, "whole"))
+        short = cut.window(int(last[0]) * cut.block)
+        edge = cut.slots(short)[1] * cut.block - missing
+        single = order.mixed_blocks == 0 and blocks > 1
+        return cls(cut._replace(n=blocks * cut.block), single, missing, short, edge, seed, epoch)
+
+    def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row at each position, int64 [k]."""
+        cut = self.cut
+        places = np.where(positions < self.edge, positions, positions + self.missing)
+        if self.single:
+            slots, count = places // cut.block, cut.n // cut.block
+            permuted = randomness.permute(slots, count, _key(self.seed, self.epoch, "whole"))
+            rows: NDArray[np.int64] = permuted * cut.block + (places - slots * cut.block)
+            return rows
+        windows = cut.windows_of(places)
+        return np.concatenate([self._mixed(int(windows[a]), places[a:b]) for a, b in _stretches(windows)])
+
+    def ahead(self, start: int, stop: int, *, begin: bool) -> Runs:
+        """See Blocks."""
+        cut = self.cut
+        if self.single:
+            return one_run(0, 0)
+        first, last = (
+            cut.window(position + (position >= self.edge) * self.missing)
+            for position in (start if begin or not start else start - 1, stop - 1)
+        )
+        first, last = first if begin or not start else first + 2, min(last + 2, cut.windows)
+        if first >= last:
+            return one_run(0, 0)
+        starts = np.concatenate([np.sort(self._blocks(number)) for number in range(first, last)])
+        lengths = np.full(len(starts), cut.block)
+        lengths[starts == cut.n - cut.block] -= self.missing
+        return Runs(starts, lengths)
+
+    def _blocks(self, window: int) -> NDArray[np.int64]:
+        """The first row of each block of a window, int64 [k]; the shorter one at the end."""
+        count = self.cut.n // self.cut.block
+        numbers = randomness.permute(
+            np.arange(*self.cut.slots(window)), count, _key(self.seed, self.epoch, "whole")
+        )
+        if window == self.short:
+            numbers = np.append(numbers[numbers != count - 1], count - 1)
+        return numbers * self.cut.block
+
+    def _mixed(self, window: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows at places that lie in one window, int64 [k]."""
+        first, last = self.cut.slots(window)
+        rows = (last - first) * self.cut.block - (self.missing if window == self.short else 0)
+        key = randomness.key(self.seed, self.epoch, "whole", window)
+        mixed = randomness.permute(places - first * self.cut.block, rows, key)
+        slots = mixed // self.cut.block
+        found: NDArray[np.int64] = self._blocks(window)[slots] + (mixed - slots * self.cut.block)
+        return found
 
 
 def _on_ring(starts: NDArray[np.int64], lengths: NDArray[np.int64], n: int, rotation: int) -> Runs:

@@ -31,6 +31,7 @@ class Reader:
         self._lock = threading.Lock()
         self._pid = -1
         self._open: dict[str, Rows] = {}
+        self._keep = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {"pack": self.pack, "fields": self.fields, "verify": self.verify}
@@ -53,6 +54,12 @@ class Reader:
         """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
         self._rows(name).willneed(runs)
 
+    def keep(self, blocks: int) -> None:
+        """Keep up to so many decoded blocks of each field that is compressed in blocks, those used last."""
+        self._keep = blocks
+        for rows in list(self._open.values()):
+            rows.keep(blocks)
+
     def close(self) -> None:
         """Close the files, each when the calls that read it now have ended; reading opens them again."""
         self._open = {}
@@ -74,4 +81,5 @@ class Reader:
         f = next(f for f in self.fields if f.name == name)
         kind = Ragged if f.ragged else Coded if f.compressed else Plain
         rows = kind(self.pack, f)
+        rows.keep(self._keep)
         return Verified(rows, self.pack, f) if self.verify else rows

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +36,9 @@ class Rows(Protocol):
     def willneed(self, runs: Runs) -> None:
         """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
 
+    def keep(self, blocks: int) -> None:
+        """Keep up to so many blocks, those used last, if they have to be decoded."""
+
 
 class Plain:
     """A fixed field whose rows lie in the files as they are loaded."""
@@ -44,6 +50,9 @@ class Plain:
     def encoded(self, runs: Runs) -> list[bytes]:
         """There is none."""
         raise TypeError("rows of one length have no encoded form")
+
+    def keep(self, blocks: int) -> None:
+        """Do nothing: nothing is decoded."""
 
 
 class Ragged:
@@ -82,6 +91,9 @@ class Ragged:
         """See Rows. Their offsets are read."""
         self._blob.willneed(self._stretches(runs)[0])
 
+    def keep(self, blocks: int) -> None:
+        """Do nothing: rows are decoded one by one."""
+
     def _rows(self, runs: Runs) -> list[memoryview]:
         """The bytes of each row."""
         stretches, sizes = self._stretches(runs)
@@ -113,7 +125,8 @@ class Ragged:
 class Coded:
     """A fixed field in compressed blocks. A block is decoded whole, so contiguous rows are far cheaper than scattered ones.
 
-    A call decodes each block that it touches once, in the order of the file; each thread keeps the block it decoded last.
+    A call decodes each block that it touches once, in the order of the file; each thread keeps the block it decoded last. Where
+    rows of a few blocks come mixed, all threads keep the blocks that were used last (`keep`).
     """
 
     def __init__(self, pack: Pack, field: Field) -> None:
@@ -140,6 +153,14 @@ class Coded:
         ]
         self._firsts = np.cumsum([0, *(e.rows for e in blocks)])
         self._local = threading.local()
+        self._kept: OrderedDict[int, Future[Bytes]] = OrderedDict()
+        self._most, self._keeping = 0, threading.Lock()
+
+    def keep(self, blocks: int) -> None:
+        """Keep up to so many decoded blocks, those used last, for all threads; 0: let go of them."""
+        with self._keeping:
+            self._most = blocks
+            self._let_go()
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See Rows."""
@@ -147,8 +168,13 @@ class Coded:
         runs, blocks = cut(self._firsts, runs)
         if len(blocks) > 1:
             self._ask(blocks)
-        at = np.cumsum(runs.lengths) - runs.lengths
         order = np.argsort(blocks, kind="stable")
+        if self._most and len(blocks) == len(out):  # rows one by one, of blocks that are kept
+            inside, blocks = (runs.starts - self._firsts[blocks])[order], blocks[order]
+            for a, b in pairwise([0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(blocks)]):
+                out[order[a:b]] = self._decoded(int(blocks[a]))[inside[a:b]]
+            return
+        at = np.cumsum(runs.lengths) - runs.lengths
         for group in np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1) if len(order) else ():
             self._read_block(
                 int(blocks[group[0]]), Runs(runs.starts[group], runs.lengths[group]), at[group], out
@@ -183,7 +209,9 @@ class Coded:
             np.copyto(out[to : to + length], rows[start : start + length])
 
     def _decoded(self, block: int) -> Bytes:
-        """A block's rows, uint8 [rows, row bytes], in this thread's memory."""
+        """A block's rows, uint8 [rows, row bytes]: those that are kept, or in this thread's memory."""
+        if self._most:
+            return self._shared(block)
         local = self._local
         if getattr(local, "block", None) != block:
             shape = (self._decodes[block], self._field.row_bytes)
@@ -194,6 +222,32 @@ class Coded:
             local.block = block
         rows: Bytes = local.rows
         return rows
+
+    def _shared(self, block: int) -> Bytes:
+        """A block's rows, decoded by the first thread that needs them."""
+        with self._keeping:
+            future = self._kept.get(block)
+            mine = future is None
+            if future is None:
+                future = self._kept[block] = Future()
+                self._let_go()
+            self._kept.move_to_end(block)
+        if not mine:
+            return future.result()
+        try:
+            rows = np.empty((self._decodes[block], self._field.row_bytes), np.uint8)
+            self._decode(block, rows.reshape(-1))
+        except BaseException as error:
+            with self._keeping:
+                self._kept.pop(block, None)
+            future.set_exception(error)
+            raise
+        future.set_result(rows)
+        return rows
+
+    def _let_go(self) -> None:
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
 
     def _decode(self, block: int, out: NDArray[np.uint8]) -> None:
         start, nbytes = int(self._bytes.starts[block]), int(self._bytes.lengths[block])
@@ -214,7 +268,7 @@ class Verified:
 
     def __init__(self, rows: Rows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
-        self.willneed = rows.willneed
+        self.willneed, self.keep = rows.willneed, rows.keep
         self._parts = [_Part(part, field) for part in pack.parts]
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 

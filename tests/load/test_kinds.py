@@ -7,6 +7,7 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batches import PackedBatchDataset
 from packer.load.rows import PackedDataset
-from tests.format.packs import begin
+from packer.orders.order import Blocks, Rows
+from packer.read.stores import Coded
+from tests.format.packs import Content, begin, write_content
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, SHAPE, SPLITS, STORED, content_of, make_stored, store_of
 
@@ -296,3 +299,32 @@ def test_images_of_their_own_sizes(tmp_path: Path):
         ]
     sample = PackedDataset(pack)[4]
     assert (sample.image.dtype, tuple(sample.image.shape)) == (torch.uint8, (3, 12, 16))
+
+
+def test_shuffled_each_block_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_content(tmp_path / "p.h5", Content.random("gzip", ROWS), block_rows=4, seed=0)
+    decoded: list[int] = []
+    decode = Coded._decode
+
+    def count(self: Coded, block: int, out: np.ndarray) -> None:
+        decoded.append(block)
+        decode(self, block, out)
+
+    monkeypatch.setattr(Coded, "_decode", count)
+    options: Any = {"shuffle": True, "placement": "disk", "output": "numpy"}
+    with PackedBatchDataset(tmp_path / "p.h5", 8, **options) as dataset:
+        assert dataset.order == Blocks(256, 4, whole=True)
+        assert sum(len(batch.image) for batch in dataset) == ROWS
+    assert sorted(decoded) == list(range(-(-ROWS // 4)))
+
+
+def test_compressed_rows_that_were_not_shuffled_are_warned_of(tmp_path: Path):
+    write_content(tmp_path / "p.h5", Content.random("gzip", ROWS), block_rows=4)
+    options: Any = {"shuffle": True, "output": "numpy"}
+    with pytest.warns(
+        UserWarning, match=r"compressed in blocks of 4 and were not shuffled .* --no-shuffle, or"
+    ):
+        dataset = PackedBatchDataset(tmp_path / "p.h5", 8, placement="disk", **options)
+    assert dataset.order == Rows()
+    for more in ({"placement": "ram"}, {"placement": "disk", "order": "rows"}):
+        PackedBatchDataset(tmp_path / "p.h5", 8, **options | more)

@@ -39,7 +39,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 
 def test_every_order_and_the_uniform_shuffle(pack: Pack):
     found = order_quality(pack.path, batch_size=30)
-    assert list(found) == [*BY_NAME, "uniform"]
+    assert list(found) == [*BY_NAME, "shuffle=True", "uniform"]
     assert found["sequential"].label_mix == pytest.approx(30 * 599 / 570)
     assert found["sequential"].score == 0
     assert found["rows"].score > 0.9

@@ -142,6 +142,19 @@ def test_the_slices_length_is_kept(pack: Pack):
     assert head + tail == [row for b in dataset_of(pack, 8, order="slices") for row in labels(b)]
 
 
+def test_a_state_of_slices_goes_on_where_shuffle_means_blocks(pack: Pack):
+    """States of before slices ceased to be what shuffle=True means."""
+    first = dataset_of(pack, order="slices")
+    batches = iter(first)
+    head = [labels(next(batches)) for _ in range(3)]
+    again = dataset_of(pack, shuffle=True)
+    assert again.order.name != "slices"
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    whole = dataset_of(pack, order="slices")
+    assert head + [labels(b) for b in again] == [labels(b) for b in whole]
+    assert [labels(b) for b in again] == [labels(b) for b in whole]
+
+
 def test_dropped_ends_are_not_gone_on_with(pack: Pack):
     dataset = dataset_of(pack, order="rows", drop_last=True)
     epochs = [[labels(b) for b in dataset] for _ in range(2)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from packer.errors import UsageError
 from packer.orders.auto import choose, parse, resume, shuffled
 from packer.orders.order import BLOCK_BYTES, WINDOW_BYTES, Blocks, Context, Order, Rows, Sequential, Slices
+from packer.orders.quality import measure
 from packer.orders.sampling import Balanced, Weighted
 
 PHOTO, TABLE = 196_608, 112
@@ -26,7 +28,7 @@ def context(n: int = 10_000, row_bytes: int = PHOTO, **more: Any) -> Context:
     ("order", "shuffle", "expected"),
     [
         (None, False, Sequential()),
-        (None, True, Slices(256)),
+        (None, True, Blocks(WINDOW_BYTES // PHOTO, BLOCK_BYTES // PHOTO)),
         ("sequential", False, Sequential()),
         ("slices", True, Slices(256)),
         ("blocks", False, Blocks(WINDOW_BYTES // PHOTO, BLOCK_BYTES // PHOTO)),
@@ -90,43 +92,47 @@ def test_shuffling_in_sequence_is_refused(order: str | Order) -> None:
         ),
         (
             context(10**6),
-            Slices(),
-            "order='slices': 197 GB do not stay in 24 GB of memory, so the disk is read in long runs,"
+            Blocks(),
+            "order='blocks': 197 GB do not stay in 24 GB of memory, so the disk is read in long runs,"
             " and the pack was shuffled when it was made.",
         ),
         (
-            context(10**6, shuffled=False, medium="network"),
+            context(10**6, medium="network"),
             Blocks(),
             "order='blocks': 197 GB do not stay in 24 GB of memory, so the network file system is read in long runs,"
-            " and the pack was not shuffled when it was made.",
+            " and the pack was shuffled when it was made.",
         ),
         (
             context(memory_bytes=0),
-            Slices(),
-            "order='slices': 1.97 GB do not stay in an unknown amount of memory, so the disk is read in long runs,"
+            Blocks(),
+            "order='blocks': 1.97 GB do not stay in an unknown amount of memory, so the disk is read in long runs,"
             " and the pack was shuffled when it was made.",
         ),
         (
-            context(10**6, TABLE),
-            Slices(),
-            "order='slices': rows of 112 bytes come faster in runs than one by one, and the pack was shuffled when it was made.",
+            context(10**6, shuffled=False),
+            Rows(),
+            "order='rows': the pack was not shuffled when it was made, so neighbours may be alike, and each row is drawn by itself.",
         ),
         (
-            context(10**6, TABLE, shuffled=False),
+            context(10**6, TABLE),
             Blocks(),
+            "order='blocks': rows of 112 bytes come faster in runs than one by one, and the pack was shuffled when it was made.",
+        ),
+        (
+            context(10**8, TABLE, shuffled=False),
+            Blocks(WINDOW_BYTES // TABLE, 146),
             "order='blocks': rows of 112 bytes come faster in runs than one by one, and the pack was not shuffled when it was made.",
         ),
         (
             context(coded=True, block_rows=6),
-            Slices(),
-            "order='slices': rows are compressed in blocks of 6, which are decoded whole,"
+            Blocks(whole=True),
+            "order='blocks': rows are compressed in blocks of 6, which are decoded whole,"
             " and the pack was shuffled when it was made.",
         ),
         (
             context(coded=True, block_rows=6, shuffled=False),
-            Slices(6),
-            "order='slices': rows are compressed in blocks of 6, which are decoded whole,"
-            " and the pack was not shuffled when it was made.",
+            Rows(),
+            "order='rows': the pack was not shuffled when it was made, so neighbours may be alike, and each row is drawn by itself.",
         ),
     ],
 )
@@ -138,16 +144,54 @@ def test_shuffle_alone_depends_on_the_pack_alone() -> None:
     machines = [{"memory_bytes": m, "medium": k} for m in (0, 10**13) for k in ("memory", "disk", "network")]
     for pack in ({}, {"shuffled": False}, {"shuffled": False, "coded": True}):
         assert len({shuffled(context(**pack, **machine)) for machine in machines}) == 1
-    assert shuffled(context()) == Slices()
-    assert shuffled(context(shuffled=False)) == Blocks()
-    assert shuffled(context(shuffled=False, coded=True, block_rows=340)) == Slices(16)
+    assert shuffled(context()) == Blocks()
+    assert shuffled(context(coded=True)) == Blocks(whole=True)
+    assert shuffled(context(shuffled=False)) == shuffled(context(shuffled=False, coded=True)) == Rows()
+    assert shuffled(context(10**8, TABLE, shuffled=False, global_batch=4096)) == Blocks(32 * 4096 * 146, 146)
+
+
+KINDS = {  # bytes of a row, rows of a block that is decoded whole
+    "photos": (PHOTO, 43),
+    "JPEG": (17_500, 480),
+    "compressed photos": (PHOTO, 6),
+    "thumbnails": (3072, 2731),
+    "compressed thumbnails": (3072, 342),
+    "table": (TABLE, 74_898),
+    "compressed masks": (32_768, 33),
+    "compressed table": (TABLE, 9_363),
+    "volumes": (1_500_000, 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("made", ["shuffled", "sorted"])
+@pytest.mark.parametrize(("n", "batch"), [(3_068, 256), (50_000, 64)])
+def test_shuffle_is_as_good_as_a_uniform_one(kind: str, made: str, n: int, batch: int) -> None:
+    row_bytes, block = KINDS[kind]
+    about = context(
+        n,
+        row_bytes,
+        block_rows=block,
+        global_batch=batch,
+        coded=kind.startswith("compressed"),
+        shuffled=made == "shuffled",
+    )
+    labels = np.arange(n) * 10 // n
+    if made == "shuffled":
+        labels = np.random.default_rng(0).permutation(labels)
+    assert measure(shuffled(about).bind(about), n, batch, labels=labels).score >= 0.95
+
+
+def test_slices_were_not() -> None:
+    labels = np.random.default_rng(0).permutation(np.arange(3_068) * 10 // 3_068)
+    assert measure(Slices(256), 3_068, 256, labels=labels).score < 0.5
 
 
 # --- resuming ----------------------------------------------------------------------------------------------
 
 
 def test_a_chosen_order_gives_way_to_the_state_s() -> None:
-    for there in (Slices(77), Blocks(500, 5), Rows()):
+    for there in (Slices(77), Blocks(500, 5), Blocks(64, 8, whole=True), Rows()):
         for here in (Slices(256), Blocks(900, 9), Rows()):
             assert resume(here, there.record(), chosen=True) == there
 

@@ -33,11 +33,12 @@ BOUND = st.one_of(
     st.just(Sequential()),
     st.builds(Slices, LENGTHS),
     st.builds(Blocks, LENGTHS, LENGTHS),
-    st.builds(Blocks, st.integers(1, 60), st.integers(1, 20)),
+    st.builds(Blocks, st.integers(1, 60), st.integers(1, 20), st.booleans()),
     st.just(Rows()),
 )
-SHUFFLED = [Slices(8), Blocks(40, 5), Rows()]
-BILLION = [Sequential(), Slices(1024), Blocks(2_285_714, 9_362), Rows()]  # blocks: as for rows of 112 bytes
+SHUFFLED = [Slices(8), Blocks(40, 5), Blocks(40, 5, whole=True), Rows()]
+# Blocks: as for rows of 112 bytes.
+BILLION = [Sequential(), Slices(1024), Blocks(2_285_714, 9_362), Blocks(599_168, 9_362, whole=True), Rows()]
 
 
 def whole(order: Order, n: int, seed: int = 0, epoch: int = 0) -> list[int]:
@@ -69,6 +70,16 @@ def some_runs(draw: st.DrawFn, n: int) -> Runs:
             [15, 10, 13, 5, 12, 4, 3, 16, 8, 14, 11, 9, 2, 6, 0, 17, 19, 18, 1, 7],
             [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
         ),
+        (
+            Blocks(9, 3, whole=True),
+            [11, 3, 2, 9, 1, 5, 18, 4, 0, 10, 8, 14, 12, 7, 17, 16, 13, 6],
+            [1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1],
+        ),
+        (
+            Blocks(3, 3, whole=True),  # the shorter one first, and 12 to 14 behind 15 to 17
+            [18, 0, 9, 3, 15, 12],
+            [2, 3, 3, 6, 3, 3],
+        ),
     ],
 )
 def test_the_orders_are_frozen(order: Order, starts: list[int], lengths: list[int]) -> None:
@@ -87,6 +98,38 @@ def test_the_orders_are_frozen_far_out() -> None:
         281957094,
         735771675,
     ]
+
+
+@given(SIZES, st.integers(2, 60), st.integers(1, 5), st.integers(0, 99))
+@settings(deadline=None)
+def test_whole_blocks_are_each_in_one_window(n: int, block: int, blocks: int, epoch: int) -> None:
+    """So that each is decoded once; a window of one block is read as it lies."""
+    order = Blocks(blocks * block, block, whole=True)
+    numbers = np.array(whole(order, n, 7, epoch)) // block
+    count = -(-n // block)
+    places = [np.flatnonzero(numbers == number) for number in range(count)]
+    if blocks == 1 and count > 1:
+        assert all(place[-1] - place[0] == len(place) - 1 for place in places)
+        assert order.mixed_blocks == 0
+    windows = max(1, count // max(1, blocks))
+    most = -(-count // windows) * block  # rows of the longest window
+    assert all(place[-1] - place[0] < most for place in places)
+
+
+def test_the_shorter_block_comes_anywhere() -> None:
+    for order in (Blocks(5, 5, whole=True), Blocks(20, 5, whole=True)):
+        last = [whole(order, 203, 1, epoch).index(202) for epoch in range(40)]
+        assert min(last) < 50
+        assert max(last) > 150
+
+
+def test_whole_blocks_are_mixed_where_a_batch_has_few_of_them() -> None:
+    assert Blocks(whole=True).bind(context(10**6, global_batch=1024, coded=True)) == Blocks(7, 7, whole=True)
+    assert Blocks(whole=True).bind(context(10**6, global_batch=64, coded=True)) == Blocks(448, 7, whole=True)
+    assert Blocks(448, 7, whole=True).mixed_blocks == 64
+    assert Blocks(448, 7).mixed_blocks == 0
+    for order in (Blocks(448, 7, whole=True), Blocks(448, 7)):
+        assert Blocks(9, 9).resumed(order.record()) == order
 
 
 @given(BOUND, SIZES, st.integers(), st.integers())

@@ -130,6 +130,54 @@ def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(
     assert decoded == [0, 1, 2, 3, 1]  # the last one is still there, and a whole one serves its parts too
 
 
+def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    content = content_of("gzip")
+    write_content(tmp_path / "p.h5", content, block_rows=16)
+    pack = open_pack(tmp_path / "p.h5")
+    reader, decoded = Reader(pack, pack.fields), []
+    decode = stores.Coded._decode
+
+    def count(self: stores.Coded, block: int, out: np.ndarray) -> None:
+        decoded.append(block)
+        decode(self, block, out)
+
+    monkeypatch.setattr(stores.Coded, "_decode", count)
+    reader.keep(3)
+
+    def read(seed: int) -> bool:
+        rows = np.random.default_rng(seed).integers(0, 48, 7)
+        return bool((images(reader, Runs(rows, np.ones_like(rows))) == content.images[rows]).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(60)))
+    assert sorted(decoded) == [0, 1, 2]
+    assert (images(reader, runs_of((48, 1), (2, 3), (20, 1))) == content.images[[48, 2, 3, 4, 20]]).all()
+    assert decoded[3:] == [3]  # the fourth one took the place of the third, which was not asked for
+    images(reader, runs_of((33, 1)))
+    assert decoded[3:] == [3, 2]
+    reader.keep(0)
+    assert not reader._rows("image")._kept  # type: ignore[attr-defined]
+
+
+def test_a_kept_block_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    content = content_of("gzip")
+    write_content(tmp_path / "p.h5", content, block_rows=16)
+    pack = open_pack(tmp_path / "p.h5")
+    reader = Reader(pack, pack.fields)
+    reader.keep(2)
+
+    def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
+        raise ValueError("spoilt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gzip, "decompress_into", spoil)
+        with pytest.raises(FormatError, match=r"rows 16 to 31 of 'image' are damaged \(spoilt\)"):
+            images(reader, runs_of((20, 1)))
+    assert (images(reader, runs_of((20, 1))) == content.images[20:21]).all()
+
+
 def test_a_block_that_failed_is_not_taken_for_the_one_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
