@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batches import PackedBatchDataset
-from packer.load.options import auto_device
+from packer.load.options import auto_device, context
 from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")
@@ -137,6 +138,7 @@ def test_an_automatic_order_is_the_same_on_every_rank(pack: Pack, monkeypatch: p
     for rank, memory in ((0, 0), (1, 1 << 40)):
         monkeypatch.setattr("packer.load.options.available_memory", lambda memory=memory: memory)
         monkeypatch.setattr("packer.orders.auto.SMALL_BYTES", 0)
+        monkeypatch.setattr("packer.load.options.context", lambda *of: replace(context(*of), shuffled=True))
         dataset = PackedBatchDataset(pack, 4, order="auto", rank=rank, world_size=2)
         found += [row for batch in dataset for row in batch.label.tolist()]
         alone = PackedBatchDataset(pack, 4, order="auto")
