@@ -73,8 +73,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# A process a core, up to four; each file in one of them, as its tests share what is expensive to make.
 tests: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 bench: $(IMAGES) $(STAMP)
 	@mkdir -p demo
