@@ -192,10 +192,13 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
         return
     import cv2
 
+    from packer.pixels.hush import without_pillow_warnings
+
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)
     try:
-        yield
+        with without_pillow_warnings():
+            yield
     finally:
         cv2.setNumThreads(previous)
 
@@ -258,7 +261,6 @@ def _adopt_in_process(run: _Run) -> None:
 
         hush_for_good()
         faulthandler.disable()  # the parent says which image crashed its decoder
-        warnings.simplefilter("ignore")  # Pillow's: an image is packed, or the reason is told
     _adopt(run)
 
 

@@ -35,6 +35,7 @@ from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.targets import Targets, read_targets
 from packer.pixels import kernels
+from packer.pixels.hush import without_pillow_warnings
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.progress import Progress
 
@@ -245,6 +246,7 @@ class Prepared(NamedTuple):
     plan: Plan
 
 
+@without_pillow_warnings()
 def prepare(
     stack: ExitStack,
     source: str,

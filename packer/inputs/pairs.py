@@ -47,7 +47,14 @@ from packer.inputs.archives import archive_stem, open_archive
 from packer.inputs.filenames import as_text, on_disk
 from packer.inputs.layout import is_hidden
 from packer.inputs.sources import newest_file, read_file, split_archive
-from packer.pixels.decode import DAMAGE, FORMATS, check_pixels, is_short_of_memory, without_pillow_limit
+from packer.pixels.decode import (
+    DAMAGE,
+    FORMATS,
+    check_effort,
+    check_pixels,
+    is_short_of_memory,
+    without_pillow_limit,
+)
 from packer.pixels.geometry import Geometry
 from packer.pixels.hush import Hushed
 from packer.pixels.maker import PixelSpec
@@ -519,6 +526,7 @@ def _decode_picture(
     data: bytes, name: str, opens: Callable[[io.BytesIO], ImageFile.ImageFile], max_pixels: int
 ) -> tuple[NDArray[Any], int]:
     """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
+    check_effort(data, name)
     try:
         with opens(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)

@@ -106,8 +106,10 @@ DAMAGE = (
 MAX_SIDE = 1 << 20
 """Pixels of a side, OpenCV's own limit: a picture one pixel wide takes Pillow 16 bytes a row, and a microsecond."""
 
-_PPM_NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])+[0-9]{1,10}"
-_PPM_HEADER = re.compile(rb"P(?:[14](?:%b){2}|[2356](?:%b){3})\s" % (_PPM_NUMBER, _PPM_NUMBER))
+_PPM_SPACE = rb"(?:\s|#[^\r\n]*[\r\n])+"
+_PPM_HEADER = re.compile(
+    rb"P(?:[14]|[2356](?=%b[0-9]+%b[0-9]+%b[0-9]))%b([0-9]{1,10})%b([0-9]{1,10})\s" % ((_PPM_SPACE,) * 5)
+)
 _PPM_HEADER_BYTES = 64 << 10
 _PPM_COMMENTS = 1000
 _SPARE_BYTES = 64 << 20
@@ -184,8 +186,10 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
         )
 
 
-def _check_effort(data: bytes, name: str) -> None:
-    """Refuse files that would keep Pillow busy for minutes, or longer, over nothing."""
+def check_effort(data: bytes, name: str) -> None:
+    """Refuse files that would keep Pillow busy for minutes, or longer, over nothing. Raises: ImageError."""
+    if name == "JPEG" and jpeg.has_too_many_scans(data):
+        raise ImageError(f"a JPEG of more than {jpeg.MAX_SCANS} scans; up to {jpeg.MAX_SCANS} are decoded.")
     if name == "JPEG" and jpeg.has_too_many_segments(data):
         raise ImageError(
             f"a JPEG of more than {jpeg.MAX_SEGMENTS:,} segments before its pixels; as many are read."
@@ -194,9 +198,14 @@ def _check_effort(data: bytes, name: str) -> None:
         raise ImageError(f"a PNG file of more than {MAX_CHUNKS:,} chunks; as many are read.")
     if name == "PPM":
         # Pillow reads headers byte by byte, and goes through plain pixels once for each comment.
+        header = _PPM_HEADER.match(data[:_PPM_HEADER_BYTES])
         plain = data[:2] in (b"P1", b"P2", b"P3")
-        if not _PPM_HEADER.match(data[:_PPM_HEADER_BYTES]) or (plain and data.count(b"#") > _PPM_COMMENTS):
+        if header is None or (plain and data.count(b"#") > _PPM_COMMENTS):
             raise ImageError("a PPM file with a header that does not end, or thousands of comments.")
+        # A plain number takes a digit and a space; Pillow reads 5 MB of them a second before it misses the rest.
+        least = {b"P2": 2, b"P3": 6}.get(data[:2], 0) * int(header[1]) * int(header[2])
+        if len(data) + 1 < least:
+            raise ImageError("a damaged or truncated PPM file.")
 
 
 def is_short_of_memory(pixels: int) -> bool:
@@ -250,7 +259,7 @@ def _decode_pillow(
     Raises: ImageError; MemoryError, as an image that was left out for lack of memory would be missing silently.
     """
     size = 0
-    _check_effort(data, name)
+    check_effort(data, name)
     try:
         # The plugin is called directly because Image.open warns of large pictures, or refuses them, by itself.
         with opens(io.BytesIO(data)) as image:

@@ -1,16 +1,26 @@
-"""Keeps what libpng and libtiff print by themselves from the user's terminal: what is wrong with a file is said once, by us."""
+"""Keeps what libpng, libtiff and Pillow print by themselves from the user's terminal: what is wrong with a file is said once, by us."""
 
 from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _STDERR = 2
 _lock = threading.Lock()
 _inside = 0
 _saved = -1
 _for_good = False
+
+
+@contextmanager
+def without_pillow_warnings() -> Iterator[None]:
+    """Ignore what Pillow warns of inside itself, about odd files; to be entered by one thread, for all that it starts."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\b")
+        yield
 
 
 def hush_for_good() -> None:

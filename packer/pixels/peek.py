@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image, JpegImagePlugin
 
 from packer.codecs.orientation import jpeg_orientation, swaps_sides
-from packer.pixels.decode import DAMAGE, FORMATS, loses_bits, without_pillow_limit
+from packer.errors import ImageError
+from packer.pixels.decode import DAMAGE, FORMATS, check_effort, loses_bits, without_pillow_limit
 
 
 class Peek(NamedTuple):
@@ -23,14 +24,18 @@ class Peek(NamedTuple):
 def peek(data: bytes) -> Peek | None:
     """Look at the header of an image file; None if there is none that can be read."""
     is_jpeg = data.startswith(b"\xff\xd8\xff")
-    opens = next((opens for _, opens, accepts in FORMATS if accepts(data)), None)
-    if opens is None and not is_jpeg:
+    name, opens = next(
+        ((name, opens) for name, opens, accepts in FORMATS if accepts(data)),
+        ("JPEG", JpegImagePlugin.JpegImageFile if is_jpeg else None),
+    )
+    if opens is None:
         return None
     try:
-        with (opens or JpegImagePlugin.JpegImageFile)(io.BytesIO(data)) as image:
+        check_effort(data, name)
+        with opens(io.BytesIO(data)) as image:
             width, height = image.size
             narrowed = loses_bits(image)
-    except (*DAMAGE, Image.DecompressionBombError):
+    except (*DAMAGE, ImageError, Image.DecompressionBombError):
         return None
     if is_jpeg and swaps_sides(jpeg_orientation(data)):
         width, height = height, width
