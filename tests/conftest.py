@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ if importlib.util.find_spec("hypothesis"):  # machines that only run `make gpu` 
     # A noisy machine must not fail a property for being slow, and the same commit must test the same examples.
     settings.register_profile("packer", deadline=None, derandomize=True)
     settings.load_profile("packer")
+
+
+# What a shell starts in the background ignores SIGINT, and so would every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -307,12 +307,18 @@ def test_many_batches_at_once_each_in_its_slot(pack: Pack):
     assert made.slots.made == 60
 
 
-def test_batches_of_a_batched_transform_are_made_side_by_side(pack: Pack):
-    together = multiprocessing.get_context("fork").Barrier(3)
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)
 
+
+def test_batches_of_a_batched_transform_are_made_side_by_side(pack: Pack, tmp_path: Path):
     def meeting(batch: dict[str, Any]) -> dict[str, Any]:
         if batch["label"][0]:
-            together.wait(120)  # an error unless three are here at once
+            (tmp_path / str(os.getpid())).touch()
+            wait_for(lambda: len(os.listdir(tmp_path)) == 3)  # an error unless three are here at once
         return {"process": np.full(len(batch["label"]), os.getpid())}
 
     with Made(pack, meeting, batched=True, processes=3) as made:
@@ -331,24 +337,22 @@ def test_memory_of_slots_outlives_the_processes(pack: Pack):
         assert made.batch([9])["label"] == 27  # they begin anew, in slots made before
 
 
-def test_what_has_not_begun_can_be_cancelled(pack: Pack):
-    fork = multiprocessing.get_context("fork")
-    cancelled, asked = fork.Event(), fork.Array("b", 103)
-
+def test_what_has_not_begun_can_be_cancelled(pack: Pack, tmp_path: Path):
     def waiting(sample: dict[str, Any]) -> dict[str, Any]:
         row = sample["label"] // 3
-        asked[row] = 1
+        (tmp_path / str(row)).touch()
         if row == 1:
-            cancelled.wait(120)
+            wait_for((tmp_path / "cancelled").exists)
         return sample
 
     with Made(pack, waiting, processes=1) as made:
+        made.batch([0])
         futures = [made.start([k])[0] for k in range(1, 5)]
         assert futures[3].cancel()
-        cancelled.set()
+        (tmp_path / "cancelled").touch()
         futures[2].result(120)
         assert made.batch([8])["label"] == 24
-        assert [row for row in range(1, 9) if asked[row]] == [1, 2, 3, 8]
+        assert sorted(os.listdir(tmp_path)) == ["0", "1", "2", "3", "8", "cancelled"]
 
 
 def failing(sample: dict[str, Any]) -> dict[str, Any]:
