@@ -59,6 +59,7 @@ class Workplace:
         self.recorded = False
         self._journal: Journal | None = None
         self._lock = -1
+        self._published = False
         try:
             try:
                 if not os.path.lexists(self.path):
@@ -111,11 +112,13 @@ class Workplace:
                 raise
         else:
             os.replace(self.pack, self.out)
+        self._published = True
         fsync_path(os.path.dirname(os.path.abspath(self.out)))
         self.close(keep=False)
 
     def close(self, *, keep: bool) -> None:
-        """Let go of the folder; without `keep` it is removed."""
+        """Let go of the folder; without `keep` it is removed, and once the pack has its name."""
+        keep = keep and not self._published
         if self._journal is not None:
             self._journal.close()
         if self._lock >= 0:

@@ -351,3 +351,21 @@ def test_links_and_pipes_among_the_work_are_refused(tmp_path: Path, name: str, k
         "Move it away, or pass another output."
     )
     assert victim.read_text() == "1"
+
+
+def test_an_interruption_after_the_pack_got_its_name_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "p.h5"
+    place = Workplace(str(out), plan=PLAN)
+    Path(place.pack).write_text("rows")
+    place.record([0])
+
+    def interrupt(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("packer.format.workplace.fsync_path", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        place.publish()
+    place.close(keep=True)
+    assert os.listdir(tmp_path) == ["p.h5"]
