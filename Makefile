@@ -73,9 +73,10 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# A process a core, up to four; each file in one of them, as its tests share what is expensive to make.
+# One process more than there are cores, as tests wait for what they start; each file in one, as its tests share what is
+# expensive to make.
 tests: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 5 --dist loadfile
 
 bench: $(IMAGES) $(STAMP)
 	@mkdir -p demo

@@ -199,15 +199,15 @@ def times_of(call: Callable[[int], object], device: torch.device, repeats: int) 
     return [before.elapsed_time(after) * 1e3 for before, after in events]
 
 
-def host_microseconds(call: Callable[[int], object], device: torch.device) -> float:
-    """What one call keeps the host for, while the device is busy with other things."""
+def host_microseconds(call: Callable[[int], object], device: torch.device, calls: int) -> float:
+    """What one call keeps the host for, while the device is busy with other things: the median of five times so many calls."""
     times = []
     for _ in range(5):
         fill_queue(device)
         began = time.perf_counter()
-        for k in range(50):
+        for k in range(calls):
             call(k)
-        times.append((time.perf_counter() - began) / 50 * 1e6)
+        times.append((time.perf_counter() - began) / calls * 1e6)
         synchronise(device)
     return statistics.median(times)
 
@@ -355,7 +355,7 @@ def measure(
                     times[len(times) * 9 // 10] / times[len(times) // 10],
                     rate / 1e9,
                     rate / limit,
-                    host_microseconds(call, device) if ours else None,
+                    host_microseconds(call, device, min(repeats, 50)) if ours else None,
                 )
             )
     return results

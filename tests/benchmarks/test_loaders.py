@@ -41,6 +41,7 @@ def rows(loaders: ModuleType) -> Any:
     return Rows(draws.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8), draws.permutation(20))
 
 
+@pytest.mark.soak
 def test_lanes_are_measured_checked_and_kept(
     loaders: ModuleType, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

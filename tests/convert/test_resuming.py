@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -158,11 +159,10 @@ def slow_photos(tmp_path: Path) -> Path:
 def journals(folder: Path) -> int:
     """Lines in all journals below."""
     found = 0
-    for path in folder.rglob("journal"):
-        try:
-            found += path.read_bytes().count(b"\n")
-        except FileNotFoundError:
-            continue
+    for place, _, names in os.walk(folder):  # unlike rglob it passes over a folder that goes meanwhile
+        if "journal" in names:
+            with contextlib.suppress(FileNotFoundError):
+                found += Path(place, "journal").read_bytes().count(b"\n")
     return found
 
 

@@ -310,7 +310,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("architecture", [pytest.param(80, marks=pytest.mark.soak), 90])
 @pytest.mark.parametrize("name", COMPILED)
 def test_it_compiles_without_local_memory(name: str, architecture: int, tmp_path: Path) -> None:
     what = COMPILED[name]

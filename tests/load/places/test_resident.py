@@ -213,31 +213,36 @@ def test_processes_fill_it_once_and_read_right_rows_meanwhile(tmp_path: Path, fo
     assert not list(folder.glob("packer-*"))
 
 
-def _fill_for_ever(path: str, folder: str) -> None:
+def _fill_twelve_rows(path: str, folder: str, told: Any) -> None:
     tempfile.tempdir, resident.STEP_BYTES = folder, 4 * ROW_BYTES
     pack = open_pack(path)
-    Slow.pause = 0.05
-    resident_of(pack, reader=Slow(pack, select_fields(pack, None))).wait()
+    gate = Gate(pack, select_fields(pack, None))
+    gate.allowed.release(3)
+    held = resident_of(pack, reader=gate)
+    assert until(lambda: held.filled == 12)
+    told.set()
+    held.wait()
 
 
 def test_another_process_takes_over_where_a_killed_one_stopped(tmp_path: Path, folder: Path):
     pack = make_pack(tmp_path / "p.h5")
     fields, subset = select_fields(pack, None), Subset(((0, ROWS),))
-    child = SPAWN.Process(target=_fill_for_ever, args=(pack.path, str(folder)))
+    told = SPAWN.Event()
+    child = SPAWN.Process(target=_fill_twelve_rows, args=(pack.path, str(folder), told))
     child.start()
+    assert told.wait(120)
     reader = Slow(pack, fields)
     assert not present(reader, fields, Subset(((0, 5),)))
-    assert until(lambda: present(reader, fields, subset))
+    assert present(reader, fields, subset)
     gate = Gate(pack, fields)
     gate.allowed.release(ROWS)
     held = resident_of(pack, reader=gate)
-    assert until(lambda: held.filled >= 12)
+    assert held.filled == 12
     assert gate.read_rows == []
     child.kill()
     child.join()
     assert held.wait(120)
-    assert 4 <= gate.read_rows[0] < ROWS
-    assert gate.read_rows == list(range(gate.read_rows[0], ROWS))
+    assert gate.read_rows == list(range(12, ROWS))
     everything = np.arange(ROWS)[::-1]
     assert check(held, everything, everything, np.stack([image_of(row) for row in range(ROWS)]))
     held.close()
