@@ -530,7 +530,7 @@ run()
 """
     (tmp_path / "interrupted.py").write_text(code)
     command = [sys.executable, "-m", "interrupted"]  # as a file, or by -c, Python goes by the exit code
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (130, "Interrupted; nothing was left behind.\n")
 
 
@@ -560,7 +560,7 @@ run()
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=120,
         )
         return done.returncode, done.stderr.strip().splitlines()  # click ends the line of ^C first
 
@@ -571,7 +571,7 @@ run()
         assert code == 0 or lines[0].startswith("Interrupted")
         if code:
             again = process("convert", str(photo_folder), str(tmp_path / "p.h5"), *arguments[4:])
-            printed = again.communicate(timeout=60)
+            printed = again.communicate(timeout=120)
             assert again.returncode == 0 or "p.h5: exists" in printed[1]
         data = (tmp_path / "p.h5").read_bytes()
         assert whole is None or data == whole

@@ -27,7 +27,7 @@ def train(processes: int, *arguments: str | Path) -> dict[int, tuple[int, float]
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,  # ranks that wait for each other would do so for half an hour
+        timeout=400,  # ranks that wait for each other would do so for half an hour
         env=os.environ
         | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
@@ -102,7 +102,7 @@ def test_no_thread_that_holds_a_tensor_outlives_the_process_group(photo_folder: 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=400,
         env=os.environ
         | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
