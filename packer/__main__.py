@@ -31,9 +31,18 @@ def run() -> None:
             # Python forgets only here that it was interrupted inside an eval() or exec() of text, as named tuples and data
             # classes are made by; else it would end by SIGINT, whatever the exit code (_PyRuntime.signals).
             eval("0")
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        if not _interrupted(error):
+            raise
         os.write(2, said)
         os._exit(_INTERRUPTED)
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error came of an interruption: Python itself makes others of it, as where a class is being made."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 if __name__ == "__main__":

@@ -87,8 +87,8 @@ class Shuffled:
         """Let go of the files; remove the second one. Called again, it does nothing."""
         self._kept = {}
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            os.close(fd)
             remove(self._work)
 
     def prepare(self, progress: Callable[[int], None] = lambda rows: None) -> None:

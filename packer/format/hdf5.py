@@ -179,8 +179,8 @@ class Hdf5Container:
     def close(self) -> None:
         """Close the file; what was not sealed stays unsealed."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 def describe(path: str) -> None:

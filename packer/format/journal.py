@@ -44,8 +44,8 @@ class Journal:
     def close(self) -> None:
         """Close the file; closing again does nothing."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 def read_journal(path: str) -> list[Any]:

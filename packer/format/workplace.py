@@ -124,8 +124,9 @@ class Workplace:
         if self._lock >= 0:
             if not keep:
                 remove(self.path)
-            os.close(self._lock)
-            self._lock = -1
+            # In this order, as Ctrl-C may come between any two lines, and then this is called again.
+            lock, self._lock = self._lock, -1
+            os.close(lock)
 
     def _bring_back(self) -> None:
         """Undo a replacement that was interrupted between its two renames."""

@@ -154,8 +154,8 @@ class Archive(ABC):
     def close(self) -> None:
         """Close the archive; closing again does nothing."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
     def holds_only(self, folder: str) -> bool:
         """Say whether everything that is listed lies in one folder at the top, and that folder is called so."""
