@@ -28,7 +28,7 @@ def train(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize("size", [32, pytest.param(64, marks=pytest.mark.soak)])
 def test_it_learns_and_says_how_fast(photo_folder: Path, tmp_path: Path, size: int) -> None:
     pack, test = tmp_path / "train.h5", tmp_path / "test.h5"
     convert_images(photo_folder, pack, size=size)

@@ -75,7 +75,9 @@ def test_unknown_field(pack: Pack):
         PackedDataset(pack, fields=["mask"])
 
 
-@pytest.mark.parametrize("context", [None, "fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "context", [None, "fork", "spawn", pytest.param("forkserver", marks=pytest.mark.soak)]
+)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_dataloader_row_by_row_and_by_batch_sampler(tmp_path: Path, context: str | None):
     pack = make_pack(tmp_path / "p.h5")
