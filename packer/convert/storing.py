@@ -18,7 +18,7 @@ from packer.format.writer import FORMATS
 
 STORES = ("raw", "jpeg")
 COMPRESSIONS = ("none", *NAMES)
-_LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they are
+_LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they are beside larger ones
 _UNITS = {
     "": 1,
     "kb": 10**3,
@@ -108,7 +108,8 @@ class Storing:
 
     def fields(self, made: Sequence[Field]) -> tuple[Field, ...]:
         """The fields as they are stored. Raises UsageError for images that JPEG cannot hold."""
-        return tuple(map(self._field, made))
+        largest = max((f.row_bytes for f in made if not f.ragged), default=0)
+        return tuple(self._field(f, min(_LEAST_ROW_BYTES, largest)) for f in made)
 
     def block_rows(self, maker: RowMaker, rows: int) -> int:
         """Rows of a block."""
@@ -127,7 +128,8 @@ class Storing:
             said["shard_rows"] = self.shard_rows
         return said
 
-    def _field(self, f: Field) -> Field:
+    def _field(self, f: Field, least: int) -> Field:
+        """least: bytes that a row has at least to be compressed."""
         if f.ragged:
             return f
         if self.store == "jpeg" and f.name == "image":
@@ -141,7 +143,7 @@ class Storing:
                 f.about,
                 {"name": "jpeg", "shape": list(f.shape), "quality": self.quality},
             )
-        if self.compress != "none" and f.row_bytes >= _LEAST_ROW_BYTES:
+        if self.compress != "none" and f.row_bytes >= least:
             return replace(f, codec=block_codec(self.compress, f.shape or (), np.dtype(f.dtype)).record())
         return f
 

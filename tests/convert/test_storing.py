@@ -81,6 +81,16 @@ def test_compressed_are_the_large_fields_of_fixed_rows():
     assert (label, boxes, points) == (LABEL, BOXES, small)
 
 
+def test_of_small_rows_alone_the_largest_are_compressed():
+    """What was asked for is done: a table of few columns has no rows of 256 bytes."""
+    features = Field("features", "<f4", (28,))
+    stored, label = Storing("h5", compress="gzip").fields((features, LABEL))
+    assert stored.compressed
+    assert label == LABEL
+    assert Storing("h5", compress="gzip").fields((LABEL,))[0].compressed
+    assert Storing("h5", compress="gzip").fields((BOXES,)) == (BOXES,)
+
+
 def test_blosc2_compares_whole_pixels():
     pytest.importorskip("blosc2")
     image, mask = Storing("h5", compress="blosc2").fields((IMAGE, MASK))

@@ -229,16 +229,21 @@ def test_a_pack_is_stored_another_way(tables: Path, name: str, options: dict[str
     assert np.array_equal(apply(pack, frame())["features"], apply(whole, frame())["features"])
 
 
-def test_wide_rows_can_be_compressed(tmp_path: Path):
-    table = pandas.DataFrame(np.arange(80 * 300).reshape(300, 80) % 97 / 4)
-    table.to_csv(tmp_path / "t.csv", index=False, header=[f"c{i}" for i in range(80)])
+@pytest.mark.parametrize("columns", [80, 3])
+def test_rows_can_be_compressed(tmp_path: Path, columns: int):
+    table = pandas.DataFrame(np.arange(columns * 300).reshape(300, columns) % 97 / 4)
+    table.to_csv(tmp_path / "t.csv", index=False, header=[f"c{i}" for i in range(columns)])
     convert_table(tmp_path / "t.csv", tmp_path / "t.h5")
+    convert_table(tmp_path / "t.csv", tmp_path / "c.h5", compress="gzip")
+    assert opened(tmp_path / "c.h5").header.field("features").compressed
     repack(tmp_path / "t.h5", tmp_path / "z.h5", compress="gzip")
     pack = opened(tmp_path / "z.h5")
     assert pack.header.field("features").compressed
     export_table(tmp_path / "z.h5", tmp_path / "z.csv")
     export_table(tmp_path / "t.h5", tmp_path / "x.csv")
     assert (tmp_path / "z.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
+    export_table(tmp_path / "c.h5", tmp_path / "c.csv")
+    assert (tmp_path / "c.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
     repack(tmp_path / "z.h5", tmp_path / "again.h5")
     assert opened(tmp_path / "again.h5").header.field("features").compressed
     merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5")
