@@ -323,9 +323,13 @@ def test_batches_of_a_batched_transform_are_made_side_by_side(pack: Pack, tmp_pa
 
     with Made(pack, meeting, batched=True, processes=3) as made:
         made.batch([0])
-        started = [made.start([k]) for k in (1, 2, 3)]
-        makers = {int(future.result(120) and arrays["process"][0]) for future, arrays in started}
-        assert len(makers) == 3
+
+        def makers(*rows: int) -> set[int]:
+            started = [made.start([row]) for row in rows]
+            return {int(future.result(120) and arrays["process"][0]) for future, arrays in started}
+
+        wait_for(lambda: len(makers(0, 0, 0)) == 3)  # one that has not begun is given nothing
+        assert len(makers(1, 2, 3)) == 3
         assert made.workers.ahead == 6
 
 
