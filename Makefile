@@ -73,10 +73,11 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# One process more than there are cores, as tests wait for what they start; each file in one, as its tests share what is
-# expensive to make.
+# One process more than there are cores, as tests wait for what they start. Each file in one, as its tests share what is
+# expensive to make; in their order, or else the files of few long tests would come last.
 tests: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 5 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 5 --dist loadfile \
+	    --no-loadscope-reorder
 
 bench: $(IMAGES) $(STAMP)
 	@mkdir -p demo
