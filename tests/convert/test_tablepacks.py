@@ -314,7 +314,7 @@ def test_interrupted_work_goes_on(tables: Path, kind: str):
 
     whole = run("whole").read_bytes()
     with pytest.raises(_StopError):
-        run("out", on_progress=stop_at(5))
+        run("out", on_progress=stop_at(1))
     assert not (tables / "out" / "o.h5").exists()
     assert any((tables / "out").glob("*.packing"))
     assert run("out").read_bytes() == whole
