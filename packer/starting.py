@@ -22,6 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _AGAIN_SECONDS = 0.02
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Pool(ThreadPoolExecutor):
@@ -79,19 +80,24 @@ def no_more(what: str, error: BaseException) -> str:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Have Ctrl-C wait for the end of the block, if this is the main thread."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
+    """Have Ctrl-C, and what else is handled of the signals that end a process, wait for the end of the block.
+
+    Only in the main thread, whom they come to.
+    """
+    known = {number: signal.getsignal(number) for number in _ENDING}
+    handlers = {number: handler for number, handler in known.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
     came: list[tuple[int, Any]] = []
     try:
-        signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+        for number in handlers:
+            signal.signal(number, lambda number, frame: came.append((number, frame)))
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         if came:
-            handler(*came[0])
+            handlers[came[0][0]](*came[0])
 
 
 def interrupt_later() -> None:

@@ -83,6 +83,7 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.randomness",
         "packer.read",
+        "packer.starting",
         "packer.tables",
         "packer.units",
     },

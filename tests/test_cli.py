@@ -550,6 +550,35 @@ run()
     assert (done.returncode, done.stderr) == (130, said)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no processes are forked")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interruption_while_workers_start_leaves_none(photo_folder: Path, tmp_path: Path, name: str):
+    """The pool that starts them would not know them yet, and Python would wait for them at its end."""
+    code = f"""
+import multiprocessing.process, signal, sys
+import packer.convert.storing
+packer.convert.storing.block_rows = lambda rows, row_bytes, least_bytes: 4
+start = multiprocessing.process.BaseProcess.start
+def interrupted(process):
+    start(process)
+    print(process.pid, flush=True)
+    signal.raise_signal(signal.{name})
+multiprocessing.process.BaseProcess.start = interrupted
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from packer.__main__ import run
+sys.argv = ["packer", "convert", {str(photo_folder)!r}, "p.h5", "--size", "32", "--workers", "2", "--quiet"]
+run()
+"""
+    (tmp_path / "starts.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "starts.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr.strip().splitlines()[0][:11]) == (130, "Interrupted")
+    assert len(done.stdout.split()) == 2
+    for number in done.stdout.split():
+        assert not Path("/proc", number).exists()
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interruption_at_any_moment_is_one_sentence(photo_folder: Path, tmp_path: Path, name: str):
     """Also while Python loads the command line, and while it ends; the same command then gives the same pack."""

@@ -168,6 +168,12 @@ def test_what_is_held_back_comes_at_the_end():
         signal.raise_signal(signal.SIGINT)
         said.append("on")
     assert said == ["on"]
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt), held_back():
+        signal.raise_signal(signal.SIGTERM)
+        said.append("on")
+    signal.signal(signal.SIGTERM, before)
+    assert said == ["on", "on"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with held_back():  # nothing came
         pass

@@ -43,6 +43,7 @@ from packer.convert.rows import RowMaker
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import Field
 from packer.format.writer import Rows
+from packer.starting import held_back
 
 if TYPE_CHECKING:  # what decodes images takes a third of a second to load; tables have none
     from packer.pixels.statistics import PixelSums
@@ -218,7 +219,9 @@ def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple
         # decoders and arithmetic.
         warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
         try:
-            return {pool.submit(_block, block) for block in blocks}
+            # A signal while the pool starts processes would leave some that nobody tells to end, and Python waits for them at exit.
+            with held_back():
+                return {pool.submit(_block, block) for block in blocks}
         except (BlockingIOError, RuntimeError) as error:  # RLIMIT_NPROC, of processes or of threads
             if isinstance(error, (BrokenProcessPool, NotImplementedError)):
                 raise

@@ -65,7 +65,9 @@ def test_killed_at_random_moments_and_resumed(photos: Path, tmp_path: Path, out:
             work.send_signal(number)
             code = work.wait(60)
             # Python itself takes some milliseconds to start, in which a signal ends it.
-            assert code in (3, 130, -number), "an interruption has its own exit code"
+            # The one before may have been done when the signal came; then this one is refused.
+            finished = code == 2 and (tmp_path / out).exists()
+            assert finished or code in (3, 130, -number), "an interruption has its own exit code"
         killed += not (tmp_path / out).exists()
         resumed += (tmp_path / f"{out}.packing").exists()
         assert run(out, "--resume") in ((0, 3) if (tmp_path / out).exists() else (3,))
