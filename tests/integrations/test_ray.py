@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own: of files and soc
 @pytest.fixture(scope="module")
 def _cluster() -> Iterator[None]:
     root = str(Path(__file__).parents[2])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -33,6 +35,8 @@ def _cluster() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+    for number, handler in handlers.items():  # Ray Train leaves its own, which Ctrl-C does not stop
+        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("_cluster")
