@@ -84,10 +84,8 @@ def held_back() -> Iterator[None]:
 
     Only in the main thread, whom they come to.
     """
-    known = {number: signal.getsignal(number) for number in _ENDING}
-    handlers = {number: handler for number, handler in known.items() if callable(handler)}
-    if threading.current_thread() is not threading.main_thread():
-        handlers = {}
+    here = _ENDING if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: handler for number in here if callable(handler := signal.getsignal(number))}
     came: list[tuple[int, Any]] = []
     try:
         for number in handlers:

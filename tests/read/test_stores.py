@@ -109,19 +109,24 @@ def test_any_runs_of_compressed_blocks(tmp_path_factory: pytest.TempPathFactory,
     assert (out.reshape(-1, *content.images.shape[1:]) == content.images[wanted.rows()]).all()
 
 
-def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    write_content(tmp_path / "p.h5", content_of("gzip"), block_rows=16)
-    pack = open_pack(tmp_path / "p.h5")
-    reader, decoded = Reader(pack, pack.fields), []
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The blocks that are decoded from now on."""
+    blocks: list[int] = []
     decode = stores.Coded._decode
 
-    def count(self: stores.Coded, block: int, out: np.ndarray) -> None:
-        decoded.append(block)
+    def noted(self: stores.Coded, block: int, out: np.ndarray) -> None:
+        blocks.append(block)
         decode(self, block, out)
 
-    monkeypatch.setattr(stores.Coded, "_decode", count)
+    monkeypatch.setattr(stores.Coded, "_decode", noted)
+    return blocks
+
+
+def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(tmp_path: Path, decoded: list[int]):
+    write_content(tmp_path / "p.h5", content_of("gzip"), block_rows=16)
+    pack = open_pack(tmp_path / "p.h5")
+    reader = Reader(pack, pack.fields)
     images(reader, runs_of((0, 32)))
     assert decoded == [0, 1]
     images(reader, runs_of((33, 1), (40, 2), (47, 2), (50, 1), (33, 1)))
@@ -130,20 +135,11 @@ def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(
     assert decoded == [0, 1, 2, 3, 1]  # the last one is still there, and a whole one serves its parts too
 
 
-def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(tmp_path: Path, decoded: list[int]):
     content = content_of("gzip")
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader, decoded = Reader(pack, pack.fields), []
-    decode = stores.Coded._decode
-
-    def count(self: stores.Coded, block: int, out: np.ndarray) -> None:
-        decoded.append(block)
-        decode(self, block, out)
-
-    monkeypatch.setattr(stores.Coded, "_decode", count)
+    reader = Reader(pack, pack.fields)
     reader.keep(3)
 
     def read(seed: int) -> bool:
