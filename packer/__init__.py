@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from packer.version import __version__
+
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes 10 ms, in which nothing of ours answers Ctrl-C yet
 if TYPE_CHECKING:
     from typing import Any
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from packer.orders.order import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.sheet import preview
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Balanced": "packer.orders.sampling",

@@ -9,10 +9,13 @@
     ├── TransformError          a Python transform failed, or its process died
     └── MissingDependencyError  an optional package is not installed (also an ImportError)
 
-Each message is one sentence or two: ``<subject>: <what was found>; <what is allowed>. <remedy>``.
+Each message is one sentence or two: ``<subject>: <what was found>; <what is allowed>. <remedy>``. Options that it names are values
+(sentence.py), which the command line words in its own way.
 """
 
 from __future__ import annotations
+
+from packer.sentence import Option, Sentence
 
 # The distribution's name for pip, as in setup.cfg; the index holds another project under the import's name.
 DISTRIBUTION = "packer-torch"
@@ -22,6 +25,18 @@ class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text is fit to be shown to a user."""
 
     exit_code = 1
+
+    def __init__(self, *parts: str | Option | Sentence) -> None:
+        """Join the parts to the error's sentence."""
+        super().__init__(*parts)
+
+    @property
+    def sentence(self) -> Sentence:
+        """The message, with the options in it as values."""
+        return Sentence(*self.args)
+
+    def __str__(self) -> str:
+        return str(self.sentence)
 
 
 class UsageError(PackerError, ValueError):
@@ -53,11 +68,11 @@ class TransformError(PackerError):
 class MissingDependencyError(PackerError, ImportError):
     """An optional package is not installed."""
 
-    def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
+    def __init__(self, package: str, purpose: str | Option | Sentence, extra: str | None = None) -> None:
         """Say what needs which package, and the pip line that brings it.
 
         package: the name pip knows it by; purpose: what needs it, as the sentence's subject;
         extra: the extra of packer that brings it, if there is one.
         """
         install = f'pip install "{DISTRIBUTION}[{extra}]"' if extra else f"pip install {package}"
-        super().__init__(f"{purpose}: {package} is not installed. Run: {install}")
+        super().__init__(purpose, f": {package} is not installed. Run: {install}")

@@ -9,9 +9,9 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-import packer
 from packer.errors import UsageError
 from packer.machine import cores, memory
+from packer.version import __version__
 
 
 def check_numbers(batch_size: int, rounds: int, seconds: float, workers: Sequence[int] | None) -> None:
@@ -39,7 +39,7 @@ def machine() -> dict[str, object]:
 def versions() -> dict[str, str]:
     """Of packer and of what every measurement runs on."""
     return {
-        "packer": packer.__version__,
+        "packer": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -20,14 +20,14 @@ from typing import NoReturn
 
 import click
 
-from packer import __version__
 from packer.cli.benching import bench
 from packer.cli.converting import convert
 from packer.cli.looking import info, verify
 from packer.cli.previewing import preview
 from packer.cli.reworking import append, export, merge, repack, split
-from packer.cli.saying import say, say_lines
+from packer.cli.saying import in_options, say, say_lines
 from packer.errors import PackerError, UsageError
+from packer.version import __version__
 
 INTERRUPTED = 130
 _AGAIN_SECONDS = 0.02
@@ -68,7 +68,7 @@ def main() -> NoReturn:
         say_lines(shown.getvalue(), err=True)
         code = UsageError.exit_code
     except PackerError as error:
-        say(f"Error: {error}", err=True)
+        say(f"Error: {in_options(error.sentence)}", err=True)
         code = error.exit_code
     except MemoryError:
         say(

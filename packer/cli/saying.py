@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import click
 
-from packer import __version__
+from packer.sentence import Option, Sentence
+from packer.version import __version__
 
 SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
 
+# Keywords whose option has another name.
+_OPTIONS = {"pairs": "pair", "types": "type", "log1p": "log"}
 
 # Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -34,6 +38,26 @@ def say_lines(text: str, *, err: bool = False) -> None:
     """Print text of several lines as say() prints one."""
     for line in text.removesuffix("\n").split("\n"):
         say(line, err=err)
+
+
+def in_options(sentence: str | Sentence) -> str:
+    """Return the sentence with its options as they are typed: ``--on-error skip``."""
+    return sentence if isinstance(sentence, str) else sentence.render(_typed)
+
+
+def _typed(option: Option) -> str:
+    name = "--" + _OPTIONS.get(option.name, option.name).replace("_", "-")
+    match option.value:
+        case None | True:
+            return name
+        case False:
+            return name.replace("--", "--no-", 1)
+        case Mapping() as pairs:
+            return " ".join(f"{name} {shlex.quote(f'{key}={value}')}" for key, value in pairs.items())
+        case tuple() as values:
+            return " ".join(f"{name} {shlex.quote(str(value))}" for value in values)
+        case value:
+            return f"{name} {shlex.quote(str(value))}"
 
 
 def list_skipped(skipped: tuple[dict[str, str], ...], count: int, remedy: str) -> NoReturn:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from packer.codecs.blosc2 import MAX_ITEM, Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import UsageError
+from packer.sentence import Option
 
 NAMES = ("gzip", "zstd", "blosc2")
 
@@ -114,7 +115,7 @@ def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCod
     if name == "blosc2":
         pixel = dtype.itemsize * (row[2] if len(row) == 3 else 1)
         return Blosc2(pixel if pixel <= MAX_ITEM else dtype.itemsize)
-    raise UsageError(f"--compress {name}: unknown; {', '.join(NAMES)} are known. Pass one of them.")
+    raise UsageError(Option("compress", name), f": unknown; {', '.join(NAMES)} are known. Pass one of them.")
 
 
 def codec_from_record(record: Mapping[str, Any]) -> BlockCodec:

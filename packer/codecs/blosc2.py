@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import zstd
+from packer.sentence import Option
 
 FILTER = 32026
 PART_BYTES = 96 << 10
@@ -77,7 +78,7 @@ class Blosc2:
             raise ValueError(
                 f"a block of {len(source):,} bytes; whole items of {self.item}, up to 2 GiB, are packed"
             )
-        zstandard = zstd.library("--compress blosc2")
+        zstandard = zstd.library(Option("compress", "blosc2"))
         parameters = zstandard.ZstdCompressionParameters.from_level(
             _LEVEL, source_size=self._part(len(source)), hash_log=_HASH_LOG
         )
@@ -140,7 +141,7 @@ class Blosc2:
 
     def versions(self) -> dict[str, str]:
         """Name and version of what makes the bytes."""
-        return zstd.versions("--compress blosc2")
+        return zstd.versions(Option("compress", "blosc2"))
 
     def _part(self, nbytes: int) -> int:
         return min(PART_BYTES // self.item * self.item, nbytes)

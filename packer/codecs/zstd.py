@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError
+from packer.sentence import Option
 
 FILTER = 32015
 _LEAST_WINDOW = 1 << 20
 
 
-def library(purpose: str) -> ModuleType:
+def library(purpose: str | Option) -> ModuleType:
     """The zstandard package. purpose: what needs it, for the message. Raises: MissingDependencyError."""
     try:
         import zstandard
@@ -42,7 +43,7 @@ class Zstd:
 
     def compress(self, array: NDArray[Any]) -> bytes:
         """The frame of a C-contiguous array's bytes."""
-        zstandard = library("--compress zstd")
+        zstandard = library(Option("compress", "zstd"))
         frame: bytes = zstandard.ZstdCompressor(level=self.level).compress(array.data)
         return frame
 
@@ -71,7 +72,7 @@ class Zstd:
 
     def versions(self) -> dict[str, str]:
         """Name and version of what makes the bytes."""
-        return versions("--compress zstd")
+        return versions(Option("compress", "zstd"))
 
 
 def decompress(decompressor: Any, frame: memoryview, length: int) -> bytes:
@@ -86,7 +87,7 @@ def decompress(decompressor: Any, frame: memoryview, length: int) -> bytes:
     return unpacked
 
 
-def versions(purpose: str) -> dict[str, str]:
+def versions(purpose: str | Option) -> dict[str, str]:
     """The package's version and the library's. Raises: MissingDependencyError."""
     zstandard = library(purpose)
     return {"zstandard": zstandard.__version__, "libzstd": ".".join(map(str, zstandard.ZSTD_VERSION))}

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
-import packer
 from packer import loops
 from packer.convert.alike import Classes, Likeness, parse_classes
 from packer.convert.alike import label_as as label_as_in
@@ -38,6 +37,7 @@ from packer.pixels import kernels
 from packer.pixels.hush import without_pillow_warnings
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.progress import Progress
+from packer.version import __version__
 
 KEEP = "keep"
 
@@ -340,7 +340,7 @@ def prepare(
     provenance = {
         "options": {name: value for name, value in said.items() if value is not None},
         "source": maker.fingerprint(),
-        "versions": {"packer": packer.__version__, **decoder_versions(), **storing.versions()},
+        "versions": {"packer": __version__, **decoder_versions(), **storing.versions()},
     }
     members = {
         "classes": None if targets.classes is None else tuple(targets.classes),

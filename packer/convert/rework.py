@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import packer
 from packer.convert.estimate import estimate
 from packer.convert.images import Plan, Report, parse_size, prepare, report_of
 from packer.convert.options import ON_ERROR, check_workers, choice, whole
@@ -30,6 +29,7 @@ from packer.format.output import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
 from packer.pixels.maker import PixelSpec, decoder_versions
 from packer.progress import Progress
+from packer.version import __version__
 
 PathLike = str | os.PathLike[str]
 
@@ -287,7 +287,7 @@ class _Work:
         return {
             "options": {**kept, **self.said},
             "source": self.rows.fingerprint(),
-            "versions": {"packer": packer.__version__, **pixels, **self.storing.versions()},
+            "versions": {"packer": __version__, **pixels, **self.storing.versions()},
         }
 
     def found(self, out: str) -> Report | None:

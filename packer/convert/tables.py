@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-import packer
 from packer import loops, units
 from packer.convert.external import Shuffled
 from packer.convert.measuring import measure
@@ -43,6 +42,7 @@ from packer.tables.mapping import Mapper
 from packer.tables.recipe import Recipe
 from packer.tables.roles import Choices, Draft, draft
 from packer.tables.rounding import notes_on_first, notes_on_largest, sought
+from packer.version import __version__
 
 ADDING = ".adding"
 """Of the name of a pack, for the folder beside it in which rows to be added are staged."""
@@ -240,7 +240,7 @@ def convert_table(
     provenance = {
         "options": {name: value for name, value in options.items() if value is not None},
         "source": table.fingerprint(),
-        "versions": {"packer": packer.__version__, **storing.versions()},
+        "versions": {"packer": __version__, **storing.versions()},
     }
     job = _Job(
         out,
@@ -335,7 +335,7 @@ def append_table(
     provenance = {
         "options": {**options, "append": True},
         "source": table.fingerprint(),
-        "versions": {"packer": packer.__version__, **storing.versions()},
+        "versions": {"packer": __version__, **storing.versions()},
     }
     seed = first.seed
     job = _Job(

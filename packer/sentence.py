@@ -1,0 +1,63 @@
+"""Sentences that name options: the library says ``on_error="skip"``, the command line ``--on-error skip``, of one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+Value = str | int | float | bool | Mapping[str, object] | tuple[object, ...] | None
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument of a public function, named as Python names it.
+
+    name: the keyword, as "on_error". value: what it is set to; True or False of a switch; a mapping for options that are given as
+    name=value; None to name the option alone.
+
+    >>> str("Remove it, or pass " + Option("on_error", "skip") + ".")
+    "Remove it, or pass on_error='skip'."
+    """
+
+    name: str
+    value: Value = None
+
+    def __str__(self) -> str:
+        return f"{self.name}=" if self.value is None else f"{self.name}={self.value!r}"
+
+    def __add__(self, other: str | Option | Sentence) -> Sentence:
+        return Sentence(self, other)
+
+    def __radd__(self, other: str) -> Sentence:
+        return Sentence(other, self)
+
+
+@dataclass(frozen=True, init=False)
+class Sentence:
+    """Text in which options stand as values: ``Sentence("Pass ", Option("size", 256), ".")``, or the same with ``+``.
+
+    >>> sentence = "250: no power of two. Pass " + Option("size", 256) + ", or " + Option("any_size", True) + "."
+    >>> str(sentence)
+    '250: no power of two. Pass size=256, or any_size=True.'
+    """
+
+    parts: tuple[str | Option, ...]
+
+    def __init__(self, *parts: str | Option | Sentence) -> None:
+        """Join the parts; sentences among them give their own."""
+        inner = (part.parts if isinstance(part, Sentence) else (part,) for part in parts)
+        object.__setattr__(self, "parts", tuple(chain.from_iterable(inner)))
+
+    def render(self, option: Callable[[Option], str] = str) -> str:
+        """Return the text, each option as option() words it."""
+        return "".join(part if isinstance(part, str) else option(part) for part in self.parts)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def __add__(self, other: str | Option | Sentence) -> Sentence:
+        return Sentence(self, other)
+
+    def __radd__(self, other: str) -> Sentence:
+        return Sentence(other, self)

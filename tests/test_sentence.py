@@ -1,0 +1,60 @@
+"""packer.sentence: one value, worded for Python and for the command line."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from packer.cli.saying import in_options
+from packer.errors import MissingDependencyError, PackerError, UsageError
+from packer.sentence import Option, Sentence
+
+WORDED = {
+    Option("on_error", "skip"): ("on_error='skip'", "--on-error skip"),
+    Option("size"): ("size=", "--size"),
+    Option("overwrite", True): ("overwrite=True", "--overwrite"),
+    Option("shuffle", False): ("shuffle=False", "--no-shuffle"),
+    Option("workers", 0): ("workers=0", "--workers 0"),
+    Option("label", "two words"): ("label='two words'", "--label 'two words'"),
+    Option("keep", ("a", "b")): ("keep=('a', 'b')", "--keep a --keep b"),
+}
+
+
+@pytest.mark.parametrize("option", WORDED, ids=str)
+def test_an_option_is_worded_for_both(option: Option) -> None:
+    python, typed = WORDED[option]
+    sentence = "a.png: is cut short. Remove it, or pass " + option + "."
+    assert str(sentence) == f"a.png: is cut short. Remove it, or pass {python}."
+    assert in_options(sentence) == f"a.png: is cut short. Remove it, or pass {typed}."
+
+
+def test_names_that_differ() -> None:
+    named = "Pass " + Option("types", {"id": "category"}) + " or " + Option("pairs", {"mask": "masks/"}) + "."
+    assert str(named) == "Pass types={'id': 'category'} or pairs={'mask': 'masks/'}."
+    assert in_options(named) == "Pass --type id=category or --pair mask=masks/."
+
+
+def test_an_error_carries_its_options() -> None:
+    error = UsageError(Option("size", 250), ": no power of two. Pass ", Option("any_size", True), ".")
+    assert str(error) == "size=250: no power of two. Pass any_size=True."
+    assert in_options(error.sentence) == "--size 250: no power of two. Pass --any-size."
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.sentence) == (UsageError, error.sentence)
+    assert str(PackerError("plain")) == in_options(PackerError("plain").sentence) == "plain"
+
+
+def test_sentences_join() -> None:
+    first = "Pass " + Option("size") + "."
+    assert Sentence(first, " ", first).parts == (
+        "Pass ",
+        Option("size"),
+        ".",
+        " ",
+        "Pass ",
+        Option("size"),
+        ".",
+    )
+    assert str(first + " It helps.") == "Pass size=. It helps."
+    missing = MissingDependencyError("zstandard", Option("compress", "zstd"))
+    assert str(missing) == "compress='zstd': zstandard is not installed. Run: pip install zstandard"
