@@ -26,7 +26,7 @@ class PackerError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *parts: str | Option | Sentence) -> None:
+    def __init__(self, *parts: str | Option) -> None:
         """Join the parts to the error's sentence."""
         super().__init__(*parts)
 
@@ -68,7 +68,7 @@ class TransformError(PackerError):
 class MissingDependencyError(PackerError, ImportError):
     """An optional package is not installed."""
 
-    def __init__(self, package: str, purpose: str | Option | Sentence, extra: str | None = None) -> None:
+    def __init__(self, package: str, purpose: str | Option, extra: str | None = None) -> None:
         """Say what needs which package, and the pip line that brings it.
 
         package: the name pip knows it by; purpose: what needs it, as the sentence's subject;

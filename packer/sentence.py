@@ -26,38 +26,43 @@ class Option:
     def __str__(self) -> str:
         return f"{self.name}=" if self.value is None else f"{self.name}={self.value!r}"
 
-    def __add__(self, other: str | Option | Sentence) -> Sentence:
+    def __add__(self, other: str | Option) -> Sentence:
         return Sentence(self, other)
 
     def __radd__(self, other: str) -> Sentence:
         return Sentence(other, self)
 
 
-@dataclass(frozen=True, init=False)
-class Sentence:
+class Sentence(str):
     """Text in which options stand as values: ``Sentence("Pass ", Option("size", 256), ".")``, or the same with ``+``.
 
-    >>> sentence = "250: no power of two. Pass " + Option("size", 256) + ", or " + Option("any_size", True) + "."
-    >>> str(sentence)
+    As text it is worded for Python; parts hold what the command line words in its own way. Formatting it into another text, or
+    storing it as JSON, keeps the text alone.
+
+    >>> "250: no power of two. Pass " + Option("size", 256) + ", or " + Option("any_size", True) + "."
     '250: no power of two. Pass size=256, or any_size=True.'
     """
 
+    __slots__ = ("parts",)
     parts: tuple[str | Option, ...]
 
-    def __init__(self, *parts: str | Option | Sentence) -> None:
+    def __new__(cls, *parts: str | Option) -> Sentence:
         """Join the parts; sentences among them give their own."""
         inner = (part.parts if isinstance(part, Sentence) else (part,) for part in parts)
-        object.__setattr__(self, "parts", tuple(chain.from_iterable(inner)))
+        joined = tuple(chain.from_iterable(inner))
+        sentence = super().__new__(cls, "".join(map(str, joined)))
+        sentence.parts = joined
+        return sentence
 
-    def render(self, option: Callable[[Option], str] = str) -> str:
+    def render(self, option: Callable[[Option], str]) -> str:
         """Return the text, each option as option() words it."""
         return "".join(part if isinstance(part, str) else option(part) for part in self.parts)
 
-    def __str__(self) -> str:
-        return self.render()
-
-    def __add__(self, other: str | Option | Sentence) -> Sentence:
+    def __add__(self, other: str | Option) -> Sentence:
         return Sentence(self, other)
 
     def __radd__(self, other: str) -> Sentence:
         return Sentence(other, self)
+
+    def __reduce__(self) -> tuple[type[Sentence], tuple[str | Option, ...]]:
+        return Sentence, self.parts

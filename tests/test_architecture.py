@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1] / "packer"
 
 # What everybody may import; they import nothing but each other.
 LEAVES = {
+    "packer.arguments",
     "packer.errors",
     "packer.loops",
     "packer.machine",

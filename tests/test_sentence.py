@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import pickle
 
 import pytest
 
-from packer.cli.saying import in_options
+from packer.cli.console import in_options, json_text
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.sentence import Option, Sentence
 
@@ -58,3 +60,18 @@ def test_sentences_join() -> None:
     assert str(first + " It helps.") == "Pass size=. It helps."
     missing = MissingDependencyError("zstandard", Option("compress", "zstd"))
     assert str(missing) == "compress='zstd': zstandard is not installed. Run: pip install zstandard"
+
+
+def test_a_sentence_is_text_wherever_text_goes() -> None:
+    note = "Pass " + Option("label_as", "float") + "."
+    assert note == "Pass label_as='float'."
+    assert json.dumps([note]) == "[\"Pass label_as='float'.\"]"
+    for again in (pickle.loads(pickle.dumps(note)), copy.deepcopy(note)):
+        assert in_options(again) == "Pass --label-as float."
+    told = json.loads(
+        json_text("convert", {"notes": (note, "plain"), "skipped": [{"reason": note}], "rows": 3})
+    )
+    assert (told["notes"], told["skipped"]) == (
+        ["Pass --label-as float.", "plain"],
+        [{"reason": "Pass --label-as float."}],
+    )

@@ -5,7 +5,7 @@
     reworking.py     append, merge, split, repack, export
     benching.py      bench
     previewing.py    preview
-    saying.py        text for people, JSON for programs
+    console.py       text for people, JSON for programs
 
 Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
 """
@@ -21,11 +21,11 @@ from typing import NoReturn
 import click
 
 from packer.cli.benching import bench
+from packer.cli.console import in_options, say, say_lines
 from packer.cli.converting import convert
 from packer.cli.looking import info, verify
 from packer.cli.previewing import preview
 from packer.cli.reworking import append, export, merge, repack, split
-from packer.cli.saying import in_options, say, say_lines
 from packer.errors import PackerError, UsageError
 from packer.version import __version__
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from packer.cli.saying import json_text, print_json, say_lines
+from packer.cli.console import json_text, print_json, say_lines
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.progress import Status
 

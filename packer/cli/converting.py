@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.saying import SKIPPED, json_option, list_skipped, print_json, say
+from packer.cli.console import SKIPPED, in_options, json_option, list_skipped, print_json, say
 from packer.cli.tables import IMAGES, TABLES, about_other, convert_tables, table_options
 from packer.errors import UsageError
 
@@ -197,14 +197,14 @@ def announce_plan(source: str, out: str, plan: Plan) -> None:
         sizes = ", ".join(f"{t.name} {units.size(t.row_bytes * plan.rows)}" for t in others)
         say(f"stored as {chosen.name}: {units.size(chosen.row_bytes)} a row; it could be {sizes}")
     for note in plan.notes:
-        say(f"note: {note}")
+        say(f"note: {in_options(note)}")
 
 
 def tell_notes(report: Report, said: Sequence[str]) -> None:
     """Print the notes of a report that were not printed before, with its plan."""
     for note in report.notes:
         if note not in said:
-            say(f"note: {note}")
+            say(f"note: {in_options(note)}")
 
 
 def _tell(report: Report, said: Sequence[str]) -> None:

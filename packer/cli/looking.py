@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
+from packer.cli.console import json_option, print_json, say
 from packer.cli.converting import parse_pairs
-from packer.cli.saying import json_option, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

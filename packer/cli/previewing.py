@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.saying import json_option, print_json, say
+from packer.cli.console import json_option, print_json, say
 
 if TYPE_CHECKING:
     from packer.previews.sheet import Preview

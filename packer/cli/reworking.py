@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
+from packer.cli.console import in_options, json_option, print_json, say
 from packer.cli.converting import announce_plan, parse_pairs, tell_notes, tell_skipped
-from packer.cli.saying import json_option, print_json, say
 from packer.cli.tables import tell_left_out
 from packer.errors import UsageError
 
@@ -216,7 +216,7 @@ def export(
         print_json("export", {"out": folder, **record, "convert_command": again})
     elif not quiet:
         for note in report.notes:
-            say(f"note: {note}")
+            say(f"note: {in_options(note)}")
         say(
             f"wrote {units.count(report.files, 'file')}, {units.size(report.nbytes)}, in {units.duration(report.seconds)}"
         )
@@ -243,7 +243,7 @@ def _append_table(
         print_json("append", report.to_dict())
     elif not quiet:
         for note in report.notes:
-            say(f"note: {note}")
+            say(f"note: {in_options(note)}")
         say(
             f"added {units.count(report.rows, 'row')}, {units.size(report.bytes_written)},"
             f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} rows/s)"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from packer import units
-from packer.cli.saying import SKIPPED, list_skipped, print_json, say
+from packer.cli.console import SKIPPED, in_options, list_skipped, print_json, say
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _announce(sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
         f"{name}: {rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)} -> {out}: {'; '.join(parts)}"
     )
     for note in plan.notes:
-        say(f"note: {note}")
+        say(f"note: {in_options(note)}")
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -238,7 +238,7 @@ def _tell(report: TableReport, said: list[str]) -> None:
         return
     for note in report.notes:
         if note not in said:
-            say(f"note: {note}")
+            say(f"note: {in_options(note)}")
     resumed = f", {report.resumed:,} of them read before it was interrupted" if report.resumed else ""
     speed = f"{report.rows_per_second:,.0f} rows/s, {units.count(report.workers, 'worker')}"
     if report.bytes_read:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from packer.arguments import check_workers, choice, whole
 from packer.convert.exportlabels import LABELS_FILE, Table, read_fixed, runs_of
 from packer.convert.exportnames import (
     Seen,
@@ -34,7 +35,6 @@ from packer.convert.exportnames import (
     stem_of,
 )
 from packer.convert.exportrows import CHANNELS, ExportRows
-from packer.convert.options import check_workers, choice, whole
 from packer.errors import PackerError, UsageError
 from packer.format.files import pwrite_all
 from packer.format.output import check_output, check_space, failure, remove

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 
 from packer import loops
+from packer.arguments import ON_ERROR, check_workers, choice, whole
 from packer.convert.alike import Classes, Likeness, parse_classes
 from packer.convert.alike import label_as as label_as_in
 from packer.convert.estimate import Trade, estimate
 from packer.convert.imagerows import ImageRows
-from packer.convert.options import ON_ERROR, check_workers, choice, whole
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, Written, write_pack
 from packer.convert.resuming import already, check_room, interrupted

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.arguments import check_workers
 from packer.codecs.blocks import codec_from_record
 from packer.convert.engine import pack_rows
 from packer.convert.images import prepare
-from packer.convert.options import check_workers
 from packer.convert.order import fill
 from packer.convert.packing import Task
 from packer.convert.repairtable import repair_tables

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.arguments import ON_ERROR, check_workers, choice, whole
 from packer.convert.estimate import estimate
 from packer.convert.images import Plan, Report, parse_size, prepare, report_of
-from packer.convert.options import ON_ERROR, check_workers, choice, whole
 from packer.convert.order import Order, arrange, parse_split, stratified
 from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
 from packer.convert.packrows import PackRows, together

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from packer.arguments import as_bytes
 from packer.codecs import jpeg
 from packer.codecs.blocks import NAMES, block_codec
 from packer.convert.rows import RowMaker
@@ -19,17 +19,6 @@ from packer.format.writer import FORMATS
 STORES = ("raw", "jpeg")
 COMPRESSIONS = ("none", *NAMES)
 _LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they are beside larger ones
-_UNITS = {
-    "": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,10 @@ class Storing:
             return self
         if self.shard_rows is not None:
             raise UsageError("shard_rows, shard_size: both are given; one of them is used. Drop one.")
-        return replace(self, shard_rows=max(1, int(parse_bytes(shard_size) / row_bytes)))
+        nbytes = as_bytes(shard_size)
+        if nbytes is None:
+            raise UsageError(f"size {shard_size}: is not a number of bytes. Pass for example 2GB or 512MiB.")
+        return replace(self, shard_rows=max(1, int(nbytes / row_bytes)))
 
     def versions(self) -> dict[str, str]:
         """The versions of what makes the stored bytes."""
@@ -146,17 +138,3 @@ class Storing:
         if self.compress != "none" and f.row_bytes >= least:
             return replace(f, codec=block_codec(self.compress, f.shape or (), np.dtype(f.dtype)).record())
         return f
-
-
-def parse_bytes(text: str | int) -> int:
-    """2_000_000_000 from "2GB", 2 * 2**30 from "2GiB", a number of bytes from a number. Raises UsageError."""
-    match = re.fullmatch(r"([0-9.]+)\s*([a-zA-Z]*)", str(text).strip())
-    try:
-        if match is None:
-            raise ValueError
-        number = round(float(match[1]) * _UNITS[match[2].lower()])
-        if number < 1:
-            raise ValueError
-    except (ValueError, KeyError, OverflowError):
-        raise UsageError(f"size {text}: is not a number of bytes. Pass for example 2GB or 512MiB.") from None
-    return number

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from packer import loops, units
+from packer.arguments import ON_ERROR, check_workers, choice, whole
 from packer.convert.external import Shuffled
 from packer.convert.measuring import measure
-from packer.convert.options import ON_ERROR, check_workers, choice, whole
 from packer.convert.order import Order, parse_parts, table_order
 from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
 from packer.convert.resuming import already, check_room, interrupted

@@ -426,7 +426,7 @@ def test_any_size_lifts_the_rule_of_two():
     [
         ({"format": "zarr"}, "format 'zarr': is not one of h5, npy. Pass one of them."),
         ({"on_error": "ignore"}, "on_error 'ignore': is not one of stop, skip. Pass one of them."),
-        ({"seed": 1.5}, "seed 1.5: is not a whole number. Pass one."),
+        ({"seed": 1.5}, "seed=1.5: is not a whole number."),
         ({"workers": 0}, "workers 0: is too few; 1 is the least. Pass 1 or more."),
     ],
 )

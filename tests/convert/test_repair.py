@@ -44,7 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
     )
-    monkeypatch.setattr("packer.convert.options.cores", lambda: 1)
+    monkeypatch.setattr("packer.arguments.cores", lambda: 1)
 
 
 @pytest.fixture

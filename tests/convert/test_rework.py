@@ -31,7 +31,7 @@ Convert = Callable[..., Pack]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows: several blocks and a short last one from a few images. One worker: forking takes longer than these."""
-    monkeypatch.setattr("packer.convert.options.cores", lambda: 1)
+    monkeypatch.setattr("packer.arguments.cores", lambda: 1)
     monkeypatch.setattr(
         "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
     )

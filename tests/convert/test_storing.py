@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from packer.arguments import as_bytes
 from packer.codecs import jpeg
-from packer.convert.storing import Storing, parse_bytes
+from packer.convert.storing import Storing
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field
 
@@ -181,11 +182,11 @@ def test_shards_of_about_so_many_bytes():
     ],
 )
 def test_numbers_of_bytes(text: Any, number: int):
-    assert parse_bytes(text) == number
+    assert as_bytes(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "1.2.3MB", "2PB", "0", "0.4", "1e9", "2 G B", -3])
 def test_what_is_no_number_of_bytes(text: Any):
     with pytest.raises(UsageError) as error:
-        parse_bytes(text)
+        Storing("h5").sharded(1, text)
     assert str(error.value) == f"size {text}: is not a number of bytes. Pass for example 2GB or 512MiB."

@@ -39,7 +39,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces, and blocks of a few rows. One worker: forking takes longer than these."""
-    monkeypatch.setattr("packer.convert.options.cores", lambda: 1)
+    monkeypatch.setattr("packer.arguments.cores", lambda: 1)
     monkeypatch.setattr(text, "PIECE", 1 << 13)
     monkeypatch.setattr(
         "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 50)

@@ -40,9 +40,9 @@ def say_lines(text: str, *, err: bool = False) -> None:
         say(line, err=err)
 
 
-def in_options(sentence: str | Sentence) -> str:
+def in_options(sentence: str) -> str:
     """Return the sentence with its options as they are typed: ``--on-error skip``."""
-    return sentence if isinstance(sentence, str) else sentence.render(_typed)
+    return sentence.render(_typed) if isinstance(sentence, Sentence) else sentence
 
 
 def _typed(option: Option) -> str:
@@ -63,7 +63,7 @@ def _typed(option: Option) -> str:
 def list_skipped(skipped: tuple[dict[str, str], ...], count: int, remedy: str) -> NoReturn:
     """Print the first of them, count being all, and end with the exit code for that."""
     for item in skipped[:SHOWN]:
-        say(f"  {item['key']}: {item['reason']}", err=True)
+        say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
     if count > SHOWN:
         say(f"  and {count - SHOWN:,} more; {remedy}", err=True)
     raise click.exceptions.Exit(SKIPPED)
@@ -81,4 +81,16 @@ def print_json(command: str, record: Mapping[str, Any]) -> None:
 
 def json_text(command: str, record: Mapping[str, Any]) -> str:
     """Return one JSON object: the command and packer's version, then the entries of its report."""
-    return json.dumps({"command": command, "packer": __version__, **record}, indent=2)
+    return json.dumps({"command": command, "packer": __version__, **_worded(record)}, indent=2)
+
+
+def _worded(value: Any) -> Any:
+    """Return a report's value with the sentences in it as in_options() words them."""
+    match value:
+        case str():
+            return in_options(value)
+        case Mapping():
+            return {name: _worded(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_worded(item) for item in value]
+    return value

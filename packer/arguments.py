@@ -1,0 +1,73 @@
+"""Checks that arguments of many functions have in common."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from typing import SupportsIndex
+
+from packer.errors import UsageError
+from packer.machine import cores
+
+ON_ERROR = ("stop", "skip")
+
+_BYTES = re.compile(
+    r"([0-9]{1,18}(?:\.[0-9]*)?|\.[0-9]+) *(?:(?P<unit>[kmgt]?)(?P<binary>(?<=[kmgt])i)?b)?", re.I
+)
+
+
+def as_whole(value: object, least: int | None = None, most: int | None = None) -> int | None:
+    """Return the value as an int, or None unless it is a whole number of any integer type (but no bool) within the bounds.
+
+    >>> as_whole(3, least=1), as_whole(0, least=1), as_whole(3.0), as_whole(True)
+    (3, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    number = operator.index(value)
+    if (least is not None and number < least) or (most is not None and number > most):
+        return None
+    return number
+
+
+def whole(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
+    """Return the value of the argument `name` as an int. Raise UsageError unless it is a whole number within the bounds."""
+    number = as_whole(value, least, most)
+    if number is None:
+        bounds = (
+            "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
+        )
+        raise UsageError(f"{name}={value!r}: is not a whole number{bounds}.")
+    return number
+
+
+def choice(name: str, value: str, allowed: Sequence[str]) -> str:
+    """Return the value of the argument `name`. Raise UsageError unless it is one of those allowed."""
+    if value not in allowed:
+        raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
+    return value
+
+
+def check_workers(workers: int | None) -> int:
+    """Return the number of workers: as given, or one for each core at hand. Raise UsageError."""
+    if workers is None:
+        return cores()
+    if whole("workers", workers) < 1:
+        raise UsageError(f"workers {workers}: is too few; 1 is the least. Pass 1 or more.")
+    return workers
+
+
+def as_bytes(size: object, *, unit: bool = False) -> int | None:
+    """Return a size in bytes: a number, or text with or without a unit; None for what is no size, or below a byte.
+
+    unit: text needs one.
+
+    >>> as_bytes("2GB"), as_bytes("1.5 MiB"), as_bytes(7), as_bytes("7"), as_bytes("7", unit=True), as_bytes("2PB")
+    (2000000000, 1572864, 7, 7, None, None)
+    """
+    found = _BYTES.fullmatch(str(size).strip())
+    if not found or (unit and found["unit"] is None):
+        return None
+    factor = (1024 if found["binary"] else 1000) ** " kmgt".index((found["unit"] or " ").lower())
+    return round(float(found[1]) * factor) or None
