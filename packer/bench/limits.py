@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from packer.format.positional_io import pread_into
+
 MAX_RESIDENT = 1 << 30  # bytes copied from: far above any cache, far below any memory
 SLOTS = 3  # reused buffers a thread, as a loader that reads ahead has them
 READ_BYTES = 8 << 20
@@ -76,6 +78,6 @@ def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
 def _read_piece(path: str, offset: int, buffer: memoryview) -> int:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return os.preadv(fd, [buffer], offset)
+        return pread_into(fd, buffer, offset)
     finally:
         os.close(fd)

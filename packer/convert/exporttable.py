@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from packer.convert.tablepacks import TablePackRows, is_table
 from packer.errors import FormatError, MissingDependencyError, PackerError, UsageError
-from packer.format.output import check_output, failure, remove
+from packer.format.filesystem import remove
+from packer.format.output import check_output, failure
 from packer.format.pack import Pack, open_pack
 from packer.progress import Progress
 from packer.read.fields import select_rows

@@ -10,7 +10,6 @@ The second file holds the buckets' records, as they come, and behind them all fo
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import threading
@@ -24,8 +23,8 @@ from numpy.typing import NDArray
 from packer.convert.order import Samples
 from packer.convert.segments import Segments
 from packer.errors import SourceError
-from packer.format.files import pwrite_all
-from packer.format.output import remove
+from packer.format.filesystem import remove
+from packer.format.positional_io import pread_into, pwrite_all, reserve
 from packer.read import gather
 from packer.read.residency import resident
 
@@ -100,7 +99,9 @@ class Shuffled:
             return
         fd = os.open(self._work, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
-            _reserve(fd, self.rows * (self.itemsize + _PLACE.itemsize))
+            nbytes = self.rows * (self.itemsize + _PLACE.itemsize)
+            if not reserve(fd, 0, nbytes):
+                os.ftruncate(fd, nbytes)
             self._deal(fd, progress)
         except BaseException:
             os.close(fd)
@@ -226,18 +227,6 @@ class _Bucket:
         return out
 
 
-def _reserve(fd: int, nbytes: int) -> None:
-    """Have the disk promise the space now, where the file system can. Raises OSError if it is full."""
-    try:
-        os.posix_fallocate(fd, 0, nbytes)
-    except AttributeError:
-        os.ftruncate(fd, nbytes)  # macOS has none
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        os.ftruncate(fd, nbytes)
-
-
 def _map(path: str, fd: int, start: int, nbytes: int) -> tuple[NDArray[np.uint8], int]:
     """Part of a file, from the beginning of a page on, which is returned. Raises SourceError if the file ends before."""
     page = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
@@ -256,19 +245,13 @@ def _warm(path: str, fd: int, start: int, nbytes: int) -> None:
         return
     buffer = bytearray(min(nbytes, _WARM_BYTES))
     for at in range(start, start + nbytes, len(buffer)):
-        os.preadv(fd, [buffer], at)
+        pread_into(fd, buffer, at)
 
 
 def _read(fd: int, start: int, nbytes: int) -> NDArray[np.uint8]:
     """Bytes of a file, fewer only where it ends."""
     out = np.empty(nbytes, np.uint8)
-    view, at = memoryview(out), 0
-    while at < nbytes:
-        count = os.preadv(fd, [view[at : at + (1 << 30)]], start + at)
-        if not count:
-            break
-        at += count
-    return out[:at]
+    return out[: pread_into(fd, out, start)]
 
 
 def _cut_short(path: str) -> SourceError:

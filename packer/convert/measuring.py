@@ -15,6 +15,7 @@ from packer import randomness
 from packer.convert.order import Order
 from packer.convert.staging import Staged
 from packer.errors import PackerError
+from packer.format.positional_io import pread_into
 from packer.tables.checks import is_missing
 from packer.tables.roles import Draft
 from packer.tables.statistics import Part, Sums
@@ -93,14 +94,11 @@ def _read(staged: Staged, start: int, rows: int, local: threading.local) -> NDAr
     if not hasattr(local, "buffer"):
         local.buffer = np.empty(_STEP, dtype)
     records: NDArray[Any] = local.buffer[:rows]
-    view, at = memoryview(records.view(np.uint8).reshape(-1)), start * dtype.itemsize
+    out = records.view(np.uint8).reshape(-1)
     fd = os.open(staged.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while view:
-            count = os.preadv(fd, [view], at)
-            if not count:
-                raise PackerError(f"{staged.path}: was cut short while it was read. Convert the table again.")
-            view, at = view[count:], at + count
+        if pread_into(fd, out, start * dtype.itemsize) < len(out):
+            raise PackerError(f"{staged.path}: was cut short while it was read. Convert the table again.")
     finally:
         os.close(fd)
     return records

@@ -13,9 +13,10 @@ from packer.convert.order import Order, fill
 from packer.convert.rows import RowMaker
 from packer.convert.storing import Storing
 from packer.errors import PackerError, SourceError, UsageError
+from packer.format.filesystem import remove
 from packer.format.header import PARTIAL_SUFFIX, Field, Header
 from packer.format.joined import joined
-from packer.format.output import failure, remove
+from packer.format.output import failure
 from packer.format.pack import Pack, open_pack
 from packer.format.shards import Shard, read_index, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack

@@ -20,11 +20,12 @@ from packer.convert.packing import Task
 from packer.convert.repairtable import repair_tables
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import BlockChecksum
-from packer.format.files import check_inside, pread_all, pwrite_all
+from packer.format.filesystem import check_inside
 from packer.format.header import OFFSETS, Field
-from packer.format.mend import mend_ends, mend_index, mend_structures, mend_table
 from packer.format.pack import Pack, check_own, open_pack
-from packer.format.shards import INDEX_FILE, read_index
+from packer.format.positional_io import pread_all, pwrite_all
+from packer.format.repair_metadata import STRUCTURES, restore_arrays, restore_structures, restore_table
+from packer.format.shards import read_index
 from packer.format.verify import Problem, verify_pack
 from packer.format.workplace import difference
 from packer.format.writer import Rows
@@ -62,10 +63,8 @@ def repair_pack(
     name = os.fspath(path).rstrip("/")
     found, bar = _Found(), Progress(progress, "rows", on_progress)
     check_own(name)
-    if os.path.exists(os.path.join(name, INDEX_FILE)):
-        found.mended += mend_index(name)
     for path_of_part in _parts(name):
-        found.mended += mend_ends(path_of_part)
+        found.mended += restore_arrays(path_of_part)
     pack = open_pack(name)
     if pack.parts[0].header.table is not None:
         return _repair_table(pack, os.fspath(source), labels or pairs, workers, progress, on_progress, found)
@@ -98,15 +97,15 @@ def repair_pack(
                 found.blocks |= {(number, block) for block in blocks}
                 if any(p.kind == "checksums" for p in problems):
                     try:
-                        mend_table(part)
+                        restore_table(part)
                     except PackerError:
                         for old in reversed(undo):
                             old.bring_back()
                         raise
                     found.mended.append("the checksum table")
                 if any(p.kind in ("metadata", "header", "checksums") for p in problems):
-                    mend_structures(part, planned, task.storing.block_rows(task.maker, planned))
-                    found.mended.append("what describes the arrays")
+                    restore_structures(part, planned, task.storing.block_rows(task.maker, planned))
+                    found.mended.append(STRUCTURES)
             problems = verify_pack(part.path).problems
         if problems:
             raise FormatError(f"{name}: cannot be repaired whole; what is left: {problems[0].text}")
@@ -133,7 +132,7 @@ def _repair_table(
             pack, damaged, source, workers=workers, progress=progress, on_progress=on_progress
         )
         if any(p.kind != "rows" for problems in damaged.values() for p in problems):
-            found.mended.append("what describes the arrays")
+            found.mended.append(STRUCTURES)
     if problems := verify_pack(pack.path).problems:
         raise FormatError(f"{pack.path}: cannot be repaired whole; what is left: {problems[0].text}")
     return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))

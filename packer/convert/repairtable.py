@@ -12,9 +12,9 @@ from typing import Any
 
 from packer.convert.tables import convert_table
 from packer.errors import SourceError, UsageError
-from packer.format.files import pread_all, pwrite_all
-from packer.format.output import remove
+from packer.format.filesystem import remove
 from packer.format.pack import Pack, open_pack
+from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.verify import Problem
 from packer.format.workplace import difference
 from packer.inputs.tables.opening import open_table

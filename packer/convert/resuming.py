@@ -9,9 +9,10 @@ from typing import Any
 
 from packer import units
 from packer.errors import PackerError, UsageError
+from packer.format.filesystem import remove
 from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.journal import read_journal
-from packer.format.output import check_space, remove
+from packer.format.output import check_space
 from packer.format.pack import open_pack
 from packer.format.workplace import clear_idle, difference, locked
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
-from packer.format.files import pread_all, pwrite_all
 from packer.format.output import check_space, failure
+from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.workplace import Workplace
 from packer.inputs.tables.source import TableChunk, TableSource
 from packer.tables.columns import TEXT, Column

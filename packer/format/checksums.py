@@ -5,12 +5,13 @@ They find damage, not forgery: anyone who can write the file can write its check
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
+
+from packer.format.positional_io import pread_all
 
 Buffer = bytes | memoryview | NDArray[np.generic]
 
@@ -53,7 +54,7 @@ def file_ranges(fd: int, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
     """
     for start, stop in ranges:
         while start < stop:
-            piece = os.pread(fd, min(_PIECE, stop - start), start)
+            piece = pread_all(fd, min(_PIECE, stop - start), start)
             if not piece:
                 raise EOFError(start)
             yield piece

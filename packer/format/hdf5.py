@@ -8,7 +8,6 @@ file is valid HDF5 from the first moment.
 from __future__ import annotations
 
 import base64
-import errno
 import json
 import os
 import sys
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest, file_ranges, outside
-from packer.format.files import pread_all, pwrite_all
 from packer.format.header import (
     CHECKSUMS_DATASET,
     HEADER_DATASET,
@@ -31,6 +29,7 @@ from packer.format.header import (
     Field,
     Header,
 )
+from packer.format.positional_io import pread_all, pwrite_all, reserve
 from packer.format.trailer import SIZE, Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
@@ -146,14 +145,12 @@ class Hdf5Container:
         coded = sum(len(checksums) for array in added.values() if isinstance(array, Coded))
         needed = sum(array.nbytes for array in added.values()) + checksums.nbytes + 256 * coded + _SLACK_BYTES
         length = os.fstat(self._fd).st_size
+        promised = False
         try:
-            os.posix_fallocate(self._fd, length, needed)
-        except AttributeError:
-            return  # macOS has none
-        except OSError as error:
-            os.ftruncate(self._fd, length)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
+            promised = reserve(self._fd, length, needed)
+        finally:
+            if not promised:
+                os.ftruncate(self._fd, length)
 
     def _add_stream(self, file: h5py.File, name: str, stream: Stream) -> int:
         """Write a contiguous uint8 dataset past HDF5, whose space it is; its byte offset."""

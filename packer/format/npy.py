@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest
-from packer.format.files import fsync_path, pwrite_all
+from packer.format.filesystem import fsync_path
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -23,6 +23,7 @@ from packer.format.header import (
     Field,
     Header,
 )
+from packer.format.positional_io import pwrite_all
 from packer.format.trailer import Trailer
 
 Extents = dict[str, tuple[Extent, ...]]

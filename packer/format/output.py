@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import re
 import shutil
@@ -11,10 +9,8 @@ import shutil
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE
 from packer.format.pack import Pack, open_pack
+from packer.format.positional_io import FULL
 from packer.format.shards import INDEX_FILE
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
 
 _OTHERS = frozenset(
     [
@@ -91,17 +87,8 @@ def failure(out: str, error: OSError) -> PackerError:
     inner = re.search(r"errno = ([0-9]+)", str(error))  # h5py's errors tell it in their text
     number = int(inner[1]) if inner else error.errno
     reason = os.strerror(number) if number else "the HDF5 library could not write to the disk"
-    kind = SpaceError if number in _FULL else PackerError
+    kind = SpaceError if number in FULL else PackerError
     return kind(f"{out}: writing failed ({reason}). Free some space, or pass another disk.")
-
-
-def remove(path: str) -> None:
-    """Remove a file or folder of ours, if it is there."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
 
 
 def _is_pack(path: str) -> bool:

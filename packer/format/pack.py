@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
-from packer.format.files import check_inside, not_regular, pread_all
+from packer.format.filesystem import check_inside, not_regular
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
@@ -31,6 +31,7 @@ from packer.format.header import (
 )
 from packer.format.joined import joined
 from packer.format.npy import PREAMBLE, array_head
+from packer.format.positional_io import pread_all
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
 from packer.format.unsealed import read_unsealed

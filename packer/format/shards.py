@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from packer.errors import FormatError
-from packer.format.files import check_inside, fsync_path
+from packer.format.filesystem import check_inside, fsync_path
 from packer.format.header import FORMAT, VERSION
 from packer.format.json_text import read_json
 

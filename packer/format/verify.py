@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.checksums import digest, file_ranges, outside
-from packer.format.files import check_inside, pread_all
+from packer.format.filesystem import check_inside
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
@@ -34,6 +34,7 @@ from packer.format.header import (
 )
 from packer.format.npy import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
+from packer.format.positional_io import pread_all
 from packer.format.rehash import Rehashed, rehash
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import MAGIC, SIZE, Trailer

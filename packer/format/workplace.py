@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from packer.errors import PackerError, UsageError
-from packer.format.files import exchange, fsync_path
+from packer.format.filesystem import exchange, fsync_path, remove
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.journal import Journal, read_journal
-from packer.format.output import check_output, failure, remove
+from packer.format.output import check_output, failure
 
 _ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs.blocks import BlockCodec, codec_from_record
-from packer.errors import PackerError, SpaceError
+from packer.errors import PackerError
 from packer.format.blocks import Added, BlockFiles, Coded, Moved, Stream
 from packer.format.checksums import BlockChecksum, block_checksum
-from packer.format.files import pread_all, pwrite_all, start_writeback
 from packer.format.hdf5 import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy import NpyContainer
 from packer.format.output import failure
+from packer.format.positional_io import pread_all, pwrite_all, reserve, start_writeback
 from packer.format.workplace import Workplace
 from packer.machine import cores
 
@@ -346,13 +346,9 @@ class PackWriter:
         for name, f in self._plain.items():
             fd, offset = self._container.place(name, 0)
             try:
-                os.posix_fallocate(fd, offset, self.rows * f.row_bytes)
-            except AttributeError:
-                return  # macOS has none; check_space() has been asked
+                reserve(fd, offset, self.rows * f.row_bytes)
             except OSError as error:
-                refused = failure(self.out, error)
-                if isinstance(refused, SpaceError):
-                    raise refused from None
+                raise failure(self.out, error) from None
 
 
 class _Intake(Protocol):

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import IO, Any, cast
 
 from packer.errors import ImageError, SourceError, SpaceError, UsageError
+from packer.format.positional_io import pread_all
 from packer.inputs.layout import is_hidden, is_image
 from packer.inputs.textlines import changed, shorten
 
@@ -222,7 +223,7 @@ class Archive(ABC):
 
     def _pread(self, size: int, offset: int) -> bytes:
         try:
-            data = os.pread(self._fd, size, offset)
+            data = pread_all(self._fd, size, offset)
         except OSError as error:
             raise ImageError(f"cannot be read from the archive ({error.strerror}).") from None
         self._check_unchanged()

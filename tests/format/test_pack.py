@@ -14,10 +14,10 @@ import pytest
 
 from packer.errors import FormatError
 from packer.format.checksums import block_checksum, digest, outside
-from packer.format.files import pread_all
 from packer.format.hdf5 import taken
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
+from packer.format.positional_io import pread_all
 from packer.format.trailer import SIZE, Trailer
 from packer.format.writer import PackWriter
 from tests.format.packs import FORMATS, keys_of, out_path, rows_of, write_pack

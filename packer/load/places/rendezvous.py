@@ -30,6 +30,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.format.positional_io import reserve
+
 _PATIENCE_SECONDS = (
     5.0  # for the lock of a list, which is held for microseconds, unless its holder was stopped
 )
@@ -92,9 +94,11 @@ class Memory:
         if self.fd is None or start == stop:
             return
         try:
-            os.posix_fallocate(self.fd, start, stop - start)
+            promised = reserve(self.fd, start, stop - start)
         except OSError as error:
             raise MemoryError(error.strerror) from None
+        if not promised:
+            raise MemoryError("the system cannot promise memory")
 
 
 def open_memory(key: str, nbytes: int) -> Memory:

@@ -1,17 +1,15 @@
-"""Putting right what describes a pack's rows, from what is left of it; convert/repair.py does the rows themselves.
+"""What describes a pack's rows, made again from what is left of the pack; convert/repair.py makes the rows themselves.
 
-    trailer, header      one flipped bit is found by trying each: their own digests tell when it is the right one
-    checksum table       computed anew from whole rows
-    npy headers, HDF5's  made anew, as they follow from the header
-    structures
+    checksum table           computed again from whole rows
+    npy heads, lengths,      made again, as they follow from the header
+    HDF5's structures
 
-Everything is written only when its digest is the one that was sealed.
+Everything is kept only when its digest is the one that was sealed. A damaged header, trailer or index is not repaired.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import numpy as np
 
@@ -19,82 +17,53 @@ from packer.codecs.blocks import codec_from_record
 from packer.errors import FormatError, PackerError
 from packer.format.blocks import Added, Coded, Stream
 from packer.format.checksums import digest, file_ranges, outside
-from packer.format.files import pread_all, pwrite_all
-from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, TRAILER_FILE, Extent, Header
+from packer.format.filesystem import remove
+from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, Extent, Header
 from packer.format.npy import PREAMBLE, array_head, preamble
-from packer.format.output import remove
 from packer.format.pack import Pack, read_seal
+from packer.format.positional_io import pread_all, pread_path, pwrite_path
 from packer.format.rehash import rehash
-from packer.format.shards import INDEX_FILE, parsed
-from packer.format.trailer import SIZE, Trailer
+from packer.format.trailer import Trailer
 from packer.machine import cores
 
 Extents = dict[str, tuple[Extent, ...]]
-_TRIED_BYTES = 64 << 10  # a longer header would take minutes
+STRUCTURES = "what describes the arrays"
+"""To HDF5 or NumPy: what restore_arrays and restore_structures make again, in words."""
 
 
-def mend_ends(path: str) -> list[str]:
-    """Put a flipped bit of the trailer or the header right, so that the pack opens. Returns what was mended, in words.
+def restore_arrays(path: str) -> list[str]:
+    """Give the files of a directory of arrays the npy heads and the lengths that its header says, so that the pack opens.
 
-    What is damaged further is left as it is; a pack of one part.
+    What is missing of their rows reads as zero. Returns what was restored, in words; nothing of a pack that is one file, or whose
+    trailer or header is damaged.
     """
-    mended: list[str] = []
-    directory = os.path.isdir(path)
-    seal = read_seal(path)
-    if Trailer.from_bytes(seal) is None:
-        right = _flipped_back(seal, lambda data: Trailer.from_bytes(data) is not None)
-        if right is None:
-            return mended
-        file = os.path.join(path, TRAILER_FILE) if directory else path
-        _write(file, os.path.getsize(file) - SIZE, right)
-        seal, mended = right, ["the trailer"]
-    trailer = Trailer.from_bytes(seal)
-    assert trailer is not None
-    file = os.path.join(path, HEADER_FILE) if directory else path
-    if trailer.header_length <= _TRIED_BYTES:
-        data = _read(file, trailer.header_offset, trailer.header_length)
-        if digest([data]) != trailer.header_digest:
-            right = _flipped_back(data, lambda header: digest([header]) == trailer.header_digest)
-            if right is not None:
-                _write(file, trailer.header_offset, right)
-                mended.append("the header")
-    return mended + (_mend_lengths(path, trailer) if directory else [])
-
-
-def _mend_lengths(path: str, trailer: Trailer) -> list[str]:
-    """Give the arrays of a directory the npy heads and the lengths that they had; what is missing of their rows reads as zero."""
-    data = _read(os.path.join(path, HEADER_FILE), 0, trailer.header_length)
-    if digest([data]) != trailer.header_digest:
+    if not os.path.isdir(path):
         return []
-    mended, header = [], Header.from_bytes(data, path)
+    try:
+        trailer = Trailer.from_bytes(read_seal(path))
+        data = (
+            b"" if trailer is None else pread_path(os.path.join(path, HEADER_FILE), trailer.header_length, 0)
+        )
+    except OSError:
+        return []
+    if trailer is None or digest([data]) != trailer.header_digest:
+        return []
+    restored, header = [], Header.from_bytes(data, path)
     for array, extents in header.extents.items():
         for e in extents:
             file = os.path.join(path, e.file)
             if e.offset == PREAMBLE and os.path.exists(file):
                 head = array_head(header, array)
-                if _read(file, 0, PREAMBLE) != head:
-                    _write(file, 0, head)
-                    mended.append("what describes the arrays")
+                if pread_path(file, PREAMBLE, 0) != head:
+                    pwrite_path(file, head, 0)
+                    restored.append(STRUCTURES)
             if os.path.exists(file) and os.path.getsize(file) < e.end:
                 os.truncate(file, e.end)
-                mended.append(f"the length of {e.file}")
-    return mended
+                restored.append(f"the length of {e.file}")
+    return restored
 
 
-def mend_index(folder: str) -> list[str]:
-    """The same for the index of a pack of shards. Returns what was mended, in words."""
-    path = os.path.join(folder, INDEX_FILE)
-    data = _read(path, 0, min(os.path.getsize(path), _TRIED_BYTES))
-    if parsed(data) is not None:
-        return []
-    right = _flipped_back(data, lambda index: parsed(index) is not None)
-    if right is None:
-        return []
-    _write(path, 0, right)
-    return ["the index"]
-
-
-def mend_table(pack: Pack) -> None:
+def restore_table(pack: Pack) -> None:
     """Write the checksum table anew, from rows that are whole. Raises PackerError if it is not the one that was sealed."""
     trailer = _trailer(pack)
     table = rehash(pack, threads=cores(), progress=lambda done: None, watches={}).table
@@ -103,33 +72,33 @@ def mend_table(pack: Pack) -> None:
             f"{pack.path}: its checksum table cannot be mended, since some rows are still damaged."
         )
     file = os.path.join(pack.path, CHECKSUMS_FILE) if pack.format == "npy" else pack.path
-    _write(file, trailer.checksums_offset, table.tobytes())
+    pwrite_path(file, table.tobytes(), trailer.checksums_offset)
 
 
-def mend_structures(pack: Pack, planned: int, block_rows: int) -> None:
+def restore_structures(pack: Pack, planned: int, block_rows: int) -> None:
     """Write what describes the arrays to HDF5 or NumPy anew; rows and checksum table are whole.
 
     planned: rows before skipped inputs were left out; block_rows: of a block then. Raises PackerError if what comes out is not what
     was sealed (another version of HDF5 may lay a file out otherwise).
     """
-    (_mend_npy if pack.format == "npy" else _mend_hdf5)(pack, planned, block_rows)
+    (_restore_npy if pack.format == "npy" else _restore_hdf5)(pack, planned, block_rows)
 
 
-def _mend_npy(pack: Pack, planned: int, block_rows: int) -> None:
+def _restore_npy(pack: Pack, planned: int, block_rows: int) -> None:
     header = pack.header
     for name in header.columns:
         (extent,) = header.extents[name]
         file = os.path.join(pack.path, extent.file)
-        _write(file, 0, array_head(header, name))
+        pwrite_path(file, array_head(header, name), 0)
         os.truncate(file, extent.end)
     file = os.path.join(pack.path, CHECKSUMS_FILE)
     shape = (header.blocks, len(header.columns))
-    _write(file, 0, preamble("<u8", shape))
+    pwrite_path(file, preamble("<u8", shape), 0)
     os.truncate(file, PREAMBLE + 8 * shape[0] * shape[1])
     os.truncate(os.path.join(pack.path, HEADER_FILE), _trailer(pack).header_length)
 
 
-def _mend_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
+def _restore_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
     from packer.format.hdf5 import Hdf5Container, taken
 
     header, trailer, made = pack.header, _trailer(pack), f"{pack.path}.mending"
@@ -150,7 +119,7 @@ def _mend_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
                     f" Make a new file of them: packer repack {pack.path} OUT."
                 )
             for start, stop in ranges:
-                _write(pack.path, start, pread_all(file.fileno(), stop - start, start))
+                pwrite_path(pack.path, pread_all(file.fileno(), stop - start, start), start)
     except EOFError:
         raise PackerError(
             f"{pack.path}: its structures cannot be mended. Run packer repack {pack.path} OUT."
@@ -181,18 +150,6 @@ def _hollow(pack: Pack) -> dict[str, Added]:
     return added
 
 
-def _flipped_back(data: bytes, right: Callable[[bytes], bool]) -> bytes | None:
-    """The data with one bit flipped for which `right` holds, or None."""
-    trial = bytearray(data)
-    for position in range(len(trial)):
-        for bit in range(8):
-            trial[position] ^= 1 << bit
-            if right(bytes(trial)):
-                return bytes(trial)
-            trial[position] ^= 1 << bit
-    return None
-
-
 def _trailer(pack: Pack) -> Trailer:
     trailer = Trailer.from_bytes(pack.seal)
     if trailer is None:
@@ -200,20 +157,3 @@ def _trailer(pack: Pack) -> Trailer:
             f"{pack.path}: was opened for writing since it was made, so nothing tells how it was. Convert the images again."
         )
     return trailer
-
-
-def _read(path: str, offset: int, count: int) -> bytes:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return pread_all(fd, count, offset)
-    finally:
-        os.close(fd)
-
-
-def _write(path: str, offset: int, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        pwrite_all(fd, data, offset)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
