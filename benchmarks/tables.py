@@ -93,7 +93,7 @@ def run_duckdb(path: str, out: str, workers: int) -> int:
 
 def run_packer(path: str, out: str, workers: int) -> int:
     """The whole conversion, first column the label, shuffled."""
-    convert = import_module("packer.convert.tables").convert_table
+    convert = import_module("packer.tables.table_conversion").convert_table
     return int(convert(path, out, label="0", header=False, workers=workers).rows)
 
 
@@ -104,7 +104,7 @@ LANES: dict[str, tuple[Callable[[str, str, int], int], tuple[str, ...]]] = {
     "pandas": (run_pandas, ("pandas",)),
     "duckdb": (run_duckdb, ("duckdb",)),
     "pyarrow": (run_pyarrow, ("pyarrow", "pyarrow.csv")),
-    SUBJECT: (run_packer, ("packer.convert.tables", "h5py")),
+    SUBJECT: (run_packer, ("packer.tables.table_conversion", "h5py")),
 }
 BARE = ("isal",)  # lanes that parse nothing
 
@@ -150,7 +150,7 @@ def check(path: str, out: str) -> int:
     import h5py
 
     pandas = import_module("pandas")
-    convert = import_module("packer.convert.tables").convert_table
+    convert = import_module("packer.tables.table_conversion").convert_table
     convert(path, out, label="0", header=False, shuffle=False, overwrite=True)
     compared = row = 0
     with h5py.File(out) as file:

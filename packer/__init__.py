@@ -34,11 +34,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from packer.convert.export import export_images
-    from packer.convert.exporttable import TableExportReport, export_table
     from packer.convert.images import Report, convert_images
     from packer.convert.repair import repair_pack
     from packer.convert.rework import append_images, merge_packs, repack, split_pack
-    from packer.convert.tables import TableReport, append_table, convert_table
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
@@ -49,6 +47,8 @@ if TYPE_CHECKING:
     from packer.orders.order import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.sheet import preview
+    from packer.tables.table_conversion import TableReport, append_table, convert_table
+    from packer.tables.table_export import TableExportReport, export_table
 
 _HOMES = {
     "Balanced": "packer.orders.sampling",
@@ -62,15 +62,15 @@ _HOMES = {
     "Rows": "packer.orders.order",
     "Sequential": "packer.orders.order",
     "Slices": "packer.orders.order",
-    "TableExportReport": "packer.convert.exporttable",
-    "TableReport": "packer.convert.tables",
+    "TableExportReport": "packer.tables.table_export",
+    "TableReport": "packer.tables.table_conversion",
     "Weighted": "packer.orders.sampling",
     "append_images": "packer.convert.rework",
-    "append_table": "packer.convert.tables",
+    "append_table": "packer.tables.table_conversion",
     "convert_images": "packer.convert.images",
-    "convert_table": "packer.convert.tables",
+    "convert_table": "packer.tables.table_conversion",
     "export_images": "packer.convert.export",
-    "export_table": "packer.convert.exporttable",
+    "export_table": "packer.tables.table_export",
     "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
     "order_quality": "packer.load.quality",

@@ -1,7 +1,7 @@
 """The header's member `table`: whether it has the members it must have, of the kinds they must be of. Imports nothing of packer.
 
 Checked where a header is read and where a mapping is made of it, so that whoever shows it or computes with it need not look again.
-What the members mean together is checked in ``packer/tables/recipe.py``.
+What the members mean together is checked in ``packer/tables/transform/table_transform.py``.
 """
 
 from __future__ import annotations

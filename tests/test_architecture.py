@@ -30,34 +30,32 @@ LEAVES = {
 UNITS: dict[str, set[str]] = {
     "packer": {
         "packer.convert.export",
-        "packer.convert.exporttable",
         "packer.convert.images",
         "packer.convert.repair",
         "packer.convert.rework",
-        "packer.convert.tables",
         "packer.format",
         "packer.load",
         "packer.load.batches",
         "packer.orders",
         "packer.previews",
+        "packer.tables",
     },
     "packer.__main__": {"packer.cli"},
     "packer.cli": {
         "packer.bench",
         "packer.convert.export",
-        "packer.convert.exporttable",
         "packer.convert.images",
         "packer.convert.repair",
         "packer.convert.rework",
-        "packer.convert.tables",
         "packer.format",
-        "packer.inputs.tables",
+        "packer.tables.reading",
         "packer.load",
         "packer.orders",
         "packer.pixels",
         "packer.previews",
         "packer.progress",
         "packer.tables",
+        "packer.tables.transform",
     },
     "packer.randomness": {"packer._random"},
     "packer.tablerecord": set(),
@@ -71,19 +69,29 @@ UNITS: dict[str, set[str]] = {
     },
     "packer.pixels": {"packer.codecs"},
     "packer.inputs": {"packer.codecs", "packer.format", "packer.pixels"},
-    "packer.tables": {"packer.tablerecord"},
-    "packer.inputs.tables": {"packer.inputs", "packer.tables"},
+    "packer.inputs.tables": set(),
+    "packer.tables.transform": {"packer.tablerecord", "packer.tables"},
+    "packer.tables.reading": {"packer.inputs", "packer.inputs.tables", "packer.tables.transform"},
+    "packer.tables": {
+        "packer.convert",
+        "packer.format",
+        "packer.orders",
+        "packer.progress",
+        "packer.read",
+        "packer.tables.reading",
+        "packer.tables.transform",
+    },
     "packer.convert": {
         "packer.codecs",
         "packer.format",
         "packer.inputs",
-        "packer.inputs.tables",
         "packer.orders",
         "packer.pixels",
         "packer.randomness",
         "packer.read",
         "packer.starting",
         "packer.tables",
+        "packer.tables.transform",
     },
     "packer.convert.images": {
         "packer.convert",
@@ -92,19 +100,13 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.progress",
     },
-    "packer.convert.tables": {
-        "packer.convert",
-        "packer.format",
-        "packer.inputs.tables",
-        "packer.progress",
-        "packer.tables",
-    },
     "packer.convert.rework": {
         "packer.convert",
         "packer.convert.images",
         "packer.format",
         "packer.pixels",
         "packer.progress",
+        "packer.tables",
     },
     "packer.convert.repair": {
         "packer.codecs",
@@ -114,17 +116,10 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.progress",
     },
-    "packer.convert.exporttable": {
-        "packer.convert",
-        "packer.format",
-        "packer.progress",
-        "packer.read",
-        "packer.tables",
-    },
     "packer.convert.repairtable": {
-        "packer.convert.tables",
         "packer.format",
-        "packer.inputs.tables",
+        "packer.tables",
+        "packer.tables.reading",
     },
     "packer.convert.export": {
         "packer.convert",
@@ -165,11 +160,11 @@ UNITS: dict[str, set[str]] = {
         "packer.augment",
         "packer.format",
         "packer.inputs",
-        "packer.inputs.tables",
         "packer.load.batches",
         "packer.pixels",
         "packer.read",
-        "packer.tables",
+        "packer.tables.reading",
+        "packer.tables.transform",
     },
 }
 
@@ -179,13 +174,13 @@ PACKAGES: dict[str, set[str]] = {
     "click": {"packer.cli"},
     "cv2": {"packer.bench", "packer.convert", "packer.convert.export", "packer.pixels"},
     "h5py": {"packer.bench", "packer.format"},
-    "isal": {"packer.inputs.tables"},
-    "pyarrow": {"packer.convert.exporttable", "packer.inputs.tables"},
+    "isal": {"packer.tables.reading"},
+    "pyarrow": {"packer.tables", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {"packer.augment", "packer.bench", "packer.load", "packer.load.batches", "packer.previews"},
     "tqdm": {"packer.progress"},
     "xxhash": {"packer.format"},
-    "zstandard": {"packer.codecs", "packer.inputs.tables"},
+    "zstandard": {"packer.codecs", "packer.tables.reading"},
 }
 
 
@@ -332,7 +327,7 @@ IMPORT_ALL = """
 """
 
 
-@pytest.mark.parametrize("folder", ["packer.convert", "packer.inputs", "packer.pixels"])
+@pytest.mark.parametrize("folder", ["packer.convert", "packer.inputs", "packer.pixels", "packer.tables"])
 def test_the_convert_half_never_loads_torch(folder: str) -> None:
     assert "torch" not in loaded(IMPORT_ALL.format(folder=folder))
 

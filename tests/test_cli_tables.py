@@ -12,7 +12,7 @@ import pytest
 from packer.cli import cli
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
-from packer.tables.columns import TYPES
+from packer.tables.transform.columns import TYPES
 
 TABLE = """when,price,shop,sold
 2013-01-01T10:00:00Z,1.5,north,1

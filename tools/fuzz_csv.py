@@ -13,11 +13,11 @@ import random
 import sys
 from collections.abc import Sequence
 
-from packer.inputs.tables import parse
-from packer.inputs.tables.parse import Form, end_of_records, parse_records
-from packer.tables.columns import TYPES, Column
-from packer.tables.layout import Layout, Parsed, Wanted
-from packer.tables.values import NA_TEXTS
+from packer.tables.reading import record_parser as parse
+from packer.tables.reading.record_parser import Form, end_of_records, parse_records
+from packer.tables.transform.cell_values import NA_TEXTS
+from packer.tables.transform.columns import TYPES, Column
+from packer.tables.transform.records import Layout, Parsed, Wanted
 
 ODD = (
     "",

@@ -11,10 +11,10 @@ from contextlib import closing
 from typing import Any
 
 from packer import units
-from packer.inputs.tables.dialect import delimiter_of
-from packer.inputs.tables.files import Stream
-from packer.inputs.tables.opening import ARROW
-from packer.inputs.tables.source import Reading
+from packer.tables.reading.dialect import delimiter_of
+from packer.tables.reading.opening import ARROW
+from packer.tables.reading.table_source import Reading
+from packer.tables.reading.text_stream import Stream
 
 MOST_BYTES = 200_000_000  # of files that are parsed: a larger table's parsing takes as many times longer
 _BEGINNING = 1 << 16  # bytes in which the delimiter is looked for

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from packer.errors import PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.tables.source import Reading, TableSource
 from packer.load.batches import PackedBatchDataset
-from packer.tables.mapping import Mapper
-from packer.tables.recipe import Recipe
+from packer.tables.reading.table_source import Reading, TableSource
+from packer.tables.transform.row_mapper import Mapper
+from packer.tables.transform.table_transform import Recipe
 
 CHECKED_ROWS = 1024  # of the source, read and mapped again
 _AT_ONCE = 1 << 15  # rows

@@ -26,9 +26,9 @@ from packer.bench.table_parsing import parser
 from packer.bench.table_same import Held, check_epoch, check_source, reading_of, sought_rows
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
-from packer.inputs.tables.opening import open_table
 from packer.load.batches import PackedBatchDataset
 from packer.machine import cores, memory
+from packer.tables.reading.opening import open_table
 
 HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile
 _SECTION = "warm page cache"

@@ -145,7 +145,7 @@ def _made_of(path: str) -> str:
 def _describe(pack: Pack) -> list[str]:
     """A pack in lines for people."""
     from packer.format.header import NORMALIZE, VERSION
-    from packer.tables.describe import describe
+    from packer.tables.transform.table_summary import describe
 
     header = pack.header
     lines = [

@@ -236,7 +236,7 @@ def _append_table(
     for option, given in (("--labels", labels), ("--pair", pairs)):
         if given:
             raise UsageError(f"{option}: is about images; {pack} was made of a table. Leave it out.")
-    from packer.convert.tables import append_table
+    from packer.tables.table_conversion import append_table
 
     report = append_table(pack, source, progress=not quiet, **options)
     if as_json:
@@ -252,7 +252,7 @@ def _append_table(
 
 
 def _export_table(pack: str, out: str, *, split: str | None, as_json: bool, quiet: bool) -> None:
-    from packer.convert.exporttable import export_table
+    from packer.tables.table_export import export_table
 
     report = export_table(pack, out, split=split, progress=not quiet)
     if as_json:

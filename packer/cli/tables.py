@@ -12,7 +12,7 @@ from packer.cli.console import SKIPPED, in_options, list_skipped, print_json, sa
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.convert.tables import TablePlan, TableReport
+    from packer.tables.table_conversion import TablePlan, TableReport
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -149,7 +149,7 @@ def table_options(command: Command) -> Command:
 
 def convert_tables(sources: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
     """Run packer.convert_table and tell of it."""
-    from packer.convert.tables import convert_table
+    from packer.tables.table_conversion import convert_table
 
     lists = {name: _names(options.pop(name)) for name in ("label", "keep", "drop", "log1p", "features")}
     one_hot = options.pop("one_hot")

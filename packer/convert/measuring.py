@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.convert.order import Order
-from packer.convert.staging import Staged
 from packer.errors import PackerError
 from packer.format.positional_io import pread_into
-from packer.tables.checks import is_missing
-from packer.tables.roles import Draft
-from packer.tables.statistics import Part, Sums
-from packer.tables.sums import BLOCK
+from packer.tables.staging import Staged
+from packer.tables.transform.cell_checks import is_missing
+from packer.tables.transform.column_plan import Draft
+from packer.tables.transform.column_sums import Part, Sums
+from packer.tables.transform.sums import BLOCK
 
 TRAIN = "train"  # the split whose rows are measured
 SAMPLE = 1 << 16  # rows whose quantiles stand for all

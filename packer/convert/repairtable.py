@@ -10,15 +10,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from packer.convert.tables import convert_table
 from packer.errors import SourceError, UsageError
 from packer.format.filesystem import remove
 from packer.format.pack import Pack, open_pack
 from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.verify import Problem
 from packer.format.workplace import difference
-from packer.inputs.tables.opening import open_table
-from packer.inputs.tables.source import Reading
+from packer.tables.reading.opening import open_table
+from packer.tables.reading.table_source import Reading
+from packer.tables.table_conversion import convert_table
 
 SUFFIX = ".repairing"
 """Of the name of a pack, for the one that is made again beside it."""

@@ -22,13 +22,13 @@ from packer.convert.packing import Running, Task, Written, append_shards, check_
 from packer.convert.packrows import PackRows, together
 from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
-from packer.convert.tablepacks import TablePackRows, is_table, strata, tables_together
 from packer.errors import PackerError, UsageError
 from packer.format.header import NORMALIZE, Header
 from packer.format.output import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
 from packer.pixels.maker import PixelSpec, decoder_versions
 from packer.progress import Progress
+from packer.tables.table_packs import TablePackRows, is_table, strata, tables_together
 from packer.version import __version__
 
 PathLike = str | os.PathLike[str]

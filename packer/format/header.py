@@ -58,7 +58,7 @@ Tables
     differ (of equal ones the second ends in ``.1``). ``label`` names
     the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that statistics are of;
     ``reading`` is how text files were read. ``packer/tablerecord.py`` says which members there must be,
-    ``packer/tables/recipe.py`` what is computed.
+    ``packer/tables/transform/table_transform.py`` what is computed.
 
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64

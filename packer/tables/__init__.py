@@ -1,16 +1,15 @@
-"""Tables, in memory: what columns are, and the mapping that makes fields of them. NumPy alone, and no files.
+"""Tables: read from files, converted into packs, appended, merged and exported; and the mapping of a pack, applied to new rows.
 
-    columns.py, layout.py   the types of columns, and the raw form of rows between reading and mapping
-    values.py, written.py, frames.py    texts and the columns of data frames, as raw values
-    roles.py, checks.py     what becomes of each column, and which rows cannot be mapped; rounding.py: which numbers are not held exactly
-    sums.py, statistics.py  one pass over the rows
-    recipe.py               the mapping; treated.py: of one column, fitting.py: what statistics decide of it
-    mapping.py              the mapping, applied to rows
-    apply.py, describe.py   the mapping of a pack for a data frame; what `packer info` shows
+    table_conversion.py  convert_table, append_table
+    staging.py           records on the disk, once they are read; table_rows.py: rows of the pack
+    table_packs.py       rows of packs that were made of tables
+    table_export.py      export_table
+    reading/             files of tables, as records
+    transform/           what becomes of each column; NumPy alone, and no files
 
-Read recipe.py first. Of packer, errors and tablerecord.py (the form of the header's record) are imported, nothing else.
+Start with table_conversion.py. Importing the folder itself needs NumPy alone.
 """
 
-from packer.tables.apply import apply
+from packer.tables.transform.apply_transform import apply
 
 __all__ = ["apply"]

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from packer.bench.table_parsing import parser
-from packer.inputs.tables.source import Reading
+from packer.tables.reading.table_source import Reading
 
 
 def frames(monkeypatch: pytest.MonkeyPatch, function: str) -> list[pandas.DataFrame]:

@@ -13,8 +13,8 @@ from packer.bench.packed import fixed_fields
 from packer.bench.table_same import Held, Sought, check_epoch, epoch_sum, reading_of, row_keys
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
-from packer.inputs.tables.source import Reading
 from packer.load.batches import PackedBatchDataset
+from packer.tables.reading.table_source import Reading
 
 COLUMNS = [
     np.random.default_rng(0).standard_normal((500, 3)).astype(np.float32),

@@ -14,10 +14,10 @@ from packer.convert.alike import parse_classes
 from packer.convert.images import convert_images
 from packer.convert.repair import repair_pack
 from packer.convert.rework import append_images, merge_packs, repack, split_pack
-from packer.convert.tables import convert_table
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
+from packer.tables.table_conversion import convert_table
 
 ALL = ["blue", "green", "red", "violet"]
 

@@ -21,11 +21,11 @@ import pytest
 from PIL import Image
 
 from packer.convert.images import Report, convert_images
-from packer.convert.tables import convert_table
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.format.workplace import Workplace
+from packer.tables.table_conversion import convert_table
 from tests.format.packs import files_of
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.tables.columns import MISSING_INTEGER, Column
-from packer.tables.layout import Layout
-from packer.tables.mapping import Mapped, Mapper
-from packer.tables.recipe import Recipe
-from packer.tables.roles import Choices, Draft, draft
-from packer.tables.statistics import Sums
+from packer.tables.transform.column_plan import Choices, Draft, draft
+from packer.tables.transform.column_sums import Sums
+from packer.tables.transform.columns import MISSING_INTEGER, Column
+from packer.tables.transform.records import Layout
+from packer.tables.transform.row_mapper import Mapped, Mapper
+from packer.tables.transform.table_transform import Recipe
 
 
 @dataclass

@@ -1,0 +1,398 @@
+"""Arrow's columns as records: what each of its types becomes, and which of its values cannot.
+
+Texts that are to be something else than texts are read as cells of a CSV file would be. Nulls and NaN are missing; of texts that
+stay texts, nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.tables.reading.record_parser import VALUE_CHARACTERS, parse_records
+from packer.tables.reading.text_form import Form
+from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, TEXT
+from packer.tables.transform.records import MAX_BAD, Bad, Layout, Parsed, Wanted
+
+Arrow = Any  # an object of pyarrow's, which has no annotations
+Wrong = list[tuple[NDArray[np.bool_], str]]
+"""[N] whether a value cannot be taken, and why, the end of a sentence."""
+
+_BEYOND_SINGLE = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY = 86400
+_BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
+_TEXTS = 1000  # read at once; at most as many are listed as bad
+
+
+_INT64_DIGITS = 18  # any number of so many fits
+
+
+class _Raw(NamedTuple):
+    values: NDArray[Any]
+    wrong: Wrong
+
+
+def type_of(pa: Arrow, type: Arrow) -> str | None:
+    """The column type that values of an Arrow type have, one of TYPES; None: they cannot be read."""
+    t = pa.types
+    if t.is_dictionary(type):
+        return type_of(pa, type.value_type)
+    if t.is_decimal(type) and type.scale == 0 and type.precision <= _INT64_DIGITS:
+        return "integer"
+    for column, tests in (
+        ("integer", (t.is_integer,)),
+        ("number", (t.is_floating, t.is_decimal, t.is_null)),
+        ("boolean", (t.is_boolean,)),
+        ("date", (t.is_date,)),
+        ("time", (t.is_time,)),
+        ("timestamp", (t.is_timestamp,)),
+        ("category", _text_tests(pa)),
+    ):
+        if any(test(type) for test in tests):
+            return column
+    return None
+
+
+def readable(pa: Arrow, type: Arrow, wanted: str) -> bool:
+    """Whether values of an Arrow type can be read as a column type."""
+    if type_of(pa, type) is None:
+        return False
+    return wanted in ("category", "text") or _reader(pa, _plain(pa, type), wanted) is not None
+
+
+def records_of(pa: Arrow, columns: Sequence[Arrow], layout: Layout, form: Form) -> Parsed:
+    """Make records of a piece of a table.
+
+    columns: an Arrow array of N values for each wanted column; form: how texts that are to be numbers are written.
+    """
+    rows = len(columns[0])
+    raws: dict[str, _Raw] = {}
+    wrong: list[tuple[Wanted, Arrow, NDArray[np.bool_], str]] = []
+    columns = list(columns)
+    for i, w in enumerate(layout.wanted):
+        columns[i], shown, mask = _checked(pa, columns[i])
+        if mask is not None:
+            wrong.append((w, shown, mask, "is not UTF-8"))
+        column = columns[i]
+        if w.column.type not in ("category", "text"):
+            raws[w.name] = _read(pa, column, w, form)
+            wrong += [(w, column, mask, why) for mask, why in raws[w.name].wrong]
+    keep: NDArray[np.bool_] | None = None
+    bad: list[Bad] = []
+    if wrong:
+        keep = ~np.logical_or.reduce([mask for _, _, mask, _ in wrong])
+        bad = _listed(np.flatnonzero(~keep)[:MAX_BAD], wrong)
+    dictionaries: dict[int, list[str]] = {}
+    blob = b""
+    for w, column in zip(layout.wanted, columns, strict=True):
+        if w.column.type in ("category", "text"):
+            kept = column if keep is None else column.filter(pa.array(keep))
+            if w.column.type == "category":
+                codes, dictionaries[w.index] = _categories(pa, kept)
+                raws[w.name] = _Raw(codes, [])
+            else:
+                places, texts = _texts(pa, kept, len(blob))
+                raws[w.name] = _Raw(places, [])
+                blob += texts
+        elif keep is not None:
+            raws[w.name] = _Raw(raws[w.name].values[keep], [])
+    records = _filled({name: raw.values for name, raw in raws.items()}, layout.dtype)
+    lines_of = np.arange(rows) if keep is None else np.flatnonzero(keep)
+    return Parsed(records, dictionaries, blob, bad, rows - len(records), rows, lines_of=lines_of)
+
+
+def _checked(pa: Arrow, column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
+    """Look whether all texts of a column are UTF-8, which no format promises.
+
+    Returns: the column, with nulls for those that are not; it as messages show it; which are not, None if all are.
+    """
+    if not any(test(_plain(pa, column.type)) for test in _text_tests(pa)):
+        return column, column, None
+    try:
+        (column.dictionary if pa.types.is_dictionary(column.type) else column).validate(full=True)
+        return column, column, None
+    except pa.lib.ArrowInvalid:
+        pass
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    given: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
+    shown = [text.decode(errors="replace") for text in given]
+    mask = np.array([text != s.encode() for text, s in zip(given, shown, strict=True)])
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(shown, pa.large_string(), mask=mask | null), pa.array(shown, pa.large_string()), mask
+
+
+def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np.void]:
+    """Columns beside each other."""
+    rows = len(next(iter(values.values())))
+    records: NDArray[np.void] = np.empty(rows, dtype)
+    step = max(64, _BLOCK_BYTES // dtype.itemsize)
+    members = [(records[name], of) for name, of in values.items()]
+    for start in range(0, rows, step):
+        for member, of in members:
+            member[start : start + step] = of[start : start + step]
+    return records
+
+
+def _listed(rows: NDArray[np.intp], wrong: list[tuple[Wanted, Arrow, NDArray[np.bool_], str]]) -> list[Bad]:
+    """What is wrong with these rows; the first column counts."""
+    found = []
+    for row in rows.tolist():
+        w, column, _, why = next(one for one in wrong if one[2][row])
+        found.append(Bad(row, w.index, str(column[row].as_py())[:VALUE_CHARACTERS], why))
+    return found
+
+
+def _read(pa: Arrow, column: Arrow, w: Wanted, form: Form) -> _Raw:
+    """Values of a column that is neither categories nor text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if any(test(column.type) for test in _text_tests(pa)):
+        return _from_texts(column, w, form)
+    reader = _reader(pa, column.type, w.column.type)
+    assert reader is not None
+    return reader(pa, column, w)
+
+
+Reader = Callable[[Arrow, Arrow, Wanted], _Raw]
+
+
+def _reader(pa: Arrow, type: Arrow, wanted: str) -> Reader | None:
+    """What reads values of an Arrow type, no dictionary, as a column type; None if nothing does."""
+    t = pa.types
+    if any(test(type) for test in _text_tests(pa)) or t.is_null(type):
+        return _nothing
+    known: dict[str, tuple[tuple[Callable[[Arrow], bool], Reader], ...]] = {
+        "number": (
+            (t.is_floating, _floats),
+            (t.is_integer, _whole_numbers),
+            (t.is_decimal, _decimals),
+            (t.is_boolean, _booleans),
+        ),
+        "integer": (
+            (t.is_integer, _integers),
+            (t.is_floating, _whole_floats),
+            (t.is_decimal, _whole_decimals),
+            (t.is_boolean, _integers),
+        ),
+        "boolean": ((t.is_boolean, _booleans), (t.is_integer, _flags)),
+        "date": ((t.is_date, _dates), (t.is_timestamp, _dates)),
+        "time": ((t.is_time, _times),),
+        "timestamp": ((t.is_timestamp, _times), (t.is_date, _times)),
+    }
+    return next((reader for test, reader in known[wanted] if test(type)), None)
+
+
+def _nothing(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    """Nulls alone."""
+    missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
+    return _Raw(np.full(len(column), missing, w.dtype), [])
+
+
+def _missing(column: Arrow) -> NDArray[np.bool_] | None:
+    return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+
+
+def _floats(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return _numbers(values, w)
+
+
+def _numbers(values: NDArray[Any], w: Wanted) -> _Raw:
+    wrong: Wrong = []
+    infinite = np.isinf(values)
+    if infinite.any():
+        wrong.append((infinite, "is infinite"))
+    if w.single and values.dtype.itemsize > 4:
+        beyond = (np.abs(values) >= _BEYOND_SINGLE) & ~infinite
+        if beyond.any():
+            wrong.append((beyond, "is beyond float32"))
+            values = np.where(beyond, np.nan, values)
+    return _Raw(values, wrong)
+
+
+def _whole_numbers(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    if column.null_count:  # NumPy's integers have no NaN
+        column = column.cast(pa.float64(), safe=False)
+    return _Raw(column.to_numpy(zero_copy_only=False).astype(np.float64), [])
+
+
+def _decimals(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    """By their texts: Arrow's own way is not to the nearest."""
+    texts = column.cast(pa.string()).to_pylist()
+    return _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
+
+
+def _booleans(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    return _Raw(column.cast(pa.int8()).cast(pa.float32()).to_numpy(zero_copy_only=False), [])
+
+
+def _flags(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    wrong = ~((values == 0) | (values == 1) | np.isnan(values))
+    return _Raw(values, [(wrong, "is neither 0 nor 1")] if wrong.any() else [])
+
+
+def _integers(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    wrong: Wrong = []
+    if pa.types.is_uint64(column.type):
+        missing = _missing(column)
+        unsigned = column.fill_null(0).to_numpy(zero_copy_only=False)
+        beyond = unsigned > np.uint64(2**63 - 1)
+        values = unsigned.astype(np.int64)
+        if missing is not None:
+            values[missing] = MISSING_INTEGER
+    else:
+        column = column.cast(pa.int64())
+        missing = _missing(column)
+        values = column.fill_null(MISSING_INTEGER).to_numpy(zero_copy_only=False)
+        beyond = values == MISSING_INTEGER
+        if missing is not None:
+            beyond &= ~missing
+    if beyond.any():
+        wrong.append((beyond, "is beyond 64-bit integers"))
+    return _Raw(values, wrong)
+
+
+def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    given = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    missing = np.isnan(given)
+    infinite, beyond = np.isinf(given), np.abs(given) >= 2.0**63
+    broken = ~missing & ~infinite & (given != np.floor(given))
+    wrong = [
+        (mask, why)
+        for mask, why in (
+            (infinite, "is infinite"),
+            (beyond & ~infinite, "is beyond 64-bit integers"),
+            (broken, "is not a whole number"),
+        )
+        if mask.any()
+    ]
+    values = np.where(missing | beyond | broken, 0, given).astype(np.int64)
+    values[missing] = MISSING_INTEGER
+    return _Raw(values, wrong)
+
+
+def _whole_decimals(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    try:
+        return _integers(pa, column.cast(pa.int64()), w)  # exact, or an error
+    except pa.lib.ArrowInvalid:
+        pass
+    values = np.full(len(column), MISSING_INTEGER, np.int64)
+    broken, beyond = np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_)
+    for row, value in enumerate(column.to_pylist()):
+        if value is not None:
+            whole = int(value)
+            broken[row] = value != whole
+            beyond[row] = not MISSING_INTEGER < whole <= -(MISSING_INTEGER + 1)
+            values[row] = 0 if beyond[row] else whole
+    wrong = [
+        (mask, why)
+        for mask, why in ((beyond, "is beyond 64-bit integers"), (broken, "is not a whole number"))
+        if mask.any()
+    ]
+    return _Raw(values, wrong)
+
+
+def _dates(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    seconds = _times(pa, column, w).values
+    return _Raw(np.floor(seconds / _DAY), [])
+
+
+def _times(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+    """Seconds since midnight, or since 1970-01-01 UTC. Of a fraction six digits count, as of those in texts."""
+    type, missing = column.type, _missing(column)
+    if pa.types.is_date32(type):
+        ticks, unit = column.cast(pa.int32()).cast(pa.int64()), None
+    else:
+        ticks, unit = (
+            column.view(pa.int32() if type.bit_width == 32 else pa.int64()),
+            getattr(type, "unit", "ms"),
+        )
+    whole = ticks.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if unit is None:
+        values = whole * float(_DAY)
+    else:
+        per = _UNITS[unit]
+        seconds, rest = np.divmod(whole, per)
+        micros = rest * 10**6 // per if per <= 10**6 else rest // (per // 10**6)
+        values = seconds + micros / 1e6
+    if missing is not None:
+        values[missing] = np.nan
+    return _Raw(values, [])
+
+
+def _from_texts(column: Arrow, w: Wanted, form: Form) -> _Raw:
+    """Each distinct text once, as a cell of a CSV file."""
+    encoded = column.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    layout = Layout((Wanted(0, w.column, w.single),))
+    form = replace(form, delimiter=b"\x1f", quote=b'"', width=1)
+    values = np.full(len(texts) + 1, MISSING_INTEGER if w.column.type == "integer" else np.nan, w.dtype)
+    reasons: dict[str, NDArray[np.bool_]] = {}
+    for start in range(0, len(texts), _TEXTS):
+        some = texts[start : start + _TEXTS]
+        # No value holds the end of a line, and none may end the cell's.
+        cells = "".join(
+            '"' + text.replace('"', '""').replace("\n", "\1").replace("\r", "\1") + '"\n' for text in some
+        )
+        parsed = parse_records(cells.encode(), form, layout)
+        good = np.ones(len(some), np.bool_)
+        for bad in parsed.bad:
+            good[bad.line] = False
+            reasons.setdefault(bad.reason, np.zeros(len(texts) + 1, np.bool_))[start + bad.line] = True
+        values[start + np.flatnonzero(good)] = parsed.records[layout.wanted[0].name]
+    codes = _codes(encoded.indices)
+    return _Raw(values[codes], [(mask[codes], why) for why, mask in reasons.items()])
+
+
+def _codes(indices: Arrow) -> NDArray[np.int32]:
+    """Arrow's numbers of categories; -1 for null."""
+    codes: NDArray[Any] = indices.fill_null(MISSING_CATEGORY).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int32, copy=False)
+
+
+def _categories(pa: Arrow, column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
+    """Codes in the order of first appearance, and their texts."""
+    if pa.types.is_dictionary(column.type):
+        # Not all of its texts may occur, in whatever order; one may be there twice, or be null.
+        texts = column.dictionary.cast(pa.string())
+        if texts.null_count or len(texts.unique()) < len(texts):
+            return _categories(pa, column.cast(column.type.value_type))
+        indices = column.indices.cast(pa.int32()).dictionary_encode()
+        return _codes(indices.indices), texts.take(indices.dictionary).to_pylist()
+    encoded = column.cast(pa.string()).dictionary_encode()
+    return _codes(encoded.indices), encoded.dictionary.to_pylist()
+
+
+def _texts(pa: Arrow, column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
+    """Where each text lies in a blob that has so many bytes before these, and these."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    texts = pa.concat_arrays([column.cast(pa.large_string())])  # its own offsets, from 0 or not
+    bounds = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    data = texts.buffers()[2]
+    places: NDArray[np.void] = np.zeros(len(texts), TEXT)
+    places["at"] = before + bounds[:-1] - bounds[0]
+    places["length"] = np.diff(bounds)
+    missing = _missing(texts)
+    if missing is not None:
+        places["length"][missing] = 0
+    if data is None:
+        return places, b""
+    return places, memoryview(data)[int(bounds[0]) : int(bounds[-1])].tobytes()
+
+
+def _text_tests(pa: Arrow) -> tuple[Callable[[Arrow], bool], ...]:
+    t = pa.types
+    views = (t.is_string_view,) if hasattr(t, "is_string_view") else ()
+    return (t.is_string, t.is_large_string, *views)
+
+
+def _plain(pa: Arrow, type: Arrow) -> Arrow:
+    return type.value_type if pa.types.is_dictionary(type) else type

@@ -1,0 +1,175 @@
+"""Text of a table to records: ``_parse.c`` does the work where it was compiled, ``plain.py`` where not, with equal results.
+
+Booleans, dates and times come from it as numbers of distinct texts, and each text is read once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.tables.reading import powers_of_ten as powers
+from packer.tables.reading import record_parser_plain as plain
+from packer.tables.reading.text_form import Form
+from packer.tables.transform.cell_values import CONVERTED, convert
+from packer.tables.transform.records import Bad, Layout, Parsed, Wanted
+from packer.tables.transform.written import REASONS as WRITTEN_REASONS
+from packer.tables.transform.written import convert_written
+
+try:
+    from packer.inputs.tables import _parse
+except ImportError:
+    COMPILED = False
+else:
+    COMPILED = True
+
+__all__ = ["COMPILED", "Form", "end_of_records", "parse_records", "split_records"]
+
+MOST_BYTES = 2**31 - 1
+VALUE_CHARACTERS = 80
+_KINDS = {"integer": plain.INTEGER, "category": plain.CATEGORY, "text": plain.TEXT}
+_REASONS = {
+    plain.NOT_NUMBER: "is not a number",
+    plain.NOT_WHOLE: "is not a whole number",
+    plain.TOO_LONG: "is beyond 64-bit integers",
+    plain.IS_INFINITE: "is infinite",
+    plain.BEYOND_SINGLE: "is beyond float32",
+    plain.NOT_UTF8: "is not UTF-8",
+    plain.AFTER_QUOTE: "has text behind its closing quote",
+    plain.UNCLOSED: "has a quote that is never closed",
+}
+_CONVERTED_REASONS = {
+    "boolean": "is neither true nor false",
+    "date": "is no date (YYYY-MM-DD)",
+    "time": "is no time (HH:MM:SS)",
+    "timestamp": "is no timestamp (YYYY-MM-DD HH:MM:SS)",
+}
+
+
+def parse_records(data: bytes | memoryview, form: Form, layout: Layout) -> Parsed:
+    """Read whole records; the last one may lack the end of its line.
+
+    data: UTF-8, less than 2 GiB, not modified.
+    Returns: the records, and what is wrong with others.
+    Raises:  ValueError if there is more data.
+    """
+    nbytes = len(data)
+    if nbytes > MOST_BYTES:
+        raise ValueError(f"data: {nbytes} bytes; at most {MOST_BYTES}.")
+    # A record has an end for each cell, and is not blank; one more may be begun that turns out bad.
+    records: NDArray[Any] = np.empty((nbytes + 1) // max(form.width, 2) + 1, layout.dtype)
+    lines = np.empty(len(records), np.int64)
+    cells = _cells(form, layout)
+    size = layout.dtype.itemsize
+    if COMPILED:
+        marks = tuple(mark[0] if mark else -1 for mark in _marks(form))
+        na = tuple(sorted(form.na, key=len))
+        result = _parse.parse(data, _bytes(records), size, lines, cells, marks, na, _powers())
+    else:
+        result = plain.parse(bytes(data), _bytes(records), size, lines.data, cells, form)
+    rows, ends, bad_rows, faults, dictionaries, texts = result
+    records.resize(rows, refcheck=False)
+    bad = [_bad(fault, form.width) for fault in faults]
+    parsed = Parsed(records, dictionaries, texts, bad, bad_rows, ends, nbytes, lines[:rows].copy())
+    if any(map(_by_text, layout.wanted)):
+        _convert(parsed, form, layout)
+    return parsed
+
+
+def end_of_records(data: bytes | memoryview, start: int, form: Form) -> int:
+    """Where the last complete record ends; `start`, where one begins, if there is none."""
+    if COMPILED:
+        end: int = _parse.end_of_records(data, start, form.delimiter[0], form.quote[0] if form.quote else -1)
+        return end
+    return plain.end_of_records(bytes(data), start, form)
+
+
+def split_records(data: bytes | memoryview, form: Form, most: int) -> list[list[bytes]]:
+    """Take the first records apart, however many cells they have; quotes are removed, nothing else is looked at."""
+    return list(islice(plain.cells_of(bytes(data), form), most))
+
+
+@functools.cache
+def _powers() -> NDArray[np.uint64]:
+    return np.frombuffer(powers.table(), "<u8").copy()  # aligned
+
+
+def _marks(form: Form) -> tuple[bytes, bytes, bytes, bytes]:
+    return form.delimiter, form.quote, form.decimal, form.thousands
+
+
+def _bytes(records: NDArray[Any]) -> memoryview:
+    return records.view(np.uint8).data if records.dtype.itemsize and len(records) else memoryview(bytearray())
+
+
+def _cells(form: Form, layout: Layout) -> plain.Cells:
+    cells = np.zeros((form.width, 2), np.int32)
+    fields: Mapping[str, Any] = layout.dtype.fields or {}
+    for wanted in layout.wanted:
+        number = plain.SINGLE if wanted.single else plain.DOUBLE
+        kind = plain.TRIMMED if _by_text(wanted) else _KINDS.get(wanted.column.type, number)
+        cells[wanted.index] = kind, fields[wanted.name][1]
+    return cells
+
+
+def _bad(fault: plain.Fault, width: int) -> Bad:
+    line, column, value, reason, cells = fault
+    if reason == plain.RAGGED:
+        return Bad(line, None, "", f"has {cells} cells; {width} are expected")
+    text = value.decode(errors="replace")[:VALUE_CHARACTERS]
+    return Bad(line, column if column < width else None, text, _REASONS[reason])
+
+
+def _by_text(wanted: Wanted) -> bool:
+    """Whether each distinct text of a column is read once, by Python."""
+    return wanted.column.type in CONVERTED or bool(wanted.column.written)
+
+
+def _convert(parsed: Parsed, form: Form, layout: Layout) -> None:
+    """Put values where numbers of texts are, and take out the records whose texts are none."""
+    records = parsed.records
+    bad: dict[int, Bad] = {}  # by record; the first column counts
+    for wanted in layout.wanted:
+        if not _by_text(wanted):
+            continue
+        column, texts = wanted.column, parsed.dictionaries.pop(wanted.index)
+        if column.written:
+            marks = form.decimal.decode(), form.thousands.decode()
+            values, valid = convert_written(texts, column.written, *marks)
+            reason = WRITTEN_REASONS[column.written]
+        else:
+            values, valid = convert(texts, column.type)
+            reason = _CONVERTED_REASONS[column.type]
+        beyond = (
+            np.abs(values) >= plain.BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
+        )
+        values[beyond] = np.nan
+        codes = _codes(records, wanted.name)
+        # Number -1 takes what stands at the end.
+        records[wanted.name] = np.append(values, np.nan)[codes]
+        for row in np.flatnonzero(~np.append(valid & ~beyond, True)[codes]).tolist():
+            value, is_beyond = texts[codes[row]][:VALUE_CHARACTERS], beyond[codes[row]]
+            why = _REASONS[plain.BEYOND_SINGLE] if is_beyond else reason
+            bad.setdefault(row, Bad(row, wanted.index, value, why))
+    if bad:
+        rows = np.zeros(len(records), np.bool_)
+        rows[list(bad)] = True
+        parsed.leave_out(rows, list(bad.values()))
+
+
+def _codes(records: NDArray[Any], name: str) -> NDArray[np.int32]:
+    """The numbers that lie at the beginning of a member."""
+    assert records.dtype.fields is not None
+    spread: Any = {
+        "names": [name],
+        "formats": ["<i4"],
+        "offsets": [records.dtype.fields[name][1]],
+        "itemsize": records.itemsize,
+    }
+    codes: NDArray[np.int32] = records.view(np.dtype(spread))[name].copy()
+    return codes

@@ -1,0 +1,296 @@
+"""CSV and its kin as a table: pieces of text that end where records do, and what is known from their beginning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError
+from packer.inputs.sources import newest_file
+from packer.tables.reading.dialect import (
+    check_widths,
+    column_names,
+    delimiter_of,
+    first_record_end,
+    first_records,
+    form_of,
+    index_columns,
+    is_blank,
+)
+from packer.tables.reading.record_parser import end_of_records, parse_records
+from packer.tables.reading.table_source import Reading, fingerprint
+from packer.tables.reading.text_form import Form
+from packer.tables.reading.text_stream import Stream
+from packer.tables.reading.type_inference import SAMPLE_ROWS, has_empty, infer
+from packer.tables.transform.records import Layout, Parsed
+
+PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
+LONGEST = 64 << 20  # bytes of a record
+_SAMPLE = 2 << 20  # bytes of a file that types are found out from: at 700 bytes a row, 3,000 rows
+_SAMPLE_FILES = 8  # at most, where columns hold no value in the first ones
+_HEAD = 64 << 10  # bytes of each other file, to compare its header
+_BINARY = 4096  # bytes in which a file of another kind has a zero
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The beginning of a file.
+
+    cells: of its first record; begin: the offset of the first row; line: the number of its line; rows: whether there are any.
+    """
+
+    cells: list[bytes]
+    begin: int
+    line: int
+    rows: bool
+
+
+class TextTable:
+    """Text files that hold one table, a TableSource."""
+
+    unit = "line"
+    rows: int | None = None
+
+    def __init__(self, names: Sequence[str], reading: Reading) -> None:
+        """Look at the beginnings of the files, which exist. Raises: SourceError, UsageError."""
+        self.names = tuple(names)
+        self._reading = reading
+        status = [os.stat(name) for name in names]
+        self.state = [(s.st_size, s.st_mtime_ns) for s in status]
+        self.nbytes = sum(size for size, _ in self.state)
+        first = names[0]
+        text, ended = self._beginning(first, _SAMPLE)
+        form = replace(form_of(reading), delimiter=delimiter_of(first, text, ended, reading))
+        head = self._head(first, text, ended, form)
+        if reading.header:
+            columns, notes = column_names(first, head.cells, form)
+        else:
+            columns, notes = [str(number) for number in range(len(head.cells))], []
+        self._form = replace(form, width=len(columns))
+        room = _HEAD + 2 * head.begin
+        self._heads = [head, *(self._other(name, columns, room) for name in names[1:])]
+        if not any(head.rows for head in self._heads):
+            raise SourceError(f"{first}: holds a header and no rows; at least one row is needed. Check it.")
+        notes += [
+            f"{name} holds a header and no rows."
+            for name, head in zip(names, self._heads, strict=True)
+            if not head.rows
+        ]
+        looked, records = self._sample(columns, text, ended)
+        self.columns, doubts = infer(looked, columns, records, self._form, reading.types)
+        written = [cell.decode(errors="replace").strip() for cell in head.cells] if reading.header else []
+        self.indexes: Mapping[str, str] = index_columns(written, self.columns, records, reading.types)
+        # That the first column has no name is told with what it is.
+        self.notes = (
+            *(note for note in notes if not (self.indexes and note.startswith("column 0 "))),
+            *doubts,
+        )
+
+    def _sample(self, columns: Sequence[str], text: bytes, ended: bool) -> tuple[str, list[list[bytes]]]:
+        """The first rows, and those of further files until each column holds a value.
+
+        text: the beginning of the first file. Returns: which files they are from, for messages; the records.
+        """
+        records: list[list[bytes]] = []
+        looked: list[str] = []
+        for name, head in zip(self.names, self._heads, strict=True):
+            if not head.rows:
+                continue
+            if len(looked) == _SAMPLE_FILES:
+                break
+            if name != self.names[0]:
+                text, ended = self._beginning(name, _SAMPLE)
+            looked.append(name)
+            found = first_records(text[head.begin :], ended, self._form, SAMPLE_ROWS)
+            if self._reading.header:
+                check_widths(name, len(columns), found)
+            records += found
+            if not has_empty(columns, records, self._form, self._reading.types):
+                break
+        return looked[0] if len(looked) == 1 else f"{looked[0]} to {looked[-1]}", records
+
+    # Beginnings
+
+    def _beginning(self, name: str, size: int) -> tuple[bytes, bool]:
+        """The first `size` bytes of a file's text. Returns: them, and whether they are all. Raises: SourceError if it is no text."""
+        with closing(Stream(name, self._reading.encoding)) as stream:
+            buffer = bytearray(size)
+            have = stream.fill(memoryview(buffer))
+        text, ended = bytes(memoryview(buffer)[:have]), have < size
+        _check_text(name, text, ended)
+        return text, ended
+
+    def _head(self, name: str, text: bytes, ended: bool, form: Form) -> _Head:
+        end = first_record_end(text, form)
+        if not end and not ended:
+            raise SourceError(
+                f"{name}: its first row does not end within {len(text) >> 10:,} KiB; shorter ones are read. "
+                "Correct it, if a quote is not closed, or pass --quote none."
+            )
+        end = end or len(text)
+        if _is_unclosed(text[:end], form):
+            raise SourceError(
+                f"{name}: its first row has a quote that is never closed; closed ones are read. Correct it, or pass --quote none."
+            )
+        cells = first_records(text[:end], True, form, 1)[0]
+        if not self._reading.header:
+            return _Head(cells, 0, 1, True)
+        return _Head(cells, end, 1 + text.count(b"\n", 0, end), not ended or not is_blank(text[end:], form))
+
+    def _other(self, name: str, columns: Sequence[str], size: int) -> _Head:
+        """Look at another file than the first; size: bytes that will do. Raises: SourceError if its columns are others."""
+        head = self._head(name, *self._beginning(name, size), self._form)
+        found = [str(number) for number in range(len(head.cells))]
+        if self._reading.header:
+            found, _ = column_names(name, head.cells, self._form)
+        first = self.names[0]
+        if len(found) != len(columns):
+            raise SourceError(
+                f"{name}: has {len(found):,} columns, {first} has {len(columns):,}; all files must have the same columns. "
+                "Leave it out, or make it alike."
+            )
+        for number, (here, there) in enumerate(zip(found, columns, strict=True)):
+            if here != there:
+                raise SourceError(
+                    f"{name}: column {number} (from 0) is {here!r}, in {first} it is {there!r}; all files must have the same "
+                    "columns in the same order. Leave it out, or make it alike."
+                )
+        return head
+
+    def first_line(self, name: str) -> int:
+        """The number of the first line of an input's first chunk, from 1."""
+        return self._heads[self.names.index(name)].line
+
+    # Pieces
+
+    def chunks(self, layout: Layout, after: list[Any] | None = None) -> Iterator[TextChunk]:
+        """Pieces of about 2 MiB, from the beginning or from where `after` says: [number of the file, offset in its text]."""
+        first, offset = after or (0, 0)
+        for number in range(first, len(self.names)):
+            yield from self._pieces(number, offset if number == first else 0, layout)
+
+    def _pieces(self, number: int, offset: int, layout: Layout) -> Iterator[TextChunk]:
+        name = self.names[number]
+        with closing(Stream(name, self._reading.encoding)) as stream:
+            begin = max(offset, self._heads[number].begin)
+            stream.seek(begin)
+            consumed = stream.consumed if offset else 0  # the header counts to the first piece
+            text = np.empty(0, np.uint8)  # from where the piece begins on; it may hold several
+            while True:
+                # What a piece holds depends on nothing but where it begins.
+                size, end = PIECE, 0
+                while not end:
+                    text = _extended(text, size, stream)
+                    ended = len(text) < size
+                    end = end_of_records(text[:size].data, 0, self._form)
+                    if ended:
+                        break
+                    if not end and size >= LONGEST:
+                        raise self._too_long(number, begin)
+                    size *= 2
+                if ended:
+                    if _is_unclosed(text[end:].tobytes(), self._form):
+                        raise self._unclosed(number, begin + end)
+                    end = len(text)
+                if not end:
+                    return
+                piece, text = text[:end], text[end:]
+                begin += end
+                taken, consumed = stream.consumed - consumed, stream.consumed
+                yield TextChunk(name, [number, begin], piece, self._form, layout, taken)
+                if ended:
+                    return
+
+    def _too_long(self, number: int, begin: int) -> SourceError:
+        """What to say of a record that begins at an offset of a file's text."""
+        return SourceError(
+            f"{self.names[number]}: line {self._line(number, begin):,}: its record does not end within {LONGEST >> 20} MiB; "
+            "shorter ones are read. Correct it, if a quote is not closed, or pass --quote none."
+        )
+
+    def _unclosed(self, number: int, begin: int) -> SourceError:
+        """What to say of a record that begins there and has all that follows in its quotes."""
+        return SourceError(
+            f"{self.names[number]}: line {self._line(number, begin):,}: its record has a quote that is never closed, and takes all "
+            "lines behind it; closed ones are read. Correct it, or pass --quote none."
+        )
+
+    def _line(self, number: int, offset: int) -> int:
+        """The line, from 1, that begins at an offset of a file's text."""
+        line, left = 1, offset
+        buffer = np.empty(PIECE, np.uint8)
+        with closing(Stream(self.names[number], self._reading.encoding)) as stream:
+            while left and (have := stream.fill(memoryview(buffer[:left]))):
+                line += int(np.count_nonzero(buffer[:have] == ord("\n")))
+                left -= have
+        return line
+
+    # Identity
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Names below the folder that holds all files, sizes, the Reading."""
+        return fingerprint(self.names, [size for size, _ in self.state], self._reading)
+
+    def newest(self) -> str:
+        """Which file was changed last, and when."""
+        return newest_file(
+            [os.path.basename(name) for name in self.names], np.array([time for _, time in self.state])
+        )
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+
+class TextChunk:
+    """A piece of text that holds whole records, a TableChunk."""
+
+    def __init__(
+        self, name: str, after: list[Any], text: NDArray[np.uint8], form: Form, layout: Layout, nbytes: int
+    ) -> None:
+        """text: [bytes] of UTF-8; nbytes: taken of the file on the disk for it."""
+        self.name = name
+        self.after = after
+        self._text, self._form, self._layout, self._nbytes = text, form, layout, nbytes
+
+    def read(self) -> Parsed:
+        """Take it apart."""
+        parsed = parse_records(self._text.data, self._form, self._layout)
+        parsed.nbytes = self._nbytes
+        return parsed
+
+
+def _extended(text: NDArray[np.uint8], size: int, stream: Stream) -> NDArray[np.uint8]:
+    """The text and what follows it: at least `size` bytes; fewer: the text ends."""
+    if len(text) >= size:
+        return text
+    longer = np.empty(size, np.uint8)
+    longer[: len(text)] = text
+    have = len(text) + stream.fill(memoryview(longer)[len(text) :])
+    return longer[:have]
+
+
+def _is_unclosed(record: bytes, form: Form) -> bool:
+    """Whether a quote of the last record of a text is never closed, and lines follow that may have been records."""
+    if b"\n" not in record.strip(b" \t\r\n"):
+        return False  # on one line: a bad row
+    return not end_of_records(record + b"\n", 0, form)
+
+
+def _check_text(name: str, text: bytes, ended: bool) -> None:
+    """Look at the beginning of a file. Raises: SourceError if it is no text, or none of lines."""
+    if b"\0" in text[:_BINARY]:
+        raise SourceError(
+            f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass --encoding utf-16."
+        )
+    if ended and not text.strip():
+        raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")
+    if b"\r" in text and b"\n" not in text:
+        raise SourceError(
+            f"{name}: its lines end in \\r alone; \\n and \\r\\n are read. Convert it, as by: tr '\\r' '\\n'."
+        )

@@ -1,0 +1,381 @@
+"""The first half of converting a table: its rows in raw form, in the input's order, in one file beside the output.
+
+Only when all rows are there is it known how many there are, what fills a missing cell, and which categories a column has. So they
+are read once, in parallel, into `staging/records` (packed structures, see ``packer/tables/transform/records.py``) and `staging/texts` (the
+bytes of kept texts), and everything else is done from there, at the speed of memory. Each piece of the input is journalled when it
+is down: an interrupted conversion goes on behind the last one whose bytes are as they were written.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError, UsageError
+from packer.format.checksums import block_checksum
+from packer.format.output import check_space, failure
+from packer.format.positional_io import pread_all, pwrite_all
+from packer.format.workplace import Workplace
+from packer.tables.reading.table_source import TableChunk, TableSource
+from packer.tables.transform.columns import TEXT, Column
+from packer.tables.transform.records import Bad, Layout, Parsed
+
+FOLDER = "staging"  # in the workplace
+MAX_SKIPPED = 1000  # listed in the header; all are counted
+_SHORT = 40  # characters of a text that may mean missing
+_AHEAD = 2  # pieces of the input read ahead, a worker
+
+
+@dataclass
+class Staged:
+    """All rows of a table.
+
+    path: of the records; texts: path of the blob that text members point into; layout: of the records; rows: how many;
+    dictionaries: column number -> the texts that its codes mean; skipped: at most MAX_SKIPPED of the rows that were left out;
+    reasons: why, and how many for each reason; bytes_read: of the inputs, this time; resumed: rows taken over.
+    """
+
+    path: str
+    texts: str
+    layout: Layout
+    rows: int = 0
+    dictionaries: dict[int, list[str]] = field(default_factory=dict)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    bytes_read: int = 0
+    resumed: int = 0
+
+    @property
+    def skipped_rows(self) -> int:
+        """How many rows were left out."""
+        return sum(self.reasons.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """What was left out, as the header tells it."""
+        return {"rows": self.skipped_rows, "reasons": dict(self.reasons), "first": self.skipped}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What rows of a table must be.
+
+    layout: how they are read; check: records [n] -> which of them are bad, None for none, and why (Bad.line is a record's number);
+    known: column number -> the texts it may hold, with their codes, for the label of a mapping that is given; skip: leave bad rows
+    out, else the first one ends the run; max_categories: of a column; like: the mapping is given.
+    """
+
+    layout: Layout
+    check: Callable[[NDArray[Any]], tuple[NDArray[np.bool_] | None, list[Bad]]]
+    known: Mapping[int, Mapping[str, int]]
+    skip: bool
+    max_categories: int
+    like: bool
+
+
+def stage(
+    source: TableSource,
+    terms: Terms,
+    place: Workplace,
+    *,
+    workers: int,
+    progress: Callable[[int], None],
+) -> Staged:
+    """Read a table, or the rest of it, into the workplace.
+
+    workers: threads that take text apart; progress: called with the bytes of input read.
+    Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
+    """
+    folder = os.path.join(place.path, FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), terms.layout)
+    writer = _Writer(source, staged, place, terms)
+    try:
+        after, done = writer.take_over()
+        if done or staged.resumed:
+            progress(writer.bytes_done)
+        if not done:
+            for piece in _pieces(source, terms, after, workers):
+                writer.add(piece)
+                progress(writer.bytes_done)
+            writer.finish()
+    except OSError as error:
+        raise failure(place.out, error) from error
+    finally:
+        writer.close()
+    return staged
+
+
+class _Piece(NamedTuple):
+    """A piece of the input, taken apart. bad: why rows were left out -> how many."""
+
+    chunk: TableChunk
+    parsed: Parsed
+    bad: Counter[str]
+
+
+def _read(chunk: TableChunk, columns: Sequence[Column], terms: Terms) -> _Piece:
+    """Take a piece apart, and leave out the rows that have no place in the pack."""
+    parsed = chunk.read()
+    reasons = Counter(_reason(b, columns) for b in parsed.bad)
+    for check in (terms.check, lambda records: _unknown(parsed, terms.known)):
+        mask, found = check(parsed.records)
+        if mask is not None:
+            first = {b.line: b for b in reversed(found)}
+            reasons.update(_reason(b, columns) for b in first.values())
+            parsed.leave_out(mask, found)
+    if parsed.bad_rows > reasons.total():
+        reasons["not told apart, as there are so many"] = parsed.bad_rows - reasons.total()
+    return _Piece(chunk, parsed, reasons)
+
+
+def _unknown(
+    parsed: Parsed, known: Mapping[int, Mapping[str, int]]
+) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
+    """The records whose label is none of the classes there may be."""
+    for index, texts in known.items():
+        held = parsed.dictionaries.get(index, [])
+        codes = [code for code, text in enumerate(held) if text not in texts]
+        if codes:
+            column = parsed.records[f"c{index}"]
+            mask = np.isin(column, codes)
+            rows = np.flatnonzero(mask).tolist()
+            return mask, [
+                Bad(row, index, held[column[row]], "is none of the label's classes") for row in rows
+            ]
+    return None, []
+
+
+def _reason(bad: Bad, columns: Sequence[Column]) -> str:
+    return bad.reason if bad.column is None else f"column {columns[bad.column].name!r} {bad.reason}"
+
+
+def _pieces(source: TableSource, terms: Terms, after: list[Any] | None, workers: int) -> Iterator[_Piece]:
+    """The pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
+    chunks = source.chunks(terms.layout, after)
+    waiting: deque[Future[_Piece]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
+        try:
+            while True:
+                for chunk in islice(chunks, _AHEAD * workers - len(waiting)):
+                    waiting.append(pool.submit(_read, chunk, source.columns, terms))
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+class _Writer:
+    """Puts what was read down, in order, and notes how far it came."""
+
+    def __init__(self, source: TableSource, staged: Staged, place: Workplace, terms: Terms) -> None:
+        self._source, self._staged, self._place, self._terms = source, staged, place, terms
+        self._size = staged.layout.dtype.itemsize
+        self._records = os.open(staged.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._texts = os.open(staged.texts, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._text_bytes = 0
+        self._pieces = 0
+        self._input, self._lines = "", 0
+        self.bytes_done = 0
+        self._codes: dict[int, dict[str, int]] = {}
+        self._text_members = [w.name for w in staged.layout.wanted if w.dtype == TEXT]
+        for w in staged.layout.wanted:
+            if w.column.type == "category":
+                given = list(terms.known.get(w.index, {}))
+                staged.dictionaries[w.index] = given
+                self._codes[w.index] = {text: code for code, text in enumerate(given)}
+
+    def take_over(self) -> tuple[list[Any] | None, bool]:
+        """Replay what an interrupted run has journalled, as far as its bytes are there.
+
+        Returns: where the next piece begins, None for the beginning; and whether all of them are there.
+        """
+        pieces: list[dict[str, Any]] = []
+        done = False
+        for record in self._place.resumed:
+            if record == "staged":
+                done = True
+            elif isinstance(record, dict) and "piece" in record:
+                done = False
+                del pieces[record["piece"] :]  # written anew since
+                pieces.append(record)
+        after: list[Any] | None = None
+        for number, piece in enumerate(pieces):
+            if not self._same(piece) or (piece["reasons"] and not self._terms.skip):
+                done = False  # from here on it is read again: a bad row is then told
+                break
+            after = piece["after"]
+            self._pieces = number + 1
+            self._note(piece)
+        self._staged.resumed = self._staged.rows
+        return after, done and self._pieces == len(pieces)
+
+    def add(self, read: _Piece) -> None:
+        """Write one piece, and journal it. Raises SourceError for a bad row, UsageError for too many categories."""
+        chunk, parsed, _ = read
+        if chunk.name != self._input:
+            self._input, self._lines = chunk.name, self._source.first_line(chunk.name)
+        bad = [self._told(b) for b in parsed.bad]
+        if bad and not self._terms.skip:
+            self._check_unchanged()
+            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
+        fresh = self._merge(parsed)
+        records = parsed.records
+        for name in self._text_members:
+            records[name]["at"] += self._text_bytes
+        nbytes = records.nbytes
+        data = records.view(np.uint8).reshape(-1) if nbytes else np.empty(0, np.uint8)
+        pwrite_all(self._records, data.data, self._staged.rows * self._size)
+        if parsed.texts:
+            pwrite_all(self._texts, parsed.texts, self._text_bytes)
+        piece = {
+            "piece": self._pieces,
+            "rows": len(records),
+            "sum": block_checksum(data),
+            "texts": [len(parsed.texts), block_checksum(np.frombuffer(parsed.texts, np.uint8))],
+            "after": chunk.after,
+            "input": chunk.name,
+            "lines": parsed.lines,
+            "nbytes": parsed.nbytes,
+            "new": {str(index): texts for index, texts in fresh.items()},
+            "skipped": bad[: max(0, MAX_SKIPPED - len(self._staged.skipped))],
+            "reasons": dict(read.bad),
+        }
+        self._place.record(piece)
+        if not self._pieces:
+            self._check_room(len(records), parsed.nbytes)
+        self._pieces += 1
+        self._staged.bytes_read += parsed.nbytes
+        self._note(piece)
+
+    def finish(self) -> None:
+        """All pieces are there. Raises SourceError if no row is, or the files have been changed."""
+        self._check_unchanged()
+        staged = self._staged
+        if not staged.rows:
+            names = ", ".join(self._source.names[:3])
+            self._place.recorded = False  # there is nothing to go on with
+            first = f"the first of {staged.skipped_rows:,} that were left out: " if staged.skipped else ""
+            why = staged.skipped[0]["reason"] if staged.skipped else "there is none"
+            raise SourceError(
+                f"{names}: none of its rows can be taken; {first}{why}. Check the columns' types."
+            )
+        self._place.record("staged")
+
+    def _check_unchanged(self) -> None:
+        """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
+        for name, before, now in zip(
+            self._source.names, self._source.state, _state(self._source.names), strict=True
+        ):
+            if before != now:
+                self._place.recorded = False
+                raise SourceError(
+                    f"{name}: was changed while it was read. Run the same command again when it is whole."
+                )
+
+    def _check_room(self, rows: int, nbytes: int) -> None:
+        """Refuse early when the disk has less room than all rows take, if the others are like those of the first piece."""
+        expected = rows * self._source.nbytes / max(1, nbytes)
+        # Records, and at least half as much again for the pack.
+        check_space(self._place.out, round(1.5 * self._size * (expected - rows)))
+
+    def close(self) -> None:
+        """Let go of the files."""
+        os.close(self._records)
+        os.close(self._texts)
+
+    def _note(self, piece: Mapping[str, Any]) -> None:
+        """Count a piece that is down, new or taken over."""
+        staged = self._staged
+        if piece["input"] != self._input:
+            self._input, self._lines = piece["input"], self._source.first_line(piece["input"])
+        self._lines += piece["lines"]
+        self.bytes_done += piece["nbytes"]
+        self._text_bytes += piece["texts"][0]
+        staged.rows += piece["rows"]
+        staged.skipped += piece["skipped"]
+        staged.reasons.update(piece["reasons"])
+        for index, texts in piece["new"].items():
+            own, codes = staged.dictionaries[int(index)], self._codes[int(index)]
+            codes.update({text: len(own) + i for i, text in enumerate(texts)})
+            own += texts
+
+    def _same(self, piece: Mapping[str, Any]) -> bool:
+        """Whether a journalled piece's bytes are those that were written."""
+        size = self._size
+        data = pread_all(self._records, piece["rows"] * size, self._staged.rows * size)
+        texts = pread_all(self._texts, piece["texts"][0], self._text_bytes)
+        sums = [block_checksum(np.frombuffer(part, np.uint8)) for part in (data, texts)]
+        return sums == [piece["sum"], piece["texts"][1]] and len(data) == piece["rows"] * size
+
+    def _merge(self, parsed: Parsed) -> dict[int, list[str]]:
+        """Give the piece's categories their numbers in the whole table; returns those that are new, by column."""
+        fresh: dict[int, list[str]] = {}
+        for index, texts in parsed.dictionaries.items():
+            codes, name = self._codes[index], self._source.columns[index].name
+            fresh[index] = [text for text in texts if text not in codes]
+            if len(codes) + len(fresh[index]) > self._terms.max_categories:
+                raise UsageError(
+                    f"column {name!r}: has more than {self._terms.max_categories:,} different texts; as many categories are"
+                    f" allowed. Pass --drop {name}, --keep {name}, or a larger --max-categories."
+                )
+            numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
+            take = np.array(
+                [codes[t] if t in codes else numbers[t] for t in texts] + [-1], "<i4"
+            )  # [-1]: missing
+            member = parsed.records[f"c{index}"]
+            member[...] = take[member]
+        return fresh
+
+    def _told(self, bad: Bad) -> dict[str, str]:
+        """A bad row as the header lists it."""
+        where = f"{self._input}: {self._source.unit} {self._lines + bad.line:,}"
+        if bad.column is None:
+            return {"key": where, "reason": bad.reason}
+        return {
+            "key": f"{where}, column {self._source.columns[bad.column].name!r}",
+            "reason": f"{bad.value!r} {bad.reason}" if bad.value else bad.reason,
+        }
+
+    def _remedy(self, bad: Bad) -> str:
+        """What can be done about a bad row."""
+        if bad.column is None:
+            return "Mend it, or pass --on-error skip to leave such rows out."
+        name = shlex.quote(self._source.columns[bad.column].name)
+        skip = "--on-error skip to leave such rows out."
+        if bad.reason == "is not UTF-8":
+            return f"Pass --encoding, for example cp1252 or latin-1, or {skip}"
+        if "quote" in bad.reason:
+            return f"Mend it, or pass --quote none, or {skip}"
+        if not bad.value or self._terms.like:
+            return f"Mend it, or pass {skip}"
+        if bad.reason == "is not a whole number":
+            return f"Mend it, pass --type {name}=number, or {skip}"
+        if bad.reason == "is beyond float32":
+            return f"Mend it, pass --dtype float64, or {skip}"
+        na = (
+            f"--na {shlex.quote(bad.value)}, " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
+        )
+        return f"Mend it, pass --type {name}=category, {na}or {skip}"
+
+
+def _state(names: Sequence[str]) -> list[tuple[int, int]]:
+    """What tells whether files are still the same: size and time of the last change, in nanoseconds; (-1, 0) of one that is gone."""
+    found = []
+    for name in names:
+        try:
+            status = os.stat(name)
+            found.append((status.st_size, status.st_mtime_ns))
+        except FileNotFoundError:
+            found.append((-1, 0))
+    return found

@@ -1,0 +1,623 @@
+"""convert_table: CSV, Parquet or Arrow files of one table become one pack."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from packer import loops, units
+from packer.arguments import ON_ERROR, check_workers, choice, whole
+from packer.convert.external import Shuffled
+from packer.convert.measuring import measure
+from packer.convert.order import Order, parse_parts, table_order
+from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
+from packer.convert.resuming import already, check_room, interrupted
+from packer.convert.segments import Segments
+from packer.convert.storing import Storing
+from packer.errors import FormatError, PackerError, SourceError, UsageError
+from packer.format.checksums import digest
+from packer.format.header import Header
+from packer.format.output import check_output, check_space, failure, format_of
+from packer.format.pack import open_pack
+from packer.format.workplace import Workplace
+from packer.progress import Progress
+from packer.tables.reading import record_parser
+from packer.tables.reading.opening import open_table
+from packer.tables.reading.table_source import Reading, TableSource
+from packer.tables.reading.type_inference import SAMPLE_ROWS
+from packer.tables.staging import Staged, Terms, stage
+from packer.tables.table_rows import TableRows
+from packer.tables.transform import sums
+from packer.tables.transform.column_plan import Choices, Draft, draft
+from packer.tables.transform.rounding import notes_on_first, notes_on_largest, sought
+from packer.tables.transform.row_mapper import Mapper
+from packer.tables.transform.table_transform import Recipe
+from packer.version import __version__
+
+ADDING = ".adding"
+"""Of the name of a pack, for the folder beside it in which rows to be added are staged."""
+_NAMED = 6  # columns, in a note
+SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What a conversion is about to read.
+
+    columns: how many the input has; bytes: of the input; rows: how many, None if that is not known beforehand; roles: what a column
+    becomes ("features", "categories", "label", "kept", "dropped") -> names; notes: sentences about the input that a user should see.
+    """
+
+    columns: int
+    bytes: int
+    rows: int | None
+    roles: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a conversion begins. name: "reading" or "writing"; total: of what is counted; unit: "B" or "rows"."""
+
+    name: str
+    total: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What a conversion did.
+
+    rows: of the pack; seconds: wall time, flushing included; bytes_read: of inputs, this time; bytes_written: of the pack;
+    skipped_rows: left out; skipped: the first 1,000 of them, ({"key": ..., "reason": ...}, ...); reasons: why -> how many;
+    notes: sentences a user should see, about the input and the pack; workers: that read and wrote; resumed: rows that an interrupted
+    run had read; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left.
+    """
+
+    out: str
+    rows: int
+    seconds: float
+    bytes_read: int
+    bytes_written: int
+    workers: int
+    skipped_rows: int = 0
+    skipped: tuple[dict[str, str], ...] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    resumed: int = 0
+    cleared: str = ""
+    already: bool = False
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows packed a second."""
+        return self.rows / self.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+
+def convert_table(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    label: str | Sequence[str] | None = None,
+    label_as: str = "auto",
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
+    missing: str = "nan",
+    indicators: bool = False,
+    one_hot: Sequence[str] | str = (),
+    standardize: bool = False,
+    log1p: Sequence[str] = (),
+    dtype: str = "float32",
+    max_categories: int = 100_000,
+    like: str | os.PathLike[str] | None = None,
+    header: bool = True,
+    delimiter: str | None = None,
+    quote: str = '"',
+    decimal: str = ".",
+    thousands: str = "",
+    na: str | Sequence[str] = (),
+    encoding: str = "utf-8",
+    format: str | None = None,
+    compress: str = "none",
+    split: str | Mapping[str, float | str] | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    shard_rows: int | None = None,
+    shard_size: int | str | None = None,
+    workers: int | None = None,
+    on_error: str = "stop",
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: bool = False,
+    on_plan: Callable[[TablePlan], None] | None = None,
+    on_stage: Callable[[Stage], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> TableReport:
+    """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
+
+    source: a file or glob, or several that follow each other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or
+        .parquet, .arrow, .feather. out, format, compress, shuffle, seed, shard_rows, shard_size, workers, overwrite, resume:
+        as in convert_images.
+
+    What comes out: `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or unknown), `label`, and
+    a field for each column in keep. A first column without a name that numbers the rows, as pandas writes its index, is left out.
+    How each column was mapped is in the header (`table`); packer.tables.apply does the same to new rows.
+
+    label: the column, or columns, to be predicted: texts become classes (int64 codes, names in the header), whole numbers int64, other
+        numbers float32; several: [N, k]. label_as: "classes": numbers become classes too; "number": float32.
+    features: the columns that are features; default: all others. drop: columns left out; keep: columns that become fields.
+    types: column -> "number", "integer", "boolean", "date", "time", "timestamp", "category", "text", where the first rows mislead;
+        "currency", "percent", "date-mdy", "date-dmy", "timestamp-mdy", "timestamp-dmy": numbers and dates written for people.
+    missing: what a missing feature becomes: "nan", "error", "mean", "median" (of the train rows) or "zero"; indicators: and a 0/1
+        feature that says so. one_hot: columns whose categories become 0/1 features, or "all". log1p: columns mapped by log(1 + x);
+    standardize: numbers to mean 0 and standard deviation 1 over the train rows. dtype: of features. max_categories: of a column.
+    like: a pack whose mapping, categories and statistics are used; the options above that make one are then refused.
+    header, delimiter, quote, decimal, thousands, na, encoding: of text files, see Reading.
+    split: "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those
+        of the split called train, or else of all rows.
+    on_error: "stop" at the first bad row, or "skip" such rows; rows without a label are bad.
+    progress: as in convert_images.
+    on_plan: called once, before rows are read; on_stage: when a part of the work begins; on_progress: called now and then with how much
+        of the stage is done.
+
+    Memory does not grow with the table. Equal inputs and options give byte-identical packs, interrupted or not.
+    Raises UsageError, SourceError, SpaceError, PackerError.
+    """
+    began = time.perf_counter()
+    out = os.fspath(out).rstrip("/")
+    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    names = [os.fspath(name) for name in sources]
+    texts = (na,) if isinstance(na, str) else tuple(na)
+    reading = Reading(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
+    choices = Choices(
+        label=_list(label),
+        label_as="number" if label_as == "float" else label_as,
+        features=None if features is None else _list(features),
+        drop=_list(drop),
+        keep=_list(keep),
+        missing=missing,
+        indicators=indicators,
+        one_hot="all" if one_hot == "all" else _list(one_hot),
+        standardize=standardize,
+        log1p=_list(log1p),
+        dtype=dtype,
+        max_categories=whole("max_categories", max_categories),
+    )
+    bar = Progress(progress, "rows", on_progress)
+
+    def begin(stage: Stage) -> None:
+        bar.start(stage.total, stage.unit)
+        if on_stage is not None:
+            on_stage(stage)
+
+    running = Running(
+        check_workers(workers),
+        skip=choice("on_error", on_error, ON_ERROR) == "skip",
+        overwrite=overwrite,
+        resume=resume,
+        progress=bar.move,
+    )
+    sharded = shard_rows is not None or shard_size is not None
+    storing = Storing(
+        format or format_of(out, sharded=sharded),
+        compress=compress,
+        shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
+    )
+    if not (resume and os.path.lexists(out)):
+        check_output(out, overwrite=overwrite)
+    recipe = None if like is None else _recipe_of(os.fspath(like), choices, reading)
+    table = open_table(names, reading if recipe is None else _read_alike(reading, recipe))
+    indexes: tuple[str, ...] = ()
+    if recipe is None and features is None:
+        named = {name for _, names in choices.lists() for name in names}
+        indexes = tuple(name for name in table.indexes if name not in named)
+        choices = replace(choices, drop=(*choices.drop, *indexes))
+    options = {
+        "choices": None if recipe is not None else choices.record(),
+        "like": None if recipe is None else digest([json.dumps(recipe.to_json()).encode()]).hex(),
+        "split": None if split is None else parse_parts(split),
+        "split_seed": whole("seed", seed) if split is not None else None,
+        "seed": whole("seed", seed) if shuffle else None,
+        **storing.options(),
+        "shard_size": None if shard_size is None else str(shard_size),
+    }
+    provenance = {
+        "options": {name: value for name, value in options.items() if value is not None},
+        "source": table.fingerprint(),
+        "versions": {"packer": __version__, **storing.versions()},
+    }
+    job = _Job(
+        out,
+        table,
+        draft(table.columns, choices) if recipe is None else recipe.draft(table.columns),
+        recipe,
+        lambda rows: table_order(rows, split=split, shuffle=shuffle, seed=seed),
+        lambda row_bytes: storing.sharded(row_bytes, shard_size),
+        running,
+        provenance,
+        begin,
+        indexes,
+    )
+    if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
+        return replace(_report(job, found, began), already=True)
+    if on_plan is not None:
+        on_plan(_plan(job))
+    changes = {"newest file": table.newest(), "times of the files": [time for _, time in table.state]}
+    with bar, interrupted(out):
+        place = Workplace(out, overwrite=overwrite, plan={**provenance, **changes}, resume=resume)
+        try:
+            staged = _read(job, place)
+            made, notes = _write(job, place, staged)
+            place.publish()
+        except BaseException as error:
+            if isinstance(error, PackerError):  # what failed inside the workplace is told of the output
+                error.args = (str(error).replace(place.pack, out),)
+            place.close(keep=place.recorded and not isinstance(error, UsageError))
+            raise
+    return _report(job, made, began, staged, place.cleared, [*_source_notes(job), *notes])
+
+
+def append_table(
+    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    workers: int | None = None,
+    on_error: str = "stop",
+    progress: bool = False,
+    on_plan: Callable[[TablePlan], None] | None = None,
+    on_stage: Callable[[Stage], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> TableReport:
+    """Map more rows as those of a pack of shards were, and add them to it as further shards.
+
+    path: a pack of shards that was made of a table; it is as it was until the new ones are whole. source: files with its columns, found
+    by name; text is read as the pack's was. Splits that are shares are drawn for the new rows as they were. The pack's record of the
+    mapping, with its statistics, stays as it is. The other arguments: as in convert_table. The report counts the rows added.
+    Raises UsageError (one file, no pack of a table, columns that are missing, splits by place), SourceError, SpaceError, PackerError.
+    """
+    began = time.perf_counter()
+    out, pack = os.fspath(path).rstrip("/"), open_pack(path)
+    names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    check_growable(pack, " ".join(shlex.quote(os.fspath(name)) for name in names))
+    first = pack.parts[0].header
+    recipe = _recipe_of(out, Choices(), Reading())
+    table = open_table([os.fspath(name) for name in names], _read_alike(Reading(), recipe))
+    options = first.provenance.get("options", {})
+    split = options.get("split") if first.splits else None
+    if first.splits and (split is None or any(":" in str(part) for part in split.values())):
+        raise UsageError(
+            f"{out}: has splits ({', '.join(sorted(first.splits))}) that are no shares of a table's rows, so new rows belong to none;"
+            " packs without splits, or with splits by shares, are added to. Convert all rows into a new pack."
+        )
+    fields = {f.name for f in pack.fields}
+    needed = [
+        *(recipe.label if "label" in fields else ()),
+        *(c.name for c in recipe.columns if c.field in fields),
+    ]
+    lacking = [name for name in needed if name not in {c.name for c in table.columns}]
+    if lacking:
+        raise UsageError(
+            f"{table.names[0]}: has no column {lacking[0]!r}, of which {out} has a field; new rows need all of them."
+            " Give the table the columns that the pack was made from."
+        )
+    bar = Progress(progress, "rows", on_progress)
+
+    def begin(stage: Stage) -> None:
+        bar.start(stage.total, stage.unit)
+        if on_stage is not None:
+            on_stage(stage)
+
+    running = Running(
+        check_workers(workers), skip=choice("on_error", on_error, ON_ERROR) == "skip", progress=bar.move
+    )
+    codec = next((f.codec for f in pack.fields if f.compressed), None)
+    storing = Storing(
+        pack.format,
+        compress=str(codec["name"]) if codec else "none",
+        shard_rows=pack.shards[0].rows,
+    )
+    provenance = {
+        "options": {**options, "append": True},
+        "source": table.fingerprint(),
+        "versions": {"packer": __version__, **storing.versions()},
+    }
+    seed = first.seed
+    job = _Job(
+        out,
+        table,
+        recipe.draft(table.columns),
+        recipe,
+        lambda rows: table_order(
+            rows, split=split, shuffle=seed is not None, seed=int(options.get("split_seed", seed or 0))
+        ),
+        lambda row_bytes: storing,
+        running,
+        provenance,
+        begin,
+        given=out,
+    )
+    if on_plan is not None:
+        on_plan(_plan(job))
+    work = out + ADDING
+    with bar, interrupted(work):
+        place = Workplace(
+            work, plan={**provenance, "shards": len(pack.shards), "newest file": table.newest()}
+        )
+        try:
+            staged = _read(job, place)
+            skipped = tuple(staged.skipped)
+
+            def store(task: Task, nbytes: int) -> Written:
+                check_space(out, nbytes)
+                return append_shards(task, pack, running, skipped)
+
+            written, notes = _store(job, staged, store, first.table)
+        except BaseException as error:
+            place.close(keep=place.recorded and not isinstance(error, UsageError))
+            raise
+        place.close(keep=False)
+    report = _report(job, written.header, began, staged, place.cleared, [*_source_notes(job), *notes])
+    return replace(
+        report,
+        rows=report.rows - pack.rows,
+        bytes_written=report.bytes_written - sum(e.nbytes for es in pack.header.extents.values() for e in es),
+        skipped_rows=staged.skipped_rows,
+        skipped=skipped,
+        reasons=staged.to_json()["reasons"],
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A conversion whose options have been checked.
+
+    recipe: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
+    indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
+    """
+
+    out: str
+    table: TableSource
+    draft: Draft
+    recipe: Recipe | None
+    order: Callable[[int], Order]
+    storing: Callable[[float], Storing]
+    running: Running
+    provenance: Mapping[str, Any]
+    begin: Callable[[Stage], None]
+    indexes: tuple[str, ...] = ()
+    given: str = "the pack given as like"
+
+    @cached_property
+    def rounded(self) -> dict[int, str]:
+        """Columns whose numbers are not held as they are, by the first rows -> a sentence; none where the mapping is given."""
+        layout = sought(self.draft, self.table.columns)
+        if self.recipe is not None or not layout.wanted:
+            return {}
+        try:
+            chunk = next(iter(self.table.chunks(layout)), None)
+            records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
+        except SourceError:
+            return {}  # told with its line when all is read
+        return notes_on_first(self.draft, layout, records)
+
+
+def _read(job: _Job, place: Workplace) -> Staged:
+    """All rows, in raw form, into the workplace."""
+    job.begin(Stage("reading", job.table.nbytes, "B"))
+    like = job.recipe is not None
+    terms = Terms(
+        job.draft.layout,
+        job.draft.bad_rows,
+        job.recipe.known(job.table.columns) if job.recipe is not None else {},
+        job.running.skip,
+        sys.maxsize if like else job.draft.choices.max_categories,
+        like,
+    )
+    return stage(job.table, terms, place, workers=job.running.workers, progress=job.running.progress)
+
+
+def _fit(job: _Job, staged: Staged, order: Order) -> tuple[Recipe, list[str]]:
+    """The mapping that fits the rows, or the one that is given, with the rows' statistics; what a user should know of it."""
+    like = job.recipe is not None
+    columns = job.table.columns
+    whole = [w.index for w in job.draft.numeric if columns[w.index].type == "integer" and not like]
+    found = measure(staged, order, job.draft, all_rows=like, workers=job.running.workers, whole=whole)
+    texts = staged.dictionaries
+    if job.recipe is not None:
+        recipe = job.recipe.measured(job.draft, found.sums, found.sample, texts, found.fit)
+        unknown = recipe.unknown(job.draft, found.sums, texts)
+    else:
+        # What means missing in text means nothing in files that have nulls.
+        reading = job.table.fingerprint()["reading"]
+        if job.table.unit != "line":
+            written = {c.name: c.written for c in columns if c.written}
+            reading = {"types": written} if written else {}
+        recipe = Recipe.fit(job.draft, found.sums, found.sample, texts, found.fit, reading)
+        unknown = {}
+    missing = {
+        c.name: found.missing[w.index]
+        for w in job.draft.numeric
+        if (c := recipe.column(w.column.name)).role == "feature" and c.missing == "nan"
+    }
+    notes = [] if like else notes_on_largest(job.draft, columns, found.largest, job.rounded)
+    if any(missing.values()):
+        notes.append(
+            f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
+            + (f" map them otherwise in {job.given}." if like else " pass --missing median, mean or zero.")
+        )
+    if any(unknown.values()):
+        notes.append(
+            f"{_shares(unknown, staged.rows)}: categories that {job.given} does not have; they are 0, as missing ones."
+        )
+    return recipe, notes
+
+
+def _shares(cells: Mapping[str, int], rows: int) -> str:
+    """The first columns that have such cells, with their share of the rows."""
+    some = [(name, count / rows) for name, count in cells.items() if count]
+    few = ", ".join(f"{name} {share:.1%}" for name, share in some[:_NAMED])
+    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+    return f"{units.count(len(some), 'column')} ({few}{more})"
+
+
+def _write(job: _Job, place: Workplace, staged: Staged) -> tuple[Header, list[str]]:
+    """The pack, in the workplace, and notes; a pack that an interrupted run had finished there is taken as it is."""
+    with suppress(FormatError):
+        return open_pack(place.pack).header, []
+
+    def store(task: Task, nbytes: int) -> Written:
+        check_room(place.pack, nbytes)
+        return write_pack(task, place.pack, replace(job.running, resume=False, overwrite=True))
+
+    written, notes = _store(job, staged, store)
+    return written.header, notes
+
+
+def _store(
+    job: _Job, staged: Staged, store: Callable[[Task, int], Written], table: Mapping[str, Any] | None = None
+) -> tuple[Written, list[str]]:
+    """Have the staged rows written, mapped and in their order; and notes.
+
+    store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
+    """
+    running, layout = job.running, job.draft.layout
+    order = job.order(staged.rows)
+    recipe, notes = _fit(job, staged, order)
+    job.begin(Stage("writing", staged.rows, "rows"))
+    assert isinstance(order.samples, Segments)
+    with Shuffled(
+        staged.path,
+        layout.dtype.itemsize,
+        order.samples,
+        memory=SHUFFLE_BYTES,
+        work=os.path.join(os.path.dirname(staged.path), "shuffled"),
+        workers=running.workers,
+    ) as records:
+        try:
+            records.prepare()
+        except OSError as error:
+            raise failure(job.out, error) from error
+        maker = TableRows(staged, records, Mapper(recipe, layout, staged.dictionaries))
+        row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
+        members = {
+            "classes": None if job.draft.label is None else recipe.classes,
+            "seed": job.provenance["options"].get("seed"),
+            "provenance": job.provenance,
+            "table": table or {**recipe.to_json(), "skipped": staged.to_json()},
+        }
+        task = Task(job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False)
+        return store(task, row_bytes * staged.rows + (1 << 16)), notes
+
+
+def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """("a", "b") from "a,b" or ["a", "b"]."""
+    if names is None:
+        return ()
+    return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(map(str, names))
+
+
+def _recipe_of(like: str, choices: Choices, reading: Reading) -> Recipe:
+    """The mapping of another pack. Raises UsageError (it is no table's; options that make a mapping are given too)."""
+    pack = open_pack(like)
+    if pack.header.table is None:
+        raise UsageError(f"like {like}: is not a pack of a table. Pass one that was made from a table.")
+    given = sorted(choices.record())
+    if given or reading.types:
+        name = given[0] if given else "types"
+        raise UsageError(
+            f"like {like}: says what becomes of the columns; {name} is given, too. Leave one of them out."
+        )
+    try:
+        return Recipe.from_json(pack.header.table)
+    except ValueError as error:
+        raise FormatError(f"{like}: {error}. Convert its table again.") from None
+
+
+def _read_alike(reading: Reading, recipe: Recipe) -> Reading:
+    """Text files of rows to be mapped alike are read alike, unless it is said otherwise."""
+    rule = Reading()
+    own = {name: value for name, value in asdict(reading).items() if value != getattr(rule, name)}
+    before = {
+        name: value for name, value in recipe.reading.items() if hasattr(rule, name) and name != "types"
+    }
+    given = {**before, **own}
+    return Reading(**{**given, "na": tuple(given.get("na", ()))})
+
+
+def _source_notes(job: _Job) -> list[str]:
+    """Sentences about the input; not those about types that were found out of columns of which it is said what they are."""
+    pairs = zip(job.draft.columns, job.draft.roles, strict=True)
+    known = tuple(
+        f"column {c.name!r} " for c, role in pairs if role in ("keep", "drop") or job.recipe is not None
+    )
+    notes = [note for note in job.table.notes if not note.startswith(known)]
+    for name in job.indexes:
+        quoted = shlex.quote(name)
+        notes.append(
+            f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass --keep {quoted}, or"
+            f" --type {quoted}=integer for a feature."
+        )
+    return [*notes, *job.rounded.values(), *_missing_loops(job.table)]
+
+
+def _missing_loops(table: TableSource) -> list[str]:
+    """A note where rows are read, or summed up, without the compiled loops."""
+    missing = [] if record_parser.COMPILED or table.unit != "line" else ["packer.inputs.tables._parse"]
+    if not sums.COMPILED:
+        missing.append("packer.tables._sums")
+    return [loops.without(*missing)] if missing else []
+
+
+def _plan(job: _Job) -> TablePlan:
+    """What a user is told before the work begins."""
+    words = {"label": "label", "keep": "kept", "drop": "dropped"}
+    roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
+    table, plan = job.table, job.draft
+    choices = plan.choices
+    for column, role in zip(plan.columns, plan.roles, strict=True):
+        coded = column.type == "category" and choices.one_hot != "all" and column.name not in choices.one_hot
+        roles[words.get(role) or ("categories" if coded else "features")].append(column.name)
+    roles["label"].sort(key=choices.label.index)
+    named = {word: tuple(names) for word, names in roles.items() if names}
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(_source_notes(job)))
+
+
+def _report(
+    job: _Job,
+    header: Header,
+    began: float,
+    staged: Staged | None = None,
+    cleared: str = "",
+    notes: Sequence[str] = (),
+) -> TableReport:
+    skipped = (header.table or {}).get("skipped") or Staged("", "", job.draft.layout).to_json()
+    return TableReport(
+        out=job.out,
+        rows=header.rows,
+        seconds=time.perf_counter() - began,
+        bytes_read=0 if staged is None else staged.bytes_read,
+        bytes_written=sum(e.nbytes for extents in header.extents.values() for e in extents),
+        workers=job.running.workers,
+        skipped_rows=skipped["rows"],
+        skipped=tuple(skipped["first"]),
+        reasons=skipped["reasons"],
+        notes=tuple(notes),
+        resumed=0 if staged is None else staged.resumed,
+        cleared=cleared,
+    )

@@ -1,0 +1,111 @@
+"""The mapping of a pack, applied to a data frame: what conversion would have stored for these rows, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.tables.transform import data_frames
+from packer.tables.transform.cell_checks import bad_rows
+from packer.tables.transform.columns import TEXT, Column
+from packer.tables.transform.row_mapper import Mapper
+from packer.tables.transform.table_transform import Recipe
+
+
+def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
+    """Map the rows of a data frame as the rows of a pack were.
+
+    header: of a pack that was made from a table: Pack, Header, or its member `table`; data: a pandas or polars DataFrame, a pyarrow
+    Table, or a dict of arrays or lists. Columns are found by name; others than the pack's are passed over.
+    Returns: field name -> array [n, ...] as in the pack; texts that were kept as a list. Without the columns of the label, or a kept
+    column, its field is left out. Categories that the pack does not know are 0, as missing ones are. A number in a column of categories
+    is taken as its shortest text, 1 for 1.0: so whole numbers that pandas holds as floats, because cells are missing, are found again.
+    Raises: UsageError if a feature's column is missing, or a cell is not of its column's type, or its label is none of the classes, or
+    what a cell becomes does not fit the features' dtype.
+    """
+    recipe = _recipe(header)
+    frame = data_frames.frame(data)
+    draft = recipe.draft([Column(name, "number") for name in frame.names])
+    layout = draft.layout
+    records = np.empty(frame.rows, layout.dtype)
+    dictionaries: dict[int, list[str]] = {}
+    # A pack of text files says how they were read; files that have nulls have no texts that mean missing.
+    reading = recipe.reading
+    na = data_frames.NA | frozenset(map(str, reading["na"])) if "na" in reading else frozenset()
+    marks = str(reading.get("decimal", ".")), str(reading.get("thousands", ""))
+    blob = bytearray()
+    for w in layout.wanted:
+        cells = frame.get(w.column.name)
+        if w.column.type == "category":
+            records[w.name], dictionaries[w.index] = data_frames.codes(cells, na)
+        elif w.column.type == "text":
+            records[w.name] = _texts(data_frames.texts(cells, na), blob)
+        else:
+            raw = data_frames.numbers(cells, w.column, na or data_frames.NA, marks)
+            with np.errstate(over="ignore"):
+                records[w.name] = raw
+            _check_range(raw, records[w.name], w.column)
+    mask, bad = bad_rows(records, draft.rules, 1)
+    if mask is not None:
+        name = draft.columns[bad[0].column or 0].name
+        shown = f"{bad[0].value!r} " if bad[0].value else ""
+        raise UsageError(
+            f"row {bad[0].line:,}, column {name!r}: {shown}{bad[0].reason}. Mend it, or leave the row out."
+        )
+    mapped = Mapper(recipe, layout, dictionaries).map(records, bytes(blob))
+    if mapped.bad is not None:
+        row = int(np.argmax(mapped.bad))
+        name = recipe.label[0]
+        raise UsageError(
+            f"row {row:,}, column {name!r}: {str(data_frames.texts(frame.get(name))[row])!r} is none of the label's classes."
+            " Leave the row, or the column, out."
+        )
+    if mapped.beyond is not None:
+        row, name = mapped.beyond
+        raise UsageError(
+            f"row {row:,}, column {name!r}: becomes a number beyond {np.dtype(recipe.dtype).name} once it is mapped."
+            " Mend the cell, or leave the row out."
+        )
+    return {
+        name: [text.decode("utf-8", "surrogateescape") for text in rows] if isinstance(rows, list) else rows
+        for name, rows in mapped.fields.items()
+    }
+
+
+def _recipe(header: Any) -> Recipe:
+    table = (
+        header if isinstance(header, Mapping) else getattr(getattr(header, "header", header), "table", None)
+    )
+    if not isinstance(table, Mapping):
+        raise UsageError(
+            f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
+            " Pass one, or its header."
+        )
+    try:
+        return Recipe.from_json(table)
+    except ValueError as error:
+        raise UsageError(f"header: {error}. Convert the table again.") from None
+
+
+def _texts(cells: list[str | None], blob: bytearray) -> NDArray[Any]:
+    """Where the texts lie, which are put behind the blob."""
+    places = []
+    for text in cells:
+        data = (text or "").encode("utf-8", "surrogateescape")
+        places.append((len(blob), len(data)))
+        blob += data
+    return np.array(places, TEXT)
+
+
+def _check_range(raw: NDArray[Any], stored: NDArray[Any], column: Column) -> None:
+    if stored.dtype == np.float32 and raw.dtype == np.float64:
+        wrong = np.isinf(stored)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise UsageError(
+                f"row {row:,}, column {column.name!r}: {float(raw[row])!r} is beyond float32. Mend it, or leave the row out."
+            )

@@ -1,0 +1,302 @@
+"""Sums over the rows that count (those a mapping is fitted on), and what is found from a sample of them.
+
+Rows come in parts. Parts may be summed by several threads (``Sums.part``), and are put together in their order (``Sums.merge``).
+Every block of BLOCK rows of a part is summed on its own, about its first value, so that seconds since 1970 keep their digits;
+blocks are merged one after the other (Chan, Golub and LeVeque, 1979). Parts of multiples of BLOCK rows, however long, give equal
+results to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, nan, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.tables.transform.cell_checks import is_missing
+from packer.tables.transform.column_plan import TEXTS, Draft, as_float
+from packer.tables.transform.columns import MISSING_INTEGER
+from packer.tables.transform.sums import COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
+
+DAY = 86_400.0  # seconds
+LEVELS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
+BINS = 16
+FREQUENT = 20  # categories that are listed
+_LEAST_SQUARES = 1e-290  # a sum of squares below has lost digits, or all of it
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of a column's present values: how many, mean, population deviation, least, greatest; all 0 if there are none.
+
+    mean and std are NaN where sums of float64 cannot tell them: squares of distances that overflow, or that underflow (above 1e150
+    and below 1e-150, about). whole: all are whole numbers. least and most are int for columns read as integers.
+    """
+
+    count: int
+    mean: float
+    std: float
+    least: float
+    most: float
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of the rows adds to Sums."""
+
+    rows: int
+    figures: NDArray[np.float64]
+    whole: NDArray[np.bool_]
+    limits: Mapping[int, tuple[int, int]]
+    counts: Mapping[int, NDArray[np.int64]]
+    missing: Mapping[int, int]
+    values: Mapping[int, NDArray[Any]]
+
+
+@dataclass
+class Sums:
+    """Sums over rows of a draft's layout. rows: that count, so far; counts: column number -> how often each code occurs there;
+    missing: column number -> missing cells, of categories and texts; values: column number -> the different numbers of a label
+    whose numbers are classes, rising, of all rows: int64 of integers, else float64.
+    """
+
+    draft: Draft
+    rows: int = 0
+    counts: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    missing: dict[int, int] = field(default_factory=dict)
+    values: dict[int, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        draft = self.draft
+        layout: Mapping[str, Any] = draft.layout.dtype.fields or {}
+        features = {w.index for w in draft.numeric if draft.roles[w.index] == "feature"}
+        # What is summed: members of the records, then what is computed from them: (column number, member, what).
+        self._plain = [w for w in draft.numeric if layout[w.name][0].kind == "f"]
+        self._made = [(w, "integer") for w in draft.numeric if layout[w.name][0].kind == "i"]
+        for w in draft.numeric:
+            if w.index not in features:
+                continue
+            if w.column.name in draft.choices.log1p:
+                self._made.append((w, "log1p"))
+            if w.column.type == "timestamp" and draft.choices.standardize:
+                self._made += [(w, "days"), (w, "seconds")]
+        self._slots = {(w.index, "plain"): i for i, w in enumerate(self._plain)}
+        self._slots |= {(w.index, what): len(self._plain) + i for i, (w, what) in enumerate(self._made)}
+        self._texts = [w for w in draft.layout.wanted if w.column.type in TEXTS]
+        classes = draft.label is not None and draft.label.kind == "classes"
+        self._classes = [
+            w
+            for w in draft.numeric
+            if classes and draft.roles[w.index] == "label" and w.column.type in ("number", "integer")
+        ]
+        count = len(self._slots)
+        self._count, self._base, self._mean, self._squares = np.zeros((4, count))
+        self._least, self._most = np.full(count, np.inf), np.full(count, -np.inf)
+        self._whole = np.ones(count, np.bool_)
+        self._limits: dict[int, tuple[int, int]] = {}
+
+    def part(self, records: NDArray[Any], fit: NDArray[np.bool_] | None = None) -> Part:
+        """Sum up a part; thread-safe. records: [n] of the layout, C-contiguous, codes of categories counted through the whole
+        table; fit: bool [n], the rows that count, None for all.
+        """
+        figures, whole = block_sums(records, [w.name for w in self._plain], fit)
+        if self._made:
+            made = np.empty(len(records), [(f"m{i}", "<f8") for i in range(len(self._made))])
+            for i, (w, what) in enumerate(self._made):
+                made[f"m{i}"] = _MAKE[what](records[w.name])
+            more, more_whole = block_sums(made, list(made.dtype.names or ()), fit)
+            figures, whole = np.concatenate([figures, more], axis=1), np.concatenate([whole, more_whole])
+        chosen = records if fit is None else records[fit]
+        limits = {}
+        for w, what in self._made:
+            if what == "integer":
+                x = chosen[w.name]
+                x = x[x != MISSING_INTEGER]
+                if len(x):
+                    limits[w.index] = int(x.min()), int(x.max())
+        counts, missing = {}, {}
+        for w in self._texts:
+            absent = is_missing(chosen[w.name], w.column.type)
+            missing[w.index] = int(absent.sum())
+            if w.column.type == "category":
+                counts[w.index] = np.bincount(chosen[w.name][~absent]).astype(np.int64)
+        values = {w.index: _different(records[w.name]) for w in self._classes}
+        return Part(len(chosen), figures, whole, limits, counts, missing, values)
+
+    def merge(self, part: Part) -> None:
+        """Add the next part's sums. Raises UsageError if a label has more classes than --max-categories."""
+        self.rows += part.rows
+        for block in part.figures:
+            self._merge_block(block)
+        self._whole &= part.whole
+        for index, (least, most) in part.limits.items():
+            before = self._limits.get(index, (least, most))
+            self._limits[index] = min(least, before[0]), max(most, before[1])
+        for index, counts in part.counts.items():
+            own = self.counts.get(index, np.zeros(0, np.int64))
+            longer, shorter = (own, counts) if len(own) >= len(counts) else (counts, own)
+            total = longer.copy()
+            total[: len(shorter)] += shorter
+            self.counts[index] = total
+        for index, missing in part.missing.items():
+            self.missing[index] = self.missing.get(index, 0) + missing
+        for index, values in part.values.items():
+            if index in self.values:
+                values = _different(np.concatenate([self.values[index], values]))
+            self.values[index] = values
+            check_categories(
+                self.draft.columns[index].name, len(values), self.draft.choices.max_categories, "label"
+            )
+
+    def add(self, records: NDArray[Any], fit: NDArray[np.bool_] | None = None) -> None:
+        """Sum up the next part and merge it."""
+        self.merge(self.part(records, fit))
+
+    def of(self, index: int, what: str | None = None) -> Numbers:
+        """What was found of a numeric column: as it is read, or "log1p", "days" or "seconds" of it."""
+        if what is None:
+            what = "plain" if (index, "plain") in self._slots else "integer"
+        i = self._slots[index, what]
+        count = int(self._count[i])
+        least, most = (float(self._least[i]), float(self._most[i])) if count else (0.0, 0.0)
+        if what == "integer":
+            least, most = self._limits.get(index, (0, 0))
+        squares = float(self._squares[i])
+        known = isfinite(squares) and (squares > _LEAST_SQUARES or self._least[i] == self._most[i])
+        mean = float(self._base[i]) + float(self._mean[i])
+        return Numbers(
+            count,
+            mean if isfinite(mean) else nan,
+            (sqrt(squares / count) if known else nan) if count else 0.0,
+            least,
+            most,
+            bool(self._whole[i]) and count > 0,
+        )
+
+    def _merge_block(self, block: NDArray[np.float64]) -> None:
+        with np.errstate(all="ignore"):  # what overflows is not told
+            self._add_block(block)
+
+    def _add_block(self, block: NDArray[np.float64]) -> None:
+        count = block[:, COUNT]
+        # Means are counted from the first value of all, or those of timestamps would differ by rounding alone.
+        self._base = np.where(self._count > 0, self._base, block[:, SHIFT])
+        distance = block[:, SUM] / np.maximum(count, 1.0)
+        squares = np.maximum(block[:, SQUARES] - block[:, SUM] * distance, 0.0)
+        total = np.maximum(self._count + count, 1.0)
+        apart = np.where(count > 0, block[:, SHIFT] - self._base + distance - self._mean, 0.0)
+        self._mean = self._mean + apart * (count / total)
+        self._squares = self._squares + squares + apart * apart * (self._count * (count / total))
+        self._count = self._count + count
+        self._least = np.minimum(self._least, block[:, LEAST])
+        self._most = np.maximum(self._most, block[:, MOST])
+
+
+def days_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The whole days in seconds since 1970."""
+    return np.floor(seconds / DAY)
+
+
+def seconds_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is left of seconds since 1970 above the whole days: from 0, below DAY."""
+    return seconds - days_of(seconds) * DAY
+
+
+def check_categories(name: str, count: int, most: int, role: str = "feature") -> None:
+    """Raise UsageError if a column has more categories than are allowed."""
+    if count > most:
+        ways = "--label-as number" if role == "label" else f"--keep {name}, --drop {name}"
+        raise UsageError(
+            f"column {name!r}: has more than {most:,} categories ({count:,} so far); --max-categories {most} allows no"
+            f" more. Pass {ways} or a larger --max-categories."
+        )
+
+
+def quantiles(values: NDArray[np.float64], levels: Sequence[float] = LEVELS) -> list[float]:
+    """Quantiles of a sorted sample [m] without NaN, m >= 1; between two values in proportion."""
+    places = np.array(levels) * (len(values) - 1)
+    below = places.astype(np.int64)
+    low, high = values[below], values[np.minimum(below + 1, len(values) - 1)]
+    share = places - below
+    with np.errstate(all="ignore"):
+        apart = high - low
+        # From the nearer one: so that equal neighbours give just themselves.
+        found = np.where(share < 0.5, low + apart * share, high - apart * (1 - share))
+        found = np.where(np.isfinite(apart), found, low * (1 - share) + high * share)
+    numbers: list[float] = found.tolist()
+    return numbers
+
+
+def histogram(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
+    """Count a sorted sample [m] without NaN, m >= 1, in equal bins.
+
+    Returns: the lowest and the highest edge, the sample's 0.5 % and 99.5 % quantiles; the counts of BINS bins, of which the first
+    and the last have what lies outside as well. Where the quantiles are equal: that value twice, and one count.
+    """
+    low, high = quantiles(values, (0.005, 0.995))
+    if not (low < high and isfinite(high - low)):
+        return [low, high], [len(values)]
+    inner = low + (high - low) * (np.arange(1, BINS) / BINS)
+    ends = np.searchsorted(values, inner)
+    return [low, high], np.diff(ends, prepend=0, append=len(values)).tolist()
+
+
+def of_numbers(rows: int, found: Numbers, sample: NDArray[np.float64]) -> dict[str, Any]:
+    """The header's statistics of a numeric column. sample: [m], NaN where missing."""
+    some = found.count > 0
+    record: dict[str, Any] = {
+        "rows": rows,
+        "missing": rows - found.count,
+        "mean": found.mean if some and isfinite(found.mean) else None,
+        "std": found.std if some and isfinite(found.std) else None,
+        "min": found.least if some else None,
+        "max": found.most if some else None,
+        "integral": found.whole,
+        "quantiles": None,
+        "histogram": None,
+    }
+    present = np.sort(sample)
+    present = present[: len(present) - int(np.isnan(present).sum())]
+    if some and len(present):
+        # The ends are known from all rows.
+        values = [float(found.least), *quantiles(present)[1:-1], float(found.most)]
+        record["quantiles"] = {"levels": list(LEVELS), "values": values}
+        edges, counts = histogram(present)
+        record["histogram"] = {"edges": edges, "counts": counts}
+    return record
+
+
+def of_categories(rows: int, missing: int, names: Sequence[str], counts: NDArray[np.int64]) -> dict[str, Any]:
+    """The header's statistics of a column of categories. counts: of the first len(counts) names."""
+    ranked = sorted(zip(names, counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0]))
+    return {
+        "rows": rows,
+        "missing": missing,
+        "distinct": int(np.count_nonzero(counts)),
+        "counts": [[name, count] for name, count in ranked[:FREQUENT] if count],
+    }
+
+
+def _different(values: NDArray[Any]) -> NDArray[Any]:
+    """The different ones, rising, without missing ones; 0 for -0. Of float32 as float64."""
+    if values.dtype.kind == "i":
+        return np.unique(values[values != MISSING_INTEGER])
+    return np.unique(values[~np.isnan(values)].astype(np.float64) + 0.0)
+
+
+def _log1p(x: NDArray[Any]) -> NDArray[np.float64]:
+    with np.errstate(all="ignore"):
+        return np.log1p(as_float(x))
+
+
+_MAKE: dict[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {
+    "integer": as_float,
+    "log1p": _log1p,
+    "days": lambda x: days_of(as_float(x)),
+    "seconds": lambda x: seconds_of(as_float(x)),
+}

@@ -1,0 +1,356 @@
+"""Columns of data frames as raw values: pandas, polars, pyarrow, and mappings of arrays or lists.
+
+None of these packages is imported: a frame is known by what it offers. A cell that does not fit its column's type is an error
+that names the row, the column and the value.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.tables.transform.cell_values import NA_TEXTS, convert
+from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, Column
+from packer.tables.transform.written import REASONS, convert_written
+
+NA = frozenset(NA_TEXTS)
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_KINDS = {
+    "number": "is not a number",
+    "integer": "is not a whole number",
+    "boolean": "is no boolean (true, false, yes, no)",
+    "date": "is no date (YYYY-MM-DD)",
+    "time": "is no time (HH:MM[:SS])",
+    "timestamp": "is no timestamp (YYYY-MM-DD HH:MM[:SS])",
+}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A table of any kind. names: of its columns, as texts; rows: how many; get: the column of a name."""
+
+    names: tuple[str, ...]
+    rows: int
+    get: Callable[[str], Any]
+
+
+def frame(data: Any) -> Frame:
+    """Look at a data frame, or at a mapping of arrays or lists of one length. Raises UsageError."""
+    if hasattr(data, "column_names") and hasattr(data, "num_rows"):  # pyarrow
+        return Frame(tuple(data.column_names), data.num_rows, data.column)
+    if isinstance(data, Mapping):
+        columns = {str(name): column for name, column in data.items()}
+        lengths = {name: len(column) for name, column in columns.items()}
+        for name, length in lengths.items():
+            first = next(iter(lengths))
+            if length != lengths[first]:
+                raise UsageError(
+                    f"column {name!r}: has {length:,} rows, and {first!r} has {lengths[first]:,}; one length is allowed."
+                    " Give columns of one length."
+                )
+        return Frame(tuple(columns), next(iter(lengths.values()), 0), columns.__getitem__)
+    if hasattr(data, "columns") and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        # By place: pandas allows names that are no texts (numbers, where a file has no header) and names that occur twice.
+        names = tuple(map(str, data.columns))
+        places = {name: i for i, name in reversed(list(enumerate(names)))}
+        get = data.iloc if hasattr(data, "iloc") else None
+        return Frame(
+            names,
+            len(data),
+            (lambda name: get[:, places[name]]) if get is not None else data.__getitem__,
+        )
+    raise UsageError(
+        f"data: is a {type(data).__name__}; a pandas or polars DataFrame, a pyarrow Table or a dict of columns is allowed."
+        " Pass one of them."
+    )
+
+
+def numbers(
+    values: Any, column: Column, na: frozenset[str] = NA, marks: tuple[str, str] = (".", "")
+) -> NDArray[Any]:
+    """The raw values of a column that holds numbers, dates or times.
+
+    values: of a frame; na: the texts that mean "missing"; marks: the decimal point, and what stands between thousands, in a column
+    that is written for people. Returns: [n] of the type's raw dtype; numbers as float64. Raises UsageError.
+    """
+    array = _array(values)
+    raw = _of_array(array, column)
+    if raw is None:
+        raw = _of_cells(array.tolist() if array.dtype.kind in "US" else list(array), column, na, marks)
+    return raw
+
+
+def texts(values: Any, na: frozenset[str] = NA) -> list[str | None]:
+    """The cells of a column of texts or categories, None for missing."""
+    array = _array(values)
+    if array.dtype.kind == "f":
+        cells: list[Any] = [None if x != x else x for x in array.tolist()]
+    else:
+        cells = array.tolist() if array.dtype.kind in "USiub" else list(array)
+    return [_cell_text(cell, na) for cell in cells]
+
+
+def codes(values: Any, na: frozenset[str] = NA) -> tuple[NDArray[np.int32], list[str]]:
+    """A column of categories. Returns: [n] codes, MISSING_CATEGORY for missing; the texts they mean, as they first appear."""
+    dictionary: dict[str, int] = {}
+    cells = texts(values, na)
+    numbered = (MISSING_CATEGORY if c is None else dictionary.setdefault(c, len(dictionary)) for c in cells)
+    return np.fromiter(numbered, np.int32, len(cells)), list(dictionary)
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """A frame's column as an array; of objects where cells are missing that its dtype cannot tell."""
+    if isinstance(values, np.ndarray):
+        array = np.ma.getdata(values)
+        if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
+            array = array.astype(object)
+            array[np.ma.getmaskarray(values)] = None
+    elif hasattr(values, "to_pylist"):  # pyarrow
+        array = _of_arrow(values)
+    elif hasattr(values, "to_list") and hasattr(values, "null_count"):  # polars
+        array = _of_polars(values)
+    elif hasattr(values, "array") and hasattr(values, "to_numpy"):  # pandas
+        array = _of_pandas(values)
+    else:
+        values = list(values)
+        plain = all(type(v) in (int, float) for v in values)
+        array = np.asarray(values) if plain and values else _objects(values)
+    if array.ndim != 1:
+        raise UsageError(
+            f"data: a column has shape {array.shape}; one number or text a row is allowed. Give its columns one by one."
+        )
+    return array
+
+
+def _of_arrow(values: Any) -> NDArray[Any]:
+    kind = str(values.type)
+    if kind in _ARROW_PLAIN and not values.null_count:
+        return np.asarray(values.to_numpy())
+    if kind.startswith("timestamp["):
+        # Zones change how a time is written, not the time.
+        unit = kind[len("timestamp[") :].split("]")[0].split(",")[0]
+        whole = np.asarray(values.cast("int64").fill_null(np.iinfo(np.int64).min).to_numpy())
+        return whole.view(f"M8[{unit}]")
+    if kind in ("float", "double"):
+        return np.asarray(values.to_numpy())  # NaN where null
+    return _objects(values.to_pylist())
+
+
+_ARROW_PLAIN = frozenset(
+    ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double", "halffloat")
+)
+
+
+def _of_polars(values: Any) -> NDArray[Any]:
+    kind = str(values.dtype)
+    if kind.startswith("Datetime"):
+        zone = getattr(values.dtype, "time_zone", None)
+        values = (
+            values.dt.replace_time_zone(None) if zone in (None, "UTC") else values.dt.convert_time_zone("UTC")
+        )
+        unit = getattr(values.dtype, "time_unit", "us")
+        whole = values.to_physical()
+        filled = np.asarray(whole.fill_null(np.iinfo(np.int64).min).to_numpy())
+        return filled.view(f"M8[{unit}]")
+    if kind.startswith("Float") or (kind.startswith(("Int", "UInt")) and not values.null_count):
+        return np.asarray(values.to_numpy())
+    return _objects(values.to_list())
+
+
+def _of_pandas(values: Any) -> NDArray[Any]:
+    dtype = values.dtype
+    if isinstance(dtype, np.dtype):
+        return np.asarray(values.to_numpy())
+    if str(dtype).startswith("datetime64["):  # with a zone
+        return np.asarray(values.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
+    missing = np.asarray(values.isna())
+    kind = getattr(dtype, "kind", "O")
+    if kind in "iuf" and not missing.any():
+        return np.asarray(values.to_numpy(dtype=getattr(dtype, "numpy_dtype", None)))
+    array = np.asarray(values.to_numpy(dtype=object)).copy()
+    array[missing] = None
+    return array
+
+
+def _objects(values: Sequence[Any]) -> NDArray[Any]:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _of_array(array: NDArray[Any], column: Column) -> NDArray[Any] | None:
+    """Raw values of an array of numbers or datetimes at once; None if its cells must be looked at."""
+    kind, dtype = column.type, array.dtype
+    if dtype.kind == "M" and kind in ("date", "timestamp"):
+        missing = np.isnat(array)
+        if kind == "date":
+            days = array.astype("M8[D]")
+            if not (array[~missing] == days[~missing]).all():
+                return None
+            return np.where(missing, np.nan, days.astype(np.int64))
+        # As texts are read: microseconds, added to whole seconds.
+        seconds = array.astype("M8[s]")
+        seconds -= (seconds > array).astype("m8[s]")  # rounded towards 1970
+        micros = (array - seconds).astype("m8[us]").astype(np.int64)
+        return np.where(missing, np.nan, seconds.astype(np.int64) + micros / 1e6)
+    if dtype.kind == "m" and kind == "time":
+        micros = array.astype("m8[us]").astype(np.int64)
+        return np.where(np.isnat(array), np.nan, micros // 1_000_000 + (micros % 1_000_000) / 1e6)
+    if dtype.kind not in "iufb" or (dtype.kind == "b") != (kind == "boolean" and dtype.kind == "b"):
+        return None
+    if kind == "integer":
+        if dtype.kind in "iu":
+            if dtype == np.uint64 and (array > np.uint64(2**63 - 1)).any():
+                return None
+            return array.astype(np.int64)
+        missing = np.isnan(array)
+        if not (missing | ((array == np.trunc(array)) & (np.abs(array) < 2.0**63))).all():
+            return None
+        return np.where(missing, MISSING_INTEGER, np.where(missing, 0, array).astype(np.int64))
+    if kind == "boolean":
+        raw = array.astype(np.float32)
+        return raw if ((raw == 0) | (raw == 1) | np.isnan(raw)).all() else None
+    raw = array.astype(np.float64)
+    return None if np.isinf(raw).any() else raw
+
+
+def _of_cells(cells: list[Any], column: Column, na: frozenset[str], marks: tuple[str, str]) -> NDArray[Any]:
+    """Raw values cell by cell; texts are read as in files."""
+    kind = column.type
+    raw = np.empty(len(cells), np.float64)
+    whole = np.full(len(cells), MISSING_INTEGER, np.int64) if kind == "integer" else None
+    words: list[int] = []
+    for row, cell in enumerate(cells):
+        raw[row] = np.nan
+        if isinstance(cell, (bytes, np.bytes_)):
+            cell = cell.decode("utf-8", "surrogateescape")
+        if isinstance(cell, str):
+            cells[row] = cell = cell.strip(" \t")
+            if cell in na:
+                continue
+            if column.written or kind not in ("number", "integer"):
+                words.append(row)
+                continue
+        elif _absent(cell):
+            continue
+        value = _value(cell, kind)
+        if value is None:
+            raise _misfit(row, cell, column)
+        if whole is not None:
+            whole[row] = value
+        else:
+            raw[row] = value
+    if words:
+        some = [cells[row] for row in words]
+        values, valid = (
+            convert_written(some, column.written, *marks) if column.written else convert(some, kind)
+        )
+        if not valid.all():
+            row = words[int(np.argmin(valid))]
+            raise _misfit(row, cells[row], column)
+        raw[words] = values
+    if whole is not None:
+        return whole
+    return raw.astype(np.float32) if kind == "boolean" else raw
+
+
+def _value(cell: Any, kind: str) -> float | int | None:
+    """A cell that is there as a number of a column's type; None if it is none."""
+    if isinstance(cell, np.generic):
+        cell = _plain(cell)
+    if kind == "boolean":
+        return float(cell) if isinstance(cell, (bool, int, float)) and cell in (0, 1) else None
+    if isinstance(cell, datetime.datetime):
+        zoned = cell if cell.tzinfo else cell.replace(tzinfo=datetime.timezone.utc)
+        zoned = zoned.astimezone(datetime.timezone.utc)
+        days = zoned.toordinal() - _EPOCH
+        seconds = zoned.hour * 3600 + zoned.minute * 60 + zoned.second
+        if kind == "timestamp":
+            return (days * 86_400 + seconds) + zoned.microsecond / 1e6
+        return days if kind == "date" and not (seconds or zoned.microsecond) else None
+    if isinstance(cell, datetime.date):
+        days = cell.toordinal() - _EPOCH
+        return {"date": days, "timestamp": days * 86_400}.get(kind)
+    if isinstance(cell, datetime.time):
+        seconds = cell.hour * 3600 + cell.minute * 60 + cell.second
+        return seconds + cell.microsecond / 1e6 if kind == "time" else None
+    if isinstance(cell, datetime.timedelta):
+        whole = cell.days * 86_400 + cell.seconds
+        return whole + cell.microseconds / 1e6 if kind == "time" else None
+    if isinstance(cell, bool) or not isinstance(cell, (int, float, str, decimal.Decimal)):
+        return None
+    if kind == "integer":
+        return _whole(cell)
+    try:
+        if isinstance(cell, str) and not _NUMERIC.issuperset(cell):
+            return None
+        number = float(cell)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < np.inf else None
+
+
+_NUMERIC = frozenset("0123456789.eE+-")  # float() takes more: underscores, other scripts' digits, words
+
+
+def _whole(cell: float | str | decimal.Decimal) -> int | None:
+    try:
+        if isinstance(cell, str) and not _NUMERIC.issuperset(cell):
+            return None
+        number = int(cell)
+        exact = isinstance(cell, str) or number == cell
+    except (ValueError, OverflowError):
+        return None
+    return number if exact and -(2**63) < number < 2**63 else None
+
+
+def _plain(cell: np.generic) -> Any:
+    """A NumPy scalar as one of Python's; of a datetime what lies below microseconds is cut off."""
+    if isinstance(cell, np.datetime64):
+        return cell.astype("M8[us]").item()
+    if isinstance(cell, np.timedelta64):
+        return cell.astype("m8[us]").item()
+    return cell.item()
+
+
+def _absent(cell: Any) -> bool:
+    """None, NaN, NaT or pandas' NA."""
+    if cell is None:
+        return True
+    try:
+        return bool(cell != cell)
+    except (TypeError, ValueError):  # pandas.NA has no truth
+        return True
+
+
+def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
+    """A cell as its text in a file would be; None if it is missing."""
+    if isinstance(cell, (bytes, np.bytes_)):
+        cell = bytes(cell).decode("utf-8", "surrogateescape")
+    if isinstance(cell, str):
+        return None if cell in na else str(cell)
+    if _absent(cell):
+        return None
+    if isinstance(cell, (float, np.floating)):
+        number = float(cell)
+        return str(int(number)) if number.is_integer() and abs(number) < 1e16 else repr(number)
+    return str(cell)
+
+
+def _misfit(row: int, cell: Any, column: Column) -> UsageError:
+    shown = repr(cell if isinstance(cell, str) else str(cell))
+    shown = shown if len(shown) <= 80 else shown[:80] + "..."
+    reason = REASONS.get(column.written) or _KINDS[column.type]
+    if column.type == "number" and str(cell).lower().lstrip("+-") in ("inf", "infinity"):
+        reason = "is infinite"
+    return UsageError(
+        f"row {row:,}, column {column.name!r}: {shown} {reason}; such cells and missing ones are allowed. Mend it, or leave"
+        " the row out."
+    )

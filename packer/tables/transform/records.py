@@ -1,0 +1,102 @@
+"""Records: the rows of a table in raw form, one packed structure a row, and what reading a piece of the input gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.tables.transform.columns import RAW_DTYPES, Column
+
+MAX_BAD = 1000  # rows listed of a chunk
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A column that is to be read. index: its number in the input; single: a number as <f4 instead of <f8."""
+
+    index: int
+    column: Column
+    single: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its raw values."""
+        return np.dtype("<f4") if self.single else RAW_DTYPES[self.column.type]
+
+    @property
+    def name(self) -> str:
+        """Of its member of a record."""
+        return f"c{self.index}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns that are read, by rising index; the others are passed over."""
+
+    wanted: tuple[Wanted, ...]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a record: packed, a member `c<index>` a column, in order."""
+        return np.dtype([(w.name, w.dtype) for w in self.wanted])
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be taken.
+
+    line: counted from 0 at the chunk's first line (row, where inputs have no lines); column: its number in the input, None if the
+    whole row is wrong; value: the cell, cut to 80 characters; reason: what is wrong, the end of a sentence ("is not a number").
+    """
+
+    line: int
+    column: int | None
+    value: str
+    reason: str
+
+
+@dataclass
+class Parsed:
+    """What reading a chunk gave.
+
+    records: [n] of the layout's dtype, without the bad rows; dictionaries: column number -> the texts that the codes of its records
+    mean, in order of first appearance in this chunk; texts: the blob that `at` of text columns counts from; bad: rising by line, at
+    most 1,000; bad_rows: how many there are; lines: ends of lines (rows, where there are none) in the chunk; nbytes: of input;
+    lines_of: int64 [n], the line (row) on which each record begins, counted as in Bad.
+    """
+
+    records: NDArray[np.void]
+    dictionaries: dict[int, list[str]] = field(default_factory=dict)
+    texts: bytes = b""
+    bad: list[Bad] = field(default_factory=list)
+    bad_rows: int = 0
+    lines: int = 0
+    nbytes: int = 0
+    lines_of: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def leave_out(self, rows: NDArray[np.bool_], bad: Sequence[Bad]) -> None:
+        """Take records out, and the texts that only they had.
+
+        rows: bool [n], True for those that go; bad: why, some or all of them, `line` being the record's number.
+        """
+        known = {b.line: b for b in reversed(self.bad)}
+        for b in reversed(bad):
+            line = int(self.lines_of[b.line])
+            known[line] = replace(b, line=line)
+        self.bad = [known[line] for line in sorted(known)][:MAX_BAD]
+        self.bad_rows += int(rows.sum())
+        self.records, self.lines_of = self.records[~rows], self.lines_of[~rows]
+        for index, texts in self.dictionaries.items():
+            codes = self.records[f"c{index}"]
+            used, first = np.unique(codes, return_index=True)
+            order = used[np.argsort(first)]
+            order = order[order >= 0]
+            renumbered = np.full(len(texts) + 1, -1, np.int32)
+            renumbered[order] = np.arange(len(order), dtype=np.int32)
+            codes[...] = renumbered[codes]
+            self.dictionaries[index] = [texts[code] for code in order.tolist()]

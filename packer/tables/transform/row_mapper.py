@@ -1,0 +1,253 @@
+"""Records in, fields out: the arithmetic of a recipe, over whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.tables.transform.cell_checks import is_missing
+from packer.tables.transform.column_plan import as_float
+from packer.tables.transform.column_sums import days_of, seconds_of
+from packer.tables.transform.column_transform import Treated
+from packer.tables.transform.columns import MISSING_INTEGER
+from packer.tables.transform.records import Layout, Wanted
+from packer.tables.transform.table_transform import Recipe
+
+Fields = dict[str, "NDArray[Any] | list[bytes]"]
+_CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache
+
+
+@dataclass
+class Mapped:
+    """fields: name -> [n, ...], C-contiguous, or the rows' texts; bad: bool [n], the rows whose label is missing or no known
+    class, None if there are none; beyond: (record, column name) of the first record whose features do not all fit their dtype (a cell
+    that is there became infinite), None if all do.
+    """
+
+    fields: Fields
+    bad: NDArray[np.bool_] | None = None
+    beyond: tuple[int, str] | None = None
+
+
+Step = Callable[[NDArray[Any], NDArray[Any]], "tuple[int, str] | None"]
+"""Fills columns of the features [n, F] from records [n]. Returns the first record, and its column, that became infinite."""
+
+
+class Mapper:
+    """A recipe for records of one layout; thread-safe.
+
+    recipe: fitted; layout: of the records, that of a draft; dictionaries: column number -> the texts that the
+    codes in these records mean.
+    """
+
+    def __init__(
+        self, recipe: Recipe, layout: Layout, dictionaries: Mapping[int, Sequence[str]] | None = None
+    ) -> None:
+        self.recipe, self.layout = recipe, layout
+        dictionaries = dictionaries or {}
+        self._wanted = {w.column.name: w for w in layout.wanted}
+        self._codes: dict[str, NDArray[np.int64]] = {}
+        for w in layout.wanted:
+            c = recipe.column(w.column.name)
+            if c.type == "category":
+                self._codes[c.name] = _codes(c, dictionaries.get(w.index, ()))
+        self._dtype = np.dtype(recipe.dtype)
+        self._steps = self._plan()
+        self._label = [self._wanted[name] for name in recipe.label if name in self._wanted]
+        exact = recipe.classes is not None and recipe.column(recipe.label[0]).type == "integer"
+        self._classes = np.array(recipe.class_values or (), np.int64 if exact else np.float64)
+
+    def map(
+        self, records: NDArray[Any], texts: bytes | memoryview = b"", features: NDArray[Any] | None = None
+    ) -> Mapped:
+        """Map records [n] of the layout.
+
+        texts: the blob that `at` of text columns counts from; features: [n, F] of the recipe's dtype, C-contiguous, is filled if
+        given. Raises ValueError if the records are of another layout.
+        """
+        if records.dtype != self.layout.dtype:
+            raise ValueError(f"records have dtype {records.dtype}; {self.layout.dtype} is mapped")
+        recipe, n = self.recipe, len(records)
+        mapped = Mapped({})
+        if recipe.features:
+            shape = (n, len(recipe.features))
+            if features is None:
+                features = np.empty(shape, self._dtype)
+            elif features.shape != shape or features.dtype != self._dtype:
+                raise ValueError(
+                    f"features are {features.dtype} {features.shape}; {self._dtype} {shape} is needed"
+                )
+            with np.errstate(all="ignore"):
+                beyond = [found for step in self._steps if (found := step(records, features)) is not None]
+            mapped.beyond = min(beyond, default=None, key=lambda found: found[0])
+            mapped.fields["features"] = features
+        names = recipe.categories
+        if names:
+            codes = np.empty((n, len(names)), np.int64)
+            for j, name in enumerate(names):
+                codes[:, j] = self._codes[name][records[self._wanted[name].name]]
+            mapped.fields["categories"] = codes
+        if self._label:
+            mapped.fields["label"], mapped.bad = self._labels(records)
+        for c in recipe.columns:
+            if c.field is not None and c.name in self._wanted:
+                mapped.fields[c.field] = _kept(c, records[self._wanted[c.name].name], texts)
+        return mapped
+
+    def _plan(self) -> list[Step]:
+        """Steps that fill the features: one for each run of numbers that lie side by side in a record, one for any other column."""
+        members: Mapping[str, Any] = self.layout.dtype.fields or {}
+        steps: list[Step] = []
+        run: list[Treated] = []
+        at = first = 0
+
+        def finish() -> None:
+            if run:
+                steps.append(self._run(list(run), first))
+                run.clear()
+
+        for c in self.recipe.columns:
+            if not c.outputs:
+                continue
+            member = self._wanted[c.name].name
+            if not c.numeric or c.type == "timestamp":
+                finish()
+                steps.append(self._one_hot(c, at) if not c.numeric else self._timestamp(c, at))
+            else:
+                if run:
+                    dtype, offset = members[self._wanted[run[-1].name].name][:2]
+                    if members[member][:2] != (dtype, offset + dtype.itemsize):
+                        finish()
+                if not run:
+                    first = at
+                run.append(c)
+            at += len(c.outputs)
+        finish()
+        for j, c in enumerate((c for c in self.recipe.columns if c.indicator), at):
+            steps.append(self._indicator(c, j))
+        return steps
+
+    def _run(self, run: list[Treated], first: int) -> Step:
+        member, width = self._wanted[run[0].name].name, len(run)
+        fill = np.array([np.nan if c.fill is None else c.fill for c in run])
+        mean, std = np.array([c.standardize or (0.0, 1.0) for c in run]).T
+        logs = np.flatnonzero([c.log1p for c in run])
+        filled, scaled = not np.isnan(fill).all(), any(c.standardize for c in run)
+        columns, rows = slice(first, first + width), max(1, _CELLS // width)
+
+        def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
+            cells = records[member]
+            cells = np.lib.stride_tricks.as_strided(
+                cells, (len(cells), width), (cells.strides[0], cells.itemsize), writeable=False
+            )
+            if not (filled or scaled or len(logs)):
+                features[:, columns] = cells
+                return None
+            if cells.dtype.kind == "i":
+                features[:, columns] = np.where(cells == MISSING_INTEGER, 0, cells)  # all that is filled in
+                return None
+            beyond = None
+            for start in range(0, len(cells), rows):
+                part = slice(start, start + rows)
+                x = cells[part].astype(np.float64)
+                if len(logs):
+                    x[:, logs] = np.log1p(x[:, logs])
+                if filled:
+                    np.copyto(x, fill, where=np.isnan(x))
+                if scaled:
+                    x -= mean
+                    x /= std
+                features[part, columns] = x
+                # Logarithms are small, and fills fit; what is left as it is was checked when it was read.
+                if scaled and beyond is None and (where := _infinite(features[part, columns])) is not None:
+                    beyond = start + where[0], run[where[1]].name
+            return beyond
+
+        return step
+
+    def _timestamp(self, c: Treated, first: int) -> Step:
+        member = self._wanted[c.name].name
+        day_mean, day_std, mean, std = c.standardize or (0.0, 1.0, 0.0, 1.0)
+
+        def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
+            x = records[member].astype(np.float64)
+            if c.fill is not None:
+                x[np.isnan(x)] = c.fill
+            features[:, first] = (days_of(x) - day_mean) / day_std
+            features[:, first + 1] = (seconds_of(x) - mean) / std
+            where = _infinite(features[:, first : first + 2]) if c.standardize or c.fill else None
+            return None if where is None else (where[0], c.name)
+
+        return step
+
+    def _one_hot(self, c: Treated, first: int) -> Step:
+        member, codes = self._wanted[c.name].name, self._codes[c.name]
+        width = len(c.outputs)
+
+        def step(records: NDArray[Any], features: NDArray[Any]) -> None:
+            own = codes[records[member]]
+            features[:, first : first + width] = 0
+            rows = np.flatnonzero(own)
+            features[rows, first + own[rows] - 1] = 1
+
+        return step
+
+    def _indicator(self, c: Treated, at: int) -> Step:
+        wanted = self._wanted[c.name]
+
+        def step(records: NDArray[Any], features: NDArray[Any]) -> None:
+            features[:, at] = is_missing(records[wanted.name], wanted.column.type)
+
+        return step
+
+    def _labels(self, records: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        raw = [(w, records[w.name]) for w in self._label]
+        dtype = np.dtype(self.recipe.label_dtype)
+        bad = np.zeros(len(records), np.bool_)
+        for w, x in raw:
+            bad |= is_missing(x, w.column.type)
+        if self.recipe.label_kind == "classes":
+            label = self._class_codes(*raw[0])
+            bad |= label < 0
+        else:
+            label = np.empty((len(records), len(raw)), dtype)
+            with np.errstate(all="ignore"):
+                for j, (_, x) in enumerate(raw):
+                    label[:, j] = x if x.dtype.kind == "i" and dtype.kind == "i" else as_float(x)
+            label = label if len(raw) > 1 else label[:, 0]
+        return label, bad if bad.any() else None
+
+    def _class_codes(self, w: Wanted, x: NDArray[Any]) -> NDArray[np.int64]:
+        """Classes from 0, -1 for none."""
+        if w.column.type == "category":
+            return np.asarray(self._codes[w.column.name][x] - 1)
+        values = x if x.dtype.kind == "i" else as_float(x)
+        places = np.minimum(np.searchsorted(self._classes, values), len(self._classes) - 1)
+        return np.asarray(np.where(self._classes[places] == values, places, -1), np.int64)
+
+
+def _codes(c: Treated, texts: Sequence[str]) -> NDArray[np.int64]:
+    """Category numbers by code, 0 for those that are not known; the entry of code -1, missing, is the last."""
+    numbers = {text: k for k, text in enumerate(c.categories or (), 1)}
+    return np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
+
+
+def _infinite(features: NDArray[Any]) -> tuple[int, int] | None:
+    """Row and column of the first infinity in [n, F], None if there is none."""
+    if features.dtype.kind != "f":
+        return None
+    found = np.isinf(features)
+    return divmod(int(np.argmax(found)), found.shape[1]) if found.any() else None
+
+
+def _kept(c: Treated, x: NDArray[Any], texts: bytes | memoryview) -> NDArray[Any] | list[bytes]:
+    if c.type == "text":
+        blob = memoryview(texts)
+        ends = x["at"] + x["length"]
+        return [bytes(blob[a:b]) for a, b in zip(x["at"].tolist(), ends.tolist(), strict=True)]
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(x, np.uint8 if c.type == "boolean" else x.dtype)

@@ -1,0 +1,326 @@
+"""The mapping from raw columns to fields: fitted once, kept in the header, applied to whatever rows come.
+
+Order of arithmetic, in float64: log1p; missing cells filled; standardized, (x - mean) / std; cast. Features come in the order of
+their columns, of a timestamp two (whole days since 1970-01-01, and ``.seconds`` since midnight), of a one-hot column one a category;
+behind all of them those that tell missing cells. Categories are numbered from 1 by rising text, 0 is for missing and unknown ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.tablerecord import check_table
+from packer.tables.transform.column_plan import DTYPES, TEXTS, Choices, Draft, Label, nearest
+from packer.tables.transform.column_sums import Sums
+from packer.tables.transform.column_transform import (
+    KEPT,
+    TAKEN,
+    Treated,
+    kept_fields,
+    sound,
+    sound_label,
+    treated_of,
+    unique,
+)
+from packer.tables.transform.columns import WRITTEN, Column
+from packer.tables.transform.fitting import fit_numbers, fit_texts, measured_statistics
+
+MAX_FEATURES = 1 << 16
+
+
+class FieldSpec(NamedTuple):
+    """A field that a table becomes. shape: of a row, None if rows are texts of any length; about: plain JSON."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A fitted mapping.
+
+    columns: of the input, in order; dtype: of the features, numpy's type string; label: columns, kind and dtype of the field, or
+    None; fit_name: the rows whose statistics are used, "all" or a split's name; reading: how text files were read, plain JSON.
+    """
+
+    columns: tuple[Treated, ...]
+    dtype: str
+    label: tuple[str, ...] = ()
+    label_kind: str | None = None
+    label_dtype: str | None = None
+    fit_name: str = "all"
+    reading: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def fit(
+        cls,
+        draft: Draft,
+        sums: Sums,
+        sample: NDArray[np.float64],
+        dictionaries: Mapping[int, Sequence[str]],
+        fit_name: str = "all",
+        reading: Mapping[str, Any] | None = None,
+    ) -> Recipe:
+        """Decide what the draft leaves open.
+
+        sums: over the rows that count; sample: float64 [m, draft.numeric], of these rows; dictionaries: column number -> texts of
+        the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
+        Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
+        """
+        found = measured_statistics(draft, sums, sample, dictionaries)
+        places = {w.index: k for k, w in enumerate(draft.numeric)}
+        fields = kept_fields([c.name for c, r in zip(draft.columns, draft.roles, strict=True) if r == "keep"])
+        columns = []
+        for index, (column, role) in enumerate(zip(draft.columns, draft.roles, strict=True)):
+            name = column.name
+            treated = Treated(name, column.type, role, field=fields.get(name), statistics=found.get(name))
+            if role == "drop":
+                columns.append(treated)
+            elif column.type in TEXTS:
+                columns.append(fit_texts(treated, draft.choices, dictionaries.get(index, ())))
+            else:
+                columns.append(fit_numbers(treated, draft, index, sums, sample[:, places[index]]))
+        label = draft.label
+        recipe = cls(
+            tuple(columns),
+            np.dtype(draft.choices.dtype).str,
+            draft.choices.label,
+            label.kind if label else None,
+            label.dtype if label else None,
+            fit_name,
+            dict(reading or {}),
+        )
+        if len(recipe.features) > MAX_FEATURES:
+            wide = max(recipe.columns, key=lambda c: len(c.outputs))
+            raise UsageError(
+                f"table: has {len(recipe.features):,} features, {len(wide.outputs):,} of them from {wide.name!r};"
+                f" {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of --one-hot."
+            )
+        return recipe
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """The names of the columns of the field `features`."""
+        plain = [name for c in self.columns for name in c.outputs]
+        return unique([*plain, *(f"{c.name}.missing" for c in self.columns if c.indicator)])
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The names of the columns of the field `categories`."""
+        return tuple(c.name for c in self.columns if c.coded)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the label's classes."""
+        if self.label_kind != "classes":
+            return None
+        return self.column(self.label[0]).categories
+
+    def column(self, name: str) -> Treated:
+        """The column of that name. Raises KeyError."""
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> dict[str, Treated]:
+        return {c.name: c for c in self.columns}
+
+    def fields(self) -> tuple[FieldSpec, ...]:
+        """The fields, in order: features, categories, label, kept columns."""
+        fields = []
+        if self.features:
+            fields.append(FieldSpec("features", self.dtype, (len(self.features),), {}))
+        if self.categories:
+            fields.append(FieldSpec("categories", "<i8", (len(self.categories),), {}))
+        if self.label and self.label_dtype:
+            shape = () if len(self.label) == 1 else (len(self.label),)
+            fields.append(FieldSpec("label", self.label_dtype, shape, {}))
+        for c in self.columns:
+            if c.field is not None:
+                dtype, about = KEPT[c.type]
+                fields.append(
+                    FieldSpec(c.field, dtype, None if c.type == "text" else (), {"column": c.name} | about)
+                )
+        return tuple(fields)
+
+    def draft(self, columns: Sequence[Column]) -> Draft:
+        """What becomes of another table's columns, which are found by name; those that are not known are passed over.
+
+        Label and kept columns may be missing: so are their fields then. Raises UsageError if a feature is.
+        """
+        names = [c.name for c in columns]
+        missing = [c.name for c in self.columns if c.role == "feature" and c.name not in names]
+        if missing:
+            few = ", ".join(map(repr, missing[:10])) + (" and others" if len(missing) > 10 else "")
+            raise UsageError(
+                f"table: has no column {few}, of which features are made; {nearest(missing[0], names)}."
+                " Give the table the columns that the pack was made from."
+            )
+        label = self.label if all(name in names for name in self.label) else ()
+        own = {c.name: c for c in self.columns if c.role != "label" or label}
+        treated = [own.get(name) for name in names]
+        return Draft(
+            tuple(
+                Column(c.name, t.type, self.written.get(c.name, "")) if t else c
+                for c, t in zip(columns, treated, strict=True)
+            ),
+            tuple(t.role if t else "drop" for t in treated),
+            self.choices,
+            Label(self.label_kind or "", self.label_dtype or "") if label else None,
+            self.class_values if label else None,
+        )
+
+    @property
+    def choices(self) -> Choices:
+        """What a user would ask for to get such a recipe."""
+        features = [c for c in self.columns if c.role == "feature"]
+        return Choices(
+            label=self.label,
+            label_as="classes" if self.label_kind == "classes" else "auto",
+            features=tuple(c.name for c in features),
+            keep=tuple(c.name for c in self.columns if c.role == "keep"),
+            missing=next((c.missing for c in features if c.missing), "nan"),
+            indicators=any(c.indicator for c in features),
+            one_hot=tuple(c.name for c in features if c.one_hot),
+            standardize=any(c.standardize is not None for c in features),
+            log1p=tuple(c.name for c in features if c.log1p),
+            dtype=np.dtype(self.dtype).name,
+            max_categories=max(Choices.max_categories, *(len(c.categories or ()) for c in self.columns)),
+        )
+
+    @cached_property
+    def written(self) -> dict[str, str]:
+        """Name of a column -> how its numbers or dates are written, one of WRITTEN; those that are written as usual are not in it."""
+        given = self.reading.get("types", {})
+        return {c.name: given[c.name] for c in self.columns if WRITTEN.get(given.get(c.name)) == c.type}
+
+    @property
+    def class_values(self) -> tuple[float, ...] | None:
+        """The numbers that are the label's classes, rising, int of integers; None if classes are texts, or there are none."""
+        if self.label_kind != "classes":
+            return None
+        c = self.column(self.label[0])
+        if c.type == "boolean":
+            return (0.0, 1.0)
+        number = int if c.type == "integer" else float
+        return tuple(map(number, c.categories or ())) if c.numeric else None
+
+    def measured(
+        self,
+        draft: Draft,
+        sums: Sums,
+        sample: NDArray[np.float64],
+        dictionaries: Mapping[int, Sequence[str]],
+        fit_name: str | None = None,
+    ) -> Recipe:
+        """The same mapping, with the statistics of other rows; none for columns that these lack.
+
+        draft: of self.draft; sums, sample, dictionaries: as in fit; fit_name: of the rows that count, None: leave it.
+        """
+        found = measured_statistics(draft, sums, sample, dictionaries)
+        columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
+        return replace(self, columns=columns, fit_name=self.fit_name if fit_name is None else fit_name)
+
+    def unknown(self, draft: Draft, sums: Sums, dictionaries: Mapping[int, Sequence[str]]) -> dict[str, int]:
+        """How many cells of other rows hold a category that is not known: of each column of features that has such cells.
+
+        draft: of self.draft; sums: over the rows that count; dictionaries: as in fit.
+        """
+        found = {}
+        for index, (column, role) in enumerate(zip(draft.columns, draft.roles, strict=True)):
+            if role == "feature" and column.type == "category":
+                known = set(self.column(column.name).categories or ())
+                names, counts = dictionaries.get(index, ()), sums.counts.get(index, np.zeros(0, np.int64))
+                cells = sum(n for name, n in zip(names, counts.tolist(), strict=False) if name not in known)
+                if cells:
+                    found[column.name] = cells
+        return found
+
+    def known(self, columns: Sequence[Column]) -> dict[int, dict[str, int]]:
+        """Number of the label's column in another table -> the texts it may hold, with their codes, where they are classes."""
+        return {
+            i: {text: code for code, text in enumerate(self.classes or ())}
+            for i, c in enumerate(columns)
+            if self.label_kind == "classes" and c.name in self.label and not self.column(c.name).numeric
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The header's member `table`, as plain JSON values."""
+        return {
+            "columns": [
+                {
+                    "name": c.name,
+                    "type": c.type,
+                    "role": c.role,
+                    "missing": c.missing,
+                    "fill": c.fill,
+                    "indicator": c.indicator,
+                    "log1p": c.log1p,
+                    "standardize": None if c.standardize is None else list(c.standardize),
+                    "categories": None if c.categories is None else list(c.categories),
+                    "one_hot": c.one_hot,
+                    "field": c.field,
+                    "statistics": None if c.statistics is None else dict(c.statistics),
+                }
+                for c in self.columns
+            ],
+            "features": list(self.features),
+            "categories": list(self.categories),
+            "dtype": self.dtype,
+            "label": {"columns": list(self.label), "kind": self.label_kind, "dtype": self.label_dtype}
+            if self.label
+            else None,
+            "fit": self.fit_name,
+            "reading": dict(self.reading),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Recipe:
+        """Read what to_json wrote. Raises ValueError."""
+        check_table(record)
+        label = record["label"]
+        recipe = cls(
+            tuple(treated_of(c) for c in record["columns"]),
+            record["dtype"],
+            () if label is None else tuple(label["columns"]),
+            None if label is None else label["kind"],
+            None if label is None else label["dtype"],
+            record["fit"],
+            dict(record["reading"]),
+        )
+        recipe._check(record)
+        return recipe
+
+    def _check(self, record: Mapping[str, Any]) -> None:
+        """Whether the members go together. Raises ValueError."""
+        if self.dtype not in {np.dtype(d).str for d in DTYPES}:
+            raise ValueError(f"features have dtype {self.dtype!r}")
+        whole = np.dtype(self.dtype).kind in "iu"
+        for c in self.columns:
+            fill = c.fill if c.fill is not None and c.standardize is None else 0.0
+            with np.errstate(over="ignore"):
+                stored = np.float64(fill).astype(self.dtype)
+            if not sound(c, whole) or (whole and fill) or not np.isfinite(stored):
+                raise ValueError(f"column {c.name[:80]!r} is malformed")
+        if len({c.missing for c in self.columns if c.role == "feature"}) > 1:
+            raise ValueError("missing cells become one thing in some columns, another in others")
+        labels = [c for c in self.columns if c.role == "label"]
+        if sorted(self.label) != sorted(c.name for c in labels):
+            raise ValueError("the label is not that of the columns")
+        if labels and not sound_label(labels, self.label_kind, self.label_dtype):
+            raise ValueError("the label is malformed")
+        if list(self.features) != list(record["features"]):
+            raise ValueError("the features are not those of the columns")
+        if list(self.categories) != list(record["categories"]):
+            raise ValueError("the categories are not those of the columns")
+        fields = [c.field.casefold() for c in self.columns if c.field is not None]
+        if len({*fields, *TAKEN}) != len(fields) + len(TAKEN):
+            raise ValueError("two fields have one name")

@@ -1,0 +1,84 @@
+"""Which names are tables, and what opens them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packer.errors import SourceError, UsageError
+from packer.tables.reading.opening import is_table, open_table
+from packer.tables.reading.table_source import Reading
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.csv",
+        "A.CSV",
+        "x/*.tsv",
+        "a.tab",
+        "a.psv",
+        "a.data",
+        "a.csv.gz",
+        "a.tsv.ZST",
+        "*.csv.bz2",
+        "a.csv.xz",
+        "a.parquet",
+        "*.pq",
+        "a.arrow",
+        "a.feather",
+        "a.ipc",
+    ],
+)
+def test_tables(name: str) -> None:
+    assert is_table(name)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.tar.gz", "photos", "csv", "a.gz", "a.parquet.gz", "a.csv.zip"])
+def test_what_is_no_table(name: str) -> None:
+    assert not is_table(name)
+
+
+def test_files_and_globs() -> None:
+    for name in ("b.csv", "a.csv", "c.tsv"):
+        Path(name).write_text("x\n1\n")
+    table = open_table(["c.tsv", "*.csv"], Reading())
+    assert table.names == ("c.tsv", "a.csv", "b.csv")
+
+
+def test_arrow_files(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"a": [1, 2, 3]}), "a.parquet")
+    table = open_table(["a.parquet"], Reading())
+    assert [column.name for column in table.columns] == ["a"]
+
+
+def test_kinds_are_not_mixed() -> None:
+    Path("a.csv").write_text("x\n1\n")
+    Path("a.pq").write_bytes(b"PAR1")
+    with pytest.raises(UsageError) as error:
+        open_table(["a.csv", "a.pq"], Reading())
+    assert str(error.value) == (
+        "a.pq: is no text file, a.csv is one; the files of a table are of one kind. Pass them apart."
+    )
+
+
+def test_other_names_are_refused() -> None:
+    Path("a.txt").write_text("x\n1\n")
+    with pytest.raises(UsageError) as error:
+        open_table(["a.txt"], Reading())
+    assert str(error.value) == (
+        "a.txt: not a table by its name; those end in .csv, .tsv, .tab, .psv, .data (each also with .gz, .zst, .bz2, .xz), "
+        "or in .parquet, .pq, .arrow, .feather, .ipc. Rename it."
+    )
+    with pytest.raises(SourceError, match="matches no file"):
+        open_table(["*.csv"], Reading())
+    with pytest.raises(UsageError, match="no file is given"):
+        open_table([], Reading())

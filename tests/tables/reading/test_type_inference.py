@@ -1,0 +1,205 @@
+"""The types of columns, found out from their cells."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import SourceError, UsageError
+from packer.tables.reading.dialect import form_of
+from packer.tables.reading.table_source import Reading
+from packer.tables.reading.type_inference import _number_type, _present, _type_of, infer
+from packer.tables.transform.columns import Column
+
+
+def inferred(
+    *cells: str, given: str | None = None, reading: Reading | None = None
+) -> tuple[str, tuple[str, ...]]:
+    records = [[cell.encode()] for cell in cells]
+    form = form_of(reading or Reading())
+    (column,), notes = infer("a.csv", ["x"], records, form, {"x": given} if given else {})
+    assert column.name == "x"
+    return column.type, tuple(notes)
+
+
+def type_of(*cells: str, reading: Reading | None = None) -> str:
+    return inferred(*cells, reading=reading)[0]
+
+
+def refused(*cells: str, reading: Reading | None = None) -> str:
+    with pytest.raises(SourceError) as error:
+        inferred(*cells, reading=reading)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("type", "cells"),
+    [
+        ("integer", ["1", "-2", "+30", "", " 4\t", "007", "NA"]),
+        ("integer", ["9223372036854775807", "-9223372036854775807"]),
+        ("number", ["9223372036854775808", "1"]),
+        ("number", ["-9223372036854775808", "1"]),
+        ("number", ["1" * 5000, "1"]),
+        ("number", ["1", "2.5", "nan"]),
+        ("number", ["1.", ".5", "-1e5", "1E+05", "1.5e-300", "1e400"]),
+        ("number", ["1.5", "inf", "-Infinity"]),
+        ("boolean", ["true", "False", "", "YES", "no"]),
+        ("date", ["2013-01-31", "2013/02/28", "None"]),
+        ("timestamp", ["2013-01-01 05:00", "2013-01-01T05:00:00.5Z", ""]),
+        ("time", ["05:00", "05:00:01.5", ""]),
+        ("category", ["red", "blue", "", "red"]),
+        ("category", ["1", "x"]),
+        ("category", ["true", "maybe"]),
+        ("category", ["true", "1"]),
+        ("category", ["2013-01-31", "2013-02-30"]),
+        ("category", ["2013-01-31", "2013-01-31 05:00"]),
+        ("category", ["inf", "inf"]),
+        ("category", ["1e", "."]),
+        ("category", ["1\n2", "3"]),
+        ("category", ["1 2", "3 4"]),
+        ("category", ["１", "２"]),
+    ],
+)
+def test_types(type: str, cells: list[str]) -> None:
+    assert type_of(*cells) == type
+
+
+def test_bytes_that_are_no_text_are_categories() -> None:
+    (column,), _ = infer("a.csv", ["x"], [[b"caf\xe9"], [b"x"]], form_of(Reading()), {})
+    assert column == Column("x", "category")
+
+
+def test_marks_of_numbers() -> None:
+    german = Reading(decimal=",", thousands=".", delimiter=";")
+    assert type_of("1.234", "5", "-1.234.567", reading=german) == "integer"
+    assert type_of("1.234,5", "5,", reading=german) == "number"
+    assert type_of("1,234.5", "5", reading=Reading(thousands=",", delimiter=";")) == "number"
+    assert type_of("1,234", "5", reading=Reading(thousands=",", delimiter=";")) == "integer"
+
+
+def test_texts_that_also_mean_missing() -> None:
+    assert type_of("1", "?", "2", reading=Reading(na=("?",))) == "integer"
+    assert type_of("1", "-9.99", reading=Reading(na=("-9.99",))) == "integer"
+    assert type_of("1", "-9.98", reading=Reading(na=("-9.99",))) == "number"
+    assert type_of("x", "2.5", "7", reading=Reading(na=("x", "-9.99"))) == "number"
+
+
+def test_a_column_without_values_is_said_to_be_one() -> None:
+    assert inferred("", "NA", " ") == (
+        "number",
+        (
+            "column 'x' holds no value in the first 3 rows: it is read as number. "
+            "If it is none, pass --type x=category, or another type.",
+        ),
+    )
+    assert inferred()[0] == "number"
+
+
+def test_texts_that_are_nearly_all_different_are_said_to_be() -> None:
+    cells = [f"name {number}" for number in range(95)] + ["name 1"] * 5
+    assert inferred(*cells) == (
+        "category",
+        (
+            "column 'x' holds 95 different texts in its first 100 cells: it is read as category. "
+            "If it is no feature, pass --drop x or --keep x.",
+        ),
+    )
+    assert inferred(*cells[:99])[1] == ()
+    assert inferred(*cells, *["name 2"] * 20)[1] == ()
+    assert inferred(*cells, given="text") == ("text", ())
+
+
+def test_a_few_texts_among_numbers_are_bad_cells() -> None:
+    assert inferred(*map(str, range(95)), "?", "?", "-") == ("number", ())
+    assert inferred(*map(str, range(80)), *["?"] * 18)[0] == "category"
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        (
+            ["1,234", "5", "1,234,567.50"],
+            "a.csv: column 'x' holds numbers with , between thousands, as '1,234'; that must be said. "
+            "Pass --thousands ,, or --type x=category if they are none.",
+        ),
+        (
+            ["1.234.567", "5"],
+            "a.csv: column 'x' holds numbers with . between thousands, as '1.234.567'; that must be said. "
+            "Pass --thousands . --decimal ,, or --type x=category if they are none.",
+        ),
+        (
+            ["1 234", "5"],
+            "a.csv: column 'x' holds numbers with ' ' between thousands, as '1 234'; that must be said. "
+            "Pass --thousands ' ', or --type x=category if they are none.",
+        ),
+        (
+            ["1'234", "5"],
+            "a.csv: column 'x' holds numbers with \"'\" between thousands, as \"1'234\"; that must be said. "
+            'Pass --thousands "\'", or --type x=category if they are none.',
+        ),
+        (
+            ["1,5", "22", "-0,25"],
+            "a.csv: column 'x' holds numbers with , as decimal point, as '1,5'; that must be said. "
+            "Pass --decimal ,, or --type x=category if they are none.",
+        ),
+        (
+            ["1.234,5", "22,0"],
+            "a.csv: column 'x' holds numbers with , as decimal point, as '1.234,5'; that must be said. "
+            "Pass --decimal , --thousands ., or --type x=category if they are none.",
+        ),
+    ],
+)
+def test_numbers_in_other_ways_of_writing_are_refused(cells: list[str], sentence: str) -> None:
+    assert refused(*cells) == sentence
+    assert inferred(*cells, given="category") == ("category", ())
+
+
+@pytest.mark.parametrize(
+    "cells", [["1,2,3", "4,5"], ["1,234", "x"], ["10:20", "1"], ["1,234", "x", "y", "z"], ["1,23,456", "1"]]
+)
+def test_other_texts_with_commas_are_categories(cells: list[str]) -> None:
+    assert type_of(*cells) == "category"
+
+
+def test_a_type_that_is_given_wins() -> None:
+    assert inferred("1", "2", given="category") == ("category", ())
+    assert inferred("", given="date") == ("date", ())
+
+
+def test_a_column_or_type_that_is_none_is_refused() -> None:
+    for given_types, sentence in [
+        (
+            {"distanse": "number"},
+            "--type distanse=number: a.csv has no column 'distanse'; 'distance' is near. Correct it.",
+        ),
+        (
+            {"zzz": "number"},
+            "--type zzz=number: a.csv has no column 'zzz'; there are 'distance', 'year'. Correct it.",
+        ),
+        (
+            {"year": "int"},
+            "--type year=int: is no type; number, integer, boolean, date, time, timestamp, category, text, "
+            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy are, integer is near. Correct it.",
+        ),
+    ]:
+        with pytest.raises(UsageError) as error:
+            infer("a.csv", ["distance", "year"], [[b"1", b"2"]], form_of(Reading()), given_types)
+        assert str(error.value) == sentence
+
+
+def test_ragged_records_are_left_out() -> None:
+    records = [[b"1", b"x"], [b"x"], [b"x", b"y", b"z"], [b"2", b"y"]]
+    columns, _ = infer("a.csv", ["a", "b"], records, form_of(Reading()), {})
+    assert columns == (Column("a", "integer"), Column("b", "category"))
+
+
+@given(
+    st.lists(
+        st.sampled_from(["1", "-2.5", "1e5", "", "NA", " 7 ", "x", "1\n2", "9" * 19, "1.#IND"]), min_size=1
+    )
+)
+def test_the_quick_look_and_the_close_one_agree(cells: list[str]) -> None:
+    form = form_of(Reading())
+    raw = [cell.encode() for cell in cells]
+    assert _number_type(raw, form) in ("", _type_of(_present(raw, form), form))

@@ -1,0 +1,489 @@
+"""A table becomes a pack: what it holds, that it does not depend on how it was made, and what bad input gives."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas
+import pytest
+from PIL import Image
+
+from packer.convert.images import convert_images
+from packer.errors import SourceError, UsageError
+from packer.format.pack import open_pack
+from packer.format.verify import verify_pack
+from packer.tables import apply, staging
+from packer.tables.reading import text_table as text
+from packer.tables.table_conversion import SHUFFLE_BYTES, convert_table
+
+ROWS = 3000
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch):
+    """Many pieces of a small table."""
+    monkeypatch.setattr(text, "PIECE", 1 << 14)
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """A table of numbers without a header, the first column 0 or 1; names of columns are 0 to 4."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((ROWS, 5)).astype(np.float32)
+    values[:, 0] = values[:, 0] > 0
+    path = tmp_path / "numbers.csv"
+    path.write_text("".join(",".join(f"{x:.18e}" for x in row) + "\n" for row in values.tolist()))
+    return path
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A table with every type, and cells that are missing."""
+    rng = np.random.default_rng(1)
+    lines = ["id,height,count,colour,member,born,seen,wakes,grade"]
+    start = datetime.datetime(2013, 1, 1)
+    for i in range(ROWS):
+        seen = start + datetime.timedelta(seconds=int(rng.integers(0, 10**8)))
+        cells = [
+            f"k{i}",
+            "NA" if i % 7 == 0 else f"{rng.normal(170, 10):.2f}",
+            str(rng.integers(0, 50)),
+            "" if i % 11 == 0 else ("red", "green", '"blue, dark"')[rng.integers(0, 3)],
+            ("yes", "no")[i % 2],
+            seen.date().isoformat(),
+            seen.isoformat() + "Z",
+            seen.time().isoformat(),
+            ("low", "high", "middle")[i % 3],
+        ]
+        lines.append(",".join(cells))
+    path = tmp_path / "mixed.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def rows_of(path: Path | str, field: str = "features") -> Any:
+    """A fixed field of a pack, as HDF5 itself reads it."""
+    with h5py.File(path) as file:
+        return file[field][:]
+
+
+# What it holds
+
+
+def test_values_are_those_of_pandas_to_the_bit(numbers: Path, tmp_path: Path):
+    report = convert_table(numbers, tmp_path / "n.h5", header=False, label="0", shuffle=False)
+    expected = pandas.read_csv(numbers, header=None, dtype="float32").to_numpy()
+    found = np.column_stack([rows_of(report.out, "label"), rows_of(report.out)])
+    assert found.dtype == np.float32
+    assert np.array_equal(found.view("<u4"), expected.view("<u4"))
+    assert report.rows == ROWS
+    assert report.bytes_read == numbers.stat().st_size
+    assert open_pack(report.out).header.table["features"] == ["1", "2", "3", "4"]
+
+
+def test_a_shuffled_pack_holds_every_row_once(numbers: Path, tmp_path: Path):
+    convert_table(numbers, tmp_path / "a.h5", header=False, label="0", seed=5)
+    convert_table(numbers, tmp_path / "b.h5", header=False, label="0", shuffle=False)
+    shuffled, plain = rows_of(tmp_path / "a.h5"), rows_of(tmp_path / "b.h5")
+    assert not np.array_equal(shuffled, plain)
+    order = np.lexsort(shuffled.T), np.lexsort(plain.T)
+    assert np.array_equal(shuffled[order[0]], plain[order[1]])
+    labels = [rows_of(tmp_path / name, "label") for name in ("a.h5", "b.h5")]
+    assert np.array_equal(labels[0][order[0]], labels[1][order[1]])
+
+
+def test_every_type_becomes_what_the_docs_say(mixed: Path, tmp_path: Path):
+    report = convert_table(mixed, tmp_path / "m.h5", label="grade", keep=["id", "count"], shuffle=False)
+    frame = pandas.read_csv(mixed)
+    pack = open_pack(report.out)
+    assert [f.name for f in pack.fields] == ["features", "categories", "label", "id", "count"]
+    table = pack.header.table
+    assert table["features"] == ["height", "member", "born", "seen", "seen.seconds", "wakes"]
+    assert table["categories"] == ["colour"]
+    features = rows_of(report.out)
+    seen = pandas.to_datetime(frame["seen"])
+    epoch = pandas.Timestamp("1970-01-01", tz="UTC")
+    days = (seen.dt.normalize() - epoch).dt.days
+    seconds = (seen - seen.dt.normalize()).dt.total_seconds()
+    expected = np.column_stack(
+        [frame["height"], frame["member"] == "yes", days, days, seconds, seconds]
+    ).astype(np.float32)
+    assert np.array_equal(features, expected, equal_nan=True)
+    colours = sorted(set(frame["colour"].dropna()))
+    codes = frame["colour"].map({colour: k for k, colour in enumerate(colours, 1)}).fillna(0)
+    assert np.array_equal(rows_of(report.out, "categories")[:, 0], codes)
+    assert pack.header.classes == ("high", "low", "middle")
+    assert [pack.header.classes[k] for k in rows_of(report.out, "label")] == frame["grade"].tolist()
+    assert [key.decode() for key in pack.read_ragged("id")] == frame["id"].tolist()
+    assert np.array_equal(rows_of(report.out, "count"), frame["count"])
+    assert report.notes == (
+        "1 column (height 14.3%): missing values, stored as NaN. A network needs numbers: pass --missing median, mean or zero.",
+    )
+
+
+def test_statistics_are_those_of_the_train_rows(numbers: Path, tmp_path: Path):
+    out = tmp_path / "n.h5"
+    convert_table(
+        numbers, out, header=False, label="0", standardize=True, split="train=0.6,val=0.4,test=last:500"
+    )
+    header = open_pack(out).header
+    counts = {name: sum(b - a for a, b in spans) for name, spans in header.splits.items()}
+    assert counts == {"train": 1500, "val": 1000, "test": 500}
+    ((first, stop),) = header.splits["train"]
+    train = rows_of(out)[first:stop].astype(np.float64)
+    assert np.abs(train.mean(axis=0)).max() < 1e-6
+    assert np.abs(train.std(axis=0) - 1).max() < 1e-6
+    assert header.table["fit"] == "train"
+    (statistics,) = [c["statistics"] for c in header.table["columns"] if c["name"] == "2"]
+    assert statistics["rows"] == 1500
+    last = pandas.read_csv(numbers, header=None, dtype="float32").to_numpy()[-500:, 1:]
+    mean, std = np.array([c["standardize"] for c in header.table["columns"] if c["standardize"]]).T
+    ((first, stop),) = header.splits["test"]
+    expected = ((last - mean) / std).astype(np.float32)
+    found = rows_of(out)[first:stop]
+    assert np.array_equal(found[np.lexsort(found.T)], expected[np.lexsort(expected.T)])
+
+
+def test_the_mapping_is_the_same_for_new_rows(mixed: Path, tmp_path: Path):
+    options: dict[str, Any] = {
+        "label": "grade",
+        "missing": "median",
+        "indicators": True,
+        "standardize": True,
+        "log1p": ["count"],
+        "one_hot": ["colour"],
+        "drop": ["id"],
+    }
+    convert_table(mixed, tmp_path / "m.h5", shuffle=False, **options)
+    frame = pandas.read_csv(mixed)
+    mapped = apply(open_pack(tmp_path / "m.h5").header, frame)
+    assert np.array_equal(mapped["features"], rows_of(tmp_path / "m.h5"))
+    assert np.array_equal(mapped["label"], rows_of(tmp_path / "m.h5", "label"))
+    new = tmp_path / "new.csv"
+    frame[100:200].drop(columns="grade").to_csv(new, index=False)
+    convert_table(new, tmp_path / "new.h5", like=tmp_path / "m.h5", shuffle=False)
+    assert np.array_equal(rows_of(tmp_path / "new.h5"), rows_of(tmp_path / "m.h5")[100:200])
+    assert [f.name for f in open_pack(tmp_path / "new.h5").fields] == ["features"]
+
+
+def test_texts_of_files_with_nulls_are_texts(tmp_path: Path):
+    frame = pandas.DataFrame({"land": ["NA", "", None, "DE"], "size": [825.6, 1.5, None, 357.0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    convert_table(tmp_path / "t.parquet", tmp_path / "t.h5", shuffle=False)
+    header = open_pack(tmp_path / "t.h5").header
+    assert rows_of(tmp_path / "t.h5", "categories")[:, 0].tolist() == [3, 1, 0, 2]
+    mapped = apply(header, frame)
+    assert np.array_equal(mapped["categories"], rows_of(tmp_path / "t.h5", "categories"))
+    assert np.array_equal(mapped["features"], rows_of(tmp_path / "t.h5"), equal_nan=True)
+
+
+def test_packs_of_shards_and_npy_hold_the_same(mixed: Path, tmp_path: Path):
+    convert_table(mixed, tmp_path / "m.h5", label="grade", keep=["id"])
+    convert_table(mixed, tmp_path / "m", label="grade", keep=["id"])
+    convert_table(mixed, tmp_path / "s", label="grade", keep=["id"], shard_rows=700)
+    single, npy, shards = (open_pack(tmp_path / name) for name in ("m.h5", "m", "s"))
+    assert len(shards.shards) == 5
+    for name in ("features", "categories", "label"):
+        expected = single.read(name)
+        assert np.array_equal(npy.read(name), expected, equal_nan=name == "features")
+        assert np.array_equal(shards.read(name), expected, equal_nan=name == "features")
+    assert npy.read_ragged("id") == shards.read_ragged("id") == single.read_ragged("id")
+    assert shards.header.table == single.header.table
+    assert all(verify_pack(tmp_path / name).ok for name in ("m.h5", "m", "s"))
+
+
+def test_several_files_follow_each_other(numbers: Path, tmp_path: Path):
+    lines = numbers.read_text().splitlines(keepends=True)
+    (tmp_path / "a-1.csv").write_text("".join(lines[:1000]))
+    with gzip.open(tmp_path / "a-2.csv.gz", "wt") as file:
+        file.write("".join(lines[1000:]))
+    convert_table(str(tmp_path / "a-*"), tmp_path / "parts.h5", header=False, label="0", shuffle=False)
+    convert_table(numbers, tmp_path / "one.h5", header=False, label="0", shuffle=False)
+    assert np.array_equal(rows_of(tmp_path / "parts.h5"), rows_of(tmp_path / "one.h5"))
+
+
+# How it is made does not matter
+
+
+def test_the_pack_does_not_depend_on_workers_pieces_or_memory(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    options: dict[str, Any] = {"label": "grade", "keep": ["id"], "missing": "mean", "standardize": True}
+    convert_table(mixed, tmp_path / "a.h5", workers=1, **options)
+    monkeypatch.setattr(text, "PIECE", 1 << 20)
+    convert_table(mixed, tmp_path / "b.h5", workers=3, **options)
+    monkeypatch.setattr("packer.tables.table_conversion.SHUFFLE_BYTES", 1 << 14)
+    convert_table(mixed, tmp_path / "c.h5", workers=2, **options)
+    assert SHUFFLE_BYTES > 1 << 20
+    packs = [(tmp_path / name).read_bytes() for name in ("a.h5", "b.h5", "c.h5")]
+    assert packs[0] == packs[1] == packs[2]
+
+
+class _StopError(BaseException):
+    """What a test ends a conversion with."""
+
+
+def stop_after(calls: int, stage: str) -> dict[str, Any]:
+    """Callbacks that end a conversion in a stage."""
+    seen = {"stage": "", "calls": 0}
+
+    def progress(done: int) -> None:
+        seen["calls"] += seen["stage"] == stage
+        if seen["calls"] > calls:
+            raise _StopError
+
+    return {"on_stage": lambda s: seen.update(stage=s.name), "on_progress": progress}
+
+
+@pytest.mark.parametrize(("calls", "stage"), [(0, "reading"), (3, "reading"), (0, "writing")])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_an_interrupted_conversion_goes_on(
+    mixed: Path, tmp_path: Path, calls: int, stage: str, suffix: str, monkeypatch: pytest.MonkeyPatch
+):
+    if suffix:
+        (tmp_path / "mixed.csv.gz").write_bytes(gzip.compress(mixed.read_bytes()))
+    source = f"{mixed}{suffix}"
+    options: dict[str, Any] = {"label": "grade", "keep": ["id"], "missing": "median"}
+    convert_table(source, tmp_path / "whole.h5", **options)
+    out = tmp_path / "out.h5"
+    with pytest.raises(_StopError):
+        convert_table(source, out, **options, **stop_after(calls, stage))
+    assert not out.exists()
+    assert (tmp_path / "out.h5.packing").is_dir()
+    report = convert_table(source, out, resume=True, **options)
+    assert 0 < report.resumed <= ROWS
+    assert (report.resumed == ROWS) == (stage == "writing")
+    assert out.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    assert not (tmp_path / "out.h5.packing").exists()
+    assert convert_table(source, out, resume=True, **options).already
+
+
+def test_pieces_that_were_damaged_are_read_again(mixed: Path, tmp_path: Path):
+    options: dict[str, Any] = {"label": "grade", "keep": ["id"]}
+    convert_table(mixed, tmp_path / "whole.h5", **options)
+    out = tmp_path / "out.h5"
+    with pytest.raises(_StopError):
+        convert_table(mixed, out, **options, **stop_after(6, "reading"))
+    records = tmp_path / "out.h5.packing" / staging.FOLDER / "records"
+    with open(records, "r+b") as file:
+        file.seek(records.stat().st_size // 2)
+        file.write(b"\xff" * 8)
+    report = convert_table(mixed, out, **options)
+    assert 0 < report.resumed < ROWS
+    assert out.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+
+def test_other_options_clear_what_was_done(mixed: Path, tmp_path: Path):
+    out = tmp_path / "out.h5"
+    with pytest.raises(_StopError):
+        convert_table(mixed, out, label="grade", **stop_after(2, "reading"))
+    with pytest.raises(UsageError, match=r"--resume cannot go on with what .* holds: options choices"):
+        convert_table(mixed, out, label="colour", resume=True)
+    report = convert_table(mixed, out, label="grade", missing="zero")
+    assert report.cleared.startswith("options choices")
+    assert report.resumed == 0
+
+
+# Bad input
+
+
+def broken(path: Path, line: int, text: str) -> Path:
+    """The table with another text on a line, counted from 1."""
+    lines = path.read_text().splitlines()
+    lines[line - 1] = text
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp_path: Path):
+    broken(numbers, 2500, "1.0,2.0,oops,4.0,5.0")
+    broken(numbers, 2600, "1.0,2.0")
+    out = tmp_path / "n.h5"
+    with pytest.raises(SourceError) as caught:
+        convert_table(numbers, out, header=False, label="0", shuffle=False)
+    assert str(caught.value).startswith(
+        f"{numbers}: line 2,500, column '2': 'oops' is not a number. Mend it, pass --type 2=category,"
+        " --na oops, or --on-error skip to leave such rows out."
+    )
+    assert not out.exists()
+    report = convert_table(numbers, out, header=False, label="0", on_error="skip", shuffle=False)
+    assert report.rows == ROWS - 2
+    assert report.skipped == (
+        {"key": f"{numbers}: line 2,500, column '2'", "reason": "'oops' is not a number"},
+        {"key": f"{numbers}: line 2,600", "reason": "has 2 cells; 5 are expected"},
+    )
+    assert report.resumed > 0
+    expected = pandas.read_csv(numbers, header=None, skiprows=[2499, 2599], dtype="float32").to_numpy()
+    assert np.array_equal(rows_of(out), expected[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1e400,1,1,1,1", "column '0': '1e400' is infinite"),
+        ("1,1e39,1,1,1", "column '1': '1e39' is beyond float32"),
+        (",1,1,1,1", "column '0': is missing; a label is needed"),
+        ('1,"2" 3,1,1,1', "column '1': '\"2\" 3' has text behind its closing quote"),
+    ],
+)
+def test_cells_that_are_no_numbers(numbers: Path, tmp_path: Path, line: str, reason: str):
+    broken(numbers, 2000, line)
+    with pytest.raises(SourceError) as caught:
+        convert_table(numbers, tmp_path / "n.h5", header=False, label="0")
+    assert str(caught.value).startswith(f"{numbers}: line 2,000, {reason}. Mend it")
+    assert not (tmp_path / "n.h5").exists()
+
+
+def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
+    broken(numbers, 2000, '1,"1,234",1,1,1')
+    with pytest.raises(SourceError) as caught:
+        convert_table(numbers, tmp_path / "n.h5", header=False, label="0")
+    assert str(caught.value) == (
+        f"{numbers}: column '1' holds numbers with , between thousands, as '1,234'; that must be said."
+        " Pass --thousands ,, or --type 1=category if they are none."
+    )
+    convert_table(numbers, tmp_path / "n.h5", header=False, label="0", types={"1": "category"})
+
+
+def test_a_missing_feature_is_an_error_if_asked(mixed: Path, tmp_path: Path):
+    with pytest.raises(
+        SourceError, match=r"line 2, column 'height': is missing. Mend it, or pass --on-error skip"
+    ):
+        convert_table(mixed, tmp_path / "m.h5", label="grade", missing="error")
+    assert os.listdir(tmp_path) == ["mixed.csv"]
+
+
+def test_rows_that_all_are_bad_are_an_error(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1,\n" * 5)
+    with pytest.raises(
+        SourceError, match=r"none of its rows can be taken; the first of 5 that were left out"
+    ):
+        convert_table(path, tmp_path / "t.h5", label="b", on_error="skip")
+    assert os.listdir(tmp_path) == ["t.csv"]
+
+
+def test_too_many_categories_are_an_error(mixed: Path, tmp_path: Path):
+    with pytest.raises(
+        UsageError,
+        match=r"column 'id': has more than 100 different texts; as many categories are allowed. Pass --drop id, --keep id, or a larger",
+    ):
+        convert_table(mixed, tmp_path / "m.h5", label="grade", max_categories=100)
+    assert os.listdir(tmp_path) == ["mixed.csv"]
+
+
+def test_like_refuses_what_it_cannot_map(mixed: Path, numbers: Path, tmp_path: Path):
+    convert_table(mixed, tmp_path / "m.h5", label="grade", drop=["id"])
+    with pytest.raises(
+        UsageError, match=r"says what becomes of the columns; label is given, too. Leave one of them out"
+    ):
+        convert_table(mixed, tmp_path / "b.h5", like=tmp_path / "m.h5", label="grade")
+    with pytest.raises(UsageError, match=r"has no column 'height', 'count', 'colour'"):
+        convert_table(numbers, tmp_path / "b.h5", like=tmp_path / "m.h5", header=False)
+    with pytest.raises(UsageError, match=r"is not a pack of a table"):
+        convert_table(mixed, tmp_path / "b.h5", like=images_pack(tmp_path))
+
+
+def images_pack(folder: Path) -> Path:
+    """A pack that was made of no table."""
+    (folder / "photos").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "photos" / "a.png")
+    convert_images(folder / "photos", folder / "photos.h5", size=8)
+    return folder / "photos.h5"
+
+
+def test_labels_that_are_no_class_are_bad_rows(mixed: Path, tmp_path: Path):
+    convert_table(mixed, tmp_path / "m.h5", label="grade", drop=["id"])
+    lines = mixed.read_text().splitlines()
+    lines[1000] = lines[1000].rpartition(",")[0] + ",lowest"
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join(lines) + "\n")
+    with pytest.raises(SourceError) as caught:
+        convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5")
+    assert str(caught.value).startswith(
+        f"{other}: line 1,001, column 'grade': 'lowest' is none of the label's classes. Mend it, or pass --on-error skip to leave"
+    )
+    report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", on_error="skip")
+    assert (report.rows, report.skipped_rows) == (ROWS - 1, 1)
+    assert report.reasons == {"column 'grade' is none of the label's classes": 1}
+    assert open_pack(report.out).header.classes == ("high", "low", "middle")
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(numbers: Path, tmp_path: Path):
+    def grow(done: int) -> None:
+        with open(numbers, "a") as file:
+            file.write("1,2,3,4,5\n")
+
+    with pytest.raises(SourceError) as caught:
+        convert_table(numbers, tmp_path / "n.h5", header=False, label="0", on_progress=grow)
+    assert str(caught.value) == (
+        f"{numbers}: was changed while it was read. Run the same command again when it is whole."
+    )
+    assert os.listdir(tmp_path) == ["numbers.csv"]
+
+
+def test_a_file_that_goes_away_is_an_error(numbers: Path, tmp_path: Path):
+    with pytest.raises(SourceError, match=r"numbers.csv: was changed while it was read"):
+        convert_table(
+            numbers,
+            tmp_path / "n.h5",
+            header=False,
+            label="0",
+            on_progress=lambda done: numbers.unlink(missing_ok=True),
+        )
+
+
+def test_rows_that_were_left_out_are_told_when_they_no_longer_may_be(numbers: Path, tmp_path: Path):
+    broken(numbers, 100, "1.0,2.0,oops,4.0,5.0")
+    options: dict[str, Any] = {"header": False, "label": "0"}
+    with pytest.raises(_StopError):
+        convert_table(numbers, tmp_path / "n.h5", on_error="skip", **options, **stop_after(5, "reading"))
+    with pytest.raises(SourceError, match=r"line 100, column '2': 'oops' is not a number"):
+        convert_table(numbers, tmp_path / "n.h5", **options)
+
+
+def test_like_reads_text_as_the_pack_was_read(tmp_path: Path):
+    (tmp_path / "old.csv").write_text("a;b;y\n1.234,5;?;x\n2,5;3;z\n")
+    options: dict[str, Any] = {"decimal": ",", "thousands": ".", "na": "?", "label": "y", "shuffle": False}
+    convert_table(tmp_path / "old.csv", tmp_path / "old.h5", missing="zero", **options)
+    (tmp_path / "new.csv").write_text("a;b;y\n5.678;?;z\n")
+    report = convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "old.h5")
+    assert rows_of(tmp_path / "old.h5").tolist() == [[1234.5, 0], [2.5, 3]]
+    assert rows_of(tmp_path / "new.h5").tolist() == [[5678, 0]]
+    assert report.notes == ()
+
+
+def test_notes_about_the_input_are_in_the_report(tmp_path: Path):
+    (tmp_path / "t.csv").write_text("a,a\n1,2\n")
+    report = convert_table(tmp_path / "t.csv", tmp_path / "t.h5")
+    assert report.notes == (
+        f"{tmp_path / 't.csv'} has several columns 'a': the one at 1 (from 0) is called 'a.1'.",
+    )
+
+
+def test_whole_decimals_of_parquet_are_whole_numbers(tmp_path: Path):
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [decimal.Decimal(10**17 + 1), decimal.Decimal(3)]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    convert_table(tmp_path / "t.parquet", tmp_path / "t.h5", label="y", shuffle=False)
+    assert rows_of(tmp_path / "t.h5", "label").tolist() == [10**17 + 1, 3]
+
+
+def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
+    convert_table(mixed, tmp_path / "m.h5", label="grade", drop=["id"])
+    other = tmp_path / "other.csv"
+    other.write_text(mixed.read_text().replace(",red,", ",violet,"))
+    report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", shuffle=False)
+    frame = pandas.read_csv(other)
+    codes = rows_of(tmp_path / "o.h5", "categories")[:, 0]
+    assert np.array_equal(codes == 0, frame["colour"].isna() | (frame["colour"] == "violet"))
+    assert report.notes[-1] == (
+        f"1 column (colour {(frame['colour'] == 'violet').mean():.1%}): categories that the pack given as like does not have;"
+        " they are 0, as missing ones."
+    )

@@ -1,0 +1,300 @@
+"""What a table's conversion says of columns that would lose or change what they hold: rounded numbers, texts, indexes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from packer.format.pack import open_pack
+from packer.tables import apply
+from packer.tables.reading import text_table as text
+from packer.tables.table_conversion import TablePlan, convert_table
+
+ROWS = 2000
+
+
+def converted(
+    frame: pandas.DataFrame, folder: Path, index: bool = False, **options: Any
+) -> tuple[Any, tuple[str, ...]]:
+    """A frame, written as CSV and packed in its order. Returns: the pack, and the notes, each of which is told."""
+    path = folder / "t.csv"
+    frame.to_csv(path, index=index)
+    plans: list[TablePlan] = []
+    report = convert_table(
+        path, folder / "t.h5", shuffle=False, overwrite=True, on_plan=plans.append, **options
+    )
+    assert set(plans[0].notes) <= set(report.notes)
+    return open_pack(report.out), report.notes
+
+
+def distinct(pack: Any, name: str) -> int:
+    return len(np.unique(pack.read("features")[:, pack.header.table["features"].index(name)]))
+
+
+# Rounded numbers
+
+
+@pytest.fixture
+def large() -> pandas.DataFrame:
+    numbers = np.arange(ROWS)
+    return pandas.DataFrame(
+        {
+            "epoch": 1_700_000_123 + numbers,
+            "phone": 4_915_112_345_678 + numbers,
+            "when": 1_700_000_123.5 + numbers,
+            "small": numbers * 8000,
+            "fraction": numbers / 7,
+            "y": numbers % 2,
+        }
+    )
+
+
+def test_numbers_that_float32_rounds_are_told(large: pandas.DataFrame, tmp_path: Path):
+    pack, notes = converted(large, tmp_path, label="y")
+    assert distinct(pack, "phone") == 1
+    assert notes == (
+        f"column 'epoch' holds whole numbers that float32 rounds: 2,000 different ones in the first 2,000 rows become"
+        f" {distinct(pack, 'epoch')}, 1700000123 becomes 1700000128. If they are identifiers or times, pass --keep epoch, --drop epoch"
+        " or --type epoch=category; --dtype float64 stores them as they are.",
+        "column 'phone' holds whole numbers that float32 rounds: 2,000 different ones in the first 2,000 rows become 1, 4915112345678"
+        " becomes 4915112443904. If they are identifiers or times, pass --keep phone, --drop phone or --type phone=category;"
+        " --dtype float64 stores them as they are.",
+        f"column 'when' holds numbers that float32 rounds: 2,000 different ones in the first 2,000 rows become"
+        f" {distinct(pack, 'when')}, 1700000123.5 becomes 1700000128. If they are identifiers or times, pass --keep when, --drop when"
+        " or --type when=category; --dtype float64 stores them as they are.",
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "float64"},
+        {"keep": ["epoch", "phone", "when"]},
+        {"drop": ["epoch", "phone", "when"]},
+        {"standardize": True},
+    ],
+)
+def test_the_options_that_are_named_help(large: pandas.DataFrame, tmp_path: Path, options: dict[str, Any]):
+    pack, notes = converted(large, tmp_path, label="y", **options)
+    assert notes == ()
+    if "keep" in options:
+        assert np.array_equal(pack.read("phone"), large["phone"])
+        assert np.array_equal(pack.read("when"), large["when"])
+    elif "drop" not in options:
+        assert distinct(pack, "phone") == distinct(pack, "epoch") == ROWS
+
+
+def test_parquet_is_told_as_text_is(large: pandas.DataFrame, tmp_path: Path):
+    _, notes = converted(large, tmp_path, label="y")
+    large.to_parquet(tmp_path / "t.parquet", index=False)
+    assert convert_table(tmp_path / "t.parquet", tmp_path / "p.h5", label="y").notes == notes
+
+
+def test_labels_and_float16_and_what_even_float64_rounds(tmp_path: Path):
+    frame = pandas.DataFrame(
+        {"x": np.arange(3000), "id": 2**60 + np.arange(3000), "y": 1e8 + np.arange(3000) / 4}
+    )
+    _, notes = converted(frame, tmp_path, label="y")
+    assert notes[1].startswith(
+        "column 'y' holds numbers that float32 rounds: 2,000 different ones in the first 2,000 rows become 63,"
+    )
+    assert notes[1].endswith("If that matters, --dtype float64 stores them as they are.")
+    _, notes = converted(frame, tmp_path, drop=["id"], label="y", dtype="float16")
+    assert notes[0].startswith(
+        "column 'x' holds whole numbers that float16 rounds: 3,000 different ones in the first 3,000 rows become"
+    )
+    assert ", 2049 becomes 2048." in notes[0]
+    for options in ({"dtype": "float64"}, {"dtype": "float64", "standardize": True}):
+        _, notes = converted(frame, tmp_path, label="y", **options)
+        assert len(notes) == 1
+        assert notes[0].startswith(
+            "column 'id' holds whole numbers that float64 rounds: 3,000 different ones"
+        )
+        assert notes[0].endswith("pass --keep id, --drop id or --type id=category.")
+
+
+@pytest.mark.parametrize("split", [None, "train=first:100,test=rest"])
+def test_numbers_that_grow_behind_the_first_rows_are_told(
+    tmp_path: Path, split: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("packer.tables.table_conversion.SAMPLE_ROWS", 100)
+    monkeypatch.setattr(text, "PIECE", 1 << 14)
+    frame = pandas.DataFrame({"id": np.arange(5000) * 10_000, "x": np.arange(5000) / 4})
+    _, notes = converted(frame, tmp_path, split=split)
+    assert notes == (
+        "column 'id' holds whole numbers up to about 49,990,000; float32 holds all of them only to 16,777,216, and rounds larger ones."
+        " If they are identifiers or times, pass --keep id, --drop id or --type id=category; --dtype float64 stores them as they are.",
+    )
+    assert converted(frame[:1600], tmp_path, split=split)[1] == ()
+
+
+def test_a_float64_pack_maps_new_rows_and_loads_as_it_says(large: pandas.DataFrame, tmp_path: Path):
+    pack, _ = converted(large, tmp_path, label="y", dtype="float64")
+    features = pack.read("features")
+    assert features.dtype == np.float64
+    assert pack.header.field("features").dtype == "<f8"
+    names = pack.header.table["features"]
+    assert np.array_equal(features, large[names].to_numpy(np.float64))
+    assert np.array_equal(apply(pack, large)["features"], features)
+    large[:100].to_csv(tmp_path / "new.csv", index=False)
+    convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "t.h5", shuffle=False)
+    assert np.array_equal(open_pack(tmp_path / "new.h5").read("features"), features[:100])
+    from packer import PackedBatchDataset
+
+    with PackedBatchDataset(tmp_path / "t.h5", batch_size=500) as batches:
+        loaded = np.concatenate([batch.features.numpy() for batch in batches])
+    assert loaded.dtype == np.float64
+    assert np.array_equal(loaded, features)
+    statistics = {c["name"]: c["statistics"] for c in pack.header.table["columns"]}
+    assert statistics["phone"]["max"] == large["phone"].max()
+
+
+# Numbers and dates written for people
+
+PEOPLE = pandas.DataFrame(
+    {
+        "price": ["$1,234.50", "$3", None, "-$0.10"] * 30,
+        "rate": ["12%", "7.3%", "-1%", "0%"] * 30,
+        "day": ["01/31/2013", "2/28/2013", "12/1/2013", "1/1/2014"] * 30,
+        "seen": ["01/31/2013 17:30", "2/28/2013 5:30 AM", "12/1/2013 0:00", "1/1/2014 12:00 PM"] * 30,
+        "count": ["?", "2", "3", "4"] * 30,
+        "y": [0, 1, 0, 1] * 30,
+    }
+)
+WAYS = {"price": "currency", "rate": "percent", "day": "date-mdy", "seen": "timestamp-mdy"}
+
+
+def test_texts_that_are_more_are_told(tmp_path: Path):
+    pack, notes = converted(PEOPLE, tmp_path, label="y")
+    assert pack.header.table["categories"] == ["price", "rate", "day", "seen", "count"]
+    for note, (name, way) in zip(notes, WAYS.items(), strict=False):
+        assert note.startswith(f"column '{name}' holds ")
+        assert f"--type {name}={way}" in note
+    assert notes[4].endswith("If that means missing, pass --na '?'.")
+    assert len(notes) == 5
+    # Kept as texts they are as they were; a label of such texts is told.
+    assert (
+        converted(PEOPLE, tmp_path, keep=["price", "rate", "day", "seen", "count"], features=["y"])[1] == ()
+    )
+    _, notes = converted(PEOPLE[["price", "y"]].dropna(), tmp_path, label="price")
+    assert "--type price=currency" in notes[0]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_types_that_are_named_read_them(tmp_path: Path, ending: str):
+    path = tmp_path / f"t.{ending}"
+    if ending == "csv":
+        PEOPLE.to_csv(path, index=False)
+    else:
+        PEOPLE.to_parquet(path, index=False)
+    types = {**WAYS, "count": "number"}
+    if ending == "parquet":
+        PEOPLE.assign(count=["2"] * len(PEOPLE)).to_parquet(path, index=False)
+    report = convert_table(
+        path, tmp_path / "t.h5", types=types, na="?", label="y", keep="rate", shuffle=False, missing="zero"
+    )
+    assert report.notes == ()
+    pack = open_pack(report.out)
+    table = pack.header.table
+    assert table["features"] == ["price", "day", "seen", "seen.seconds", "count"]
+    days = [15736, 15764, 16040, 16071]
+    expected = np.array(
+        [
+            [1234.5, 3, 0, -0.1],
+            days,
+            days,
+            [63000, 19800, 0, 43200],
+            [0, 2, 3, 4] if ending == "csv" else [2] * 4,
+        ],
+        np.float32,
+    ).T
+    assert np.array_equal(pack.read("features"), np.tile(expected, (30, 1)))
+    assert pack.read("rate")[:4].tolist() == [0.12, 0.073, -0.01, 0]
+    # New rows are mapped alike: as text, as a frame of texts, as a frame of numbers and dates.
+    frame = PEOPLE if ending == "csv" else PEOPLE.assign(count=["2"] * len(PEOPLE))
+    assert np.array_equal(apply(pack, frame)["features"], pack.read("features"))
+    assert np.array_equal(apply(pack, frame)["rate"], pack.read("rate"))
+    read = frame.assign(
+        price=np.tile([1234.5, 3, np.nan, -0.1], 30), rate=np.tile([0.12, 0.073, -0.01, 0], 30)
+    )
+    assert np.array_equal(apply(pack, read)["features"], pack.read("features"))
+    PEOPLE[:8].to_csv(tmp_path / "new.csv", index=False)
+    if ending == "parquet":
+        frame[:8].to_csv(tmp_path / "new.csv", index=False)
+    report = convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "t.h5", shuffle=False)
+    assert report.notes == ()
+    assert np.array_equal(open_pack(report.out).read("features"), pack.read("features")[:8])
+
+
+def test_a_conversion_of_such_columns_does_not_depend_on_pieces_or_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "t.csv"
+    pandas.concat([PEOPLE] * 20).to_csv(path, index=False)
+    options: dict[str, Any] = {"types": {**WAYS, "count": "number"}, "na": "?", "label": "y"}
+    convert_table(path, tmp_path / "a.h5", workers=1, **options)
+    monkeypatch.setattr(text, "PIECE", 1 << 12)
+    convert_table(path, tmp_path / "b.h5", workers=3, **options)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+# Indexes
+
+
+def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path):
+    frame = pandas.DataFrame({"x": np.arange(50) / 4, "y": np.arange(50) % 2})
+    pack, notes = converted(frame, tmp_path, index=True, label="y")
+    assert pack.header.table["features"] == ["x"]
+    assert notes == (
+        "column 0 has no name and counts the rows, as the index that pandas writes: it is left out. To have it, pass --keep column_0,"
+        " or --type column_0=integer for a feature.",
+    )
+    shuffled = frame.sample(frac=0.5, random_state=0)
+    assert converted(shuffled, tmp_path, index=True, label="y")[0].header.table["features"] == ["x"]
+    twice = pandas.concat([frame, frame])  # each counts anew
+    assert converted(twice, tmp_path, index=True, label="y")[0].header.table["features"] == ["x"]
+    for options, features in (
+        ({"keep": "column_0"}, ["x"]),
+        ({"types": {"column_0": "integer"}}, ["column_0", "x"]),
+    ):
+        pack, notes = converted(frame, tmp_path, index=True, label="y", **options)
+        assert pack.header.table["features"] == features
+        assert not any("as the index" in note for note in notes)
+    assert open_pack(tmp_path / "t.h5").rows == 50
+    # New rows have one, or have none.
+    converted(frame, tmp_path, index=True, label="y")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    assert convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "t.h5").notes == ()
+
+
+def test_an_index_that_was_read_and_written_again_is_left_out(tmp_path: Path):
+    frame = pandas.DataFrame({"Unnamed: 0": np.arange(50), "x": np.arange(50) / 4})
+    pack, notes = converted(frame, tmp_path, index=True)
+    assert pack.header.table["features"] == ["x"]
+    assert notes[1] == (
+        "column 'Unnamed: 0' counts the rows, as the index that pandas writes: it is left out. To have it, pass --keep 'Unnamed: 0',"
+        " or --type 'Unnamed: 0'=integer for a feature."
+    )
+
+
+def test_a_column_without_a_name_that_counts_nothing_is_a_feature(tmp_path: Path):
+    for values in ([5, 5, 7], [0.5, 1.5, 2.5], ["a", "b", "c"]):
+        frame = pandas.DataFrame({"": values, "x": [1, 2, 3]})
+        pack, notes = converted(frame, tmp_path)
+        assert "column_0" in [*pack.header.table["features"], *pack.header.table["categories"]]
+        assert notes == (f"column 0 (from 0) of {tmp_path / 't.csv'} has no name: it is called 'column_0'.",)
+
+
+def test_the_index_of_parquet_is_left_out(tmp_path: Path):
+    frame = pandas.DataFrame({"x": [1.5, 2.5, 3.5]}, index=[7, 3, 9])
+    frame.to_parquet(tmp_path / "t.parquet")
+    report = convert_table(tmp_path / "t.parquet", tmp_path / "t.h5")
+    assert open_pack(report.out).header.table["features"] == ["x"]
+    assert report.notes == (
+        "column '__index_level_0__' numbers the rows, as the index that pandas writes: it is left out. To have it, pass"
+        " --keep __index_level_0__, or --type __index_level_0__=integer for a feature.",
+    )

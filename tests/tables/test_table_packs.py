@@ -1,0 +1,592 @@
+"""Packs of tables: put together, split, stored another way, added to, exported, repaired."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from PIL import Image
+
+from packer.convert.images import convert_images
+from packer.convert.repair import repair_pack
+from packer.convert.rework import append_images, merge_packs, repack, split_pack
+from packer.errors import FormatError, SourceError, UsageError
+from packer.format.pack import Pack, open_pack
+from packer.format.verify import verify_pack
+from packer.tables import apply
+from packer.tables import table_export as exporttable
+from packer.tables.reading import text_table as text
+from packer.tables.table_conversion import append_table, convert_table
+from packer.tables.table_export import export_table
+from tests.format.packs import files_of
+
+ROWS = 600
+OPTIONS: dict[str, Any] = {
+    "label": "grade",
+    "keep": ["id", "when", "member", "day", "clock", "weight", "count"],
+    "missing": "mean",
+    "indicators": True,
+    "one_hot": ["shape"],
+    "types": {"price": "currency"},
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several pieces, and blocks of a few rows. One worker: forking takes longer than these."""
+    monkeypatch.setattr("packer.arguments.cores", lambda: 1)
+    monkeypatch.setattr(text, "PIECE", 1 << 13)
+    monkeypatch.setattr(
+        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 50)
+    )
+
+
+def frame(rows: int = ROWS, seed: int = 0) -> pandas.DataFrame:
+    rng = np.random.default_rng(seed)
+    when = pandas.Timestamp("2013-01-01", tz="UTC") + pandas.to_timedelta(rng.integers(0, 10**8, rows), "s")
+    return pandas.DataFrame(
+        {
+            "id": [f"k{i}, \u00e9" if i % 3 else None for i in range(rows)],
+            "x": np.where(rng.random(rows) < 0.1, np.nan, rng.normal(5, 2, rows).round(3)),
+            "price": [f"${x:,.2f}" for x in rng.random(rows) * 9999],
+            "colour": np.array(["red", "green", 'blue "dark"'])[rng.integers(0, 3, rows)],
+            "shape": np.array(["round", "flat"])[rng.integers(0, 2, rows)],
+            "grade": np.array(["low", "high", "middle"])[rng.integers(0, 3, rows)],
+            "when": when.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "seen": when.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "member": np.array(["yes", "no"])[rng.integers(0, 2, rows)],
+            "day": when.strftime("%Y-%m-%d"),
+            "clock": when.strftime("%H:%M:%S"),
+            "weight": rng.random(rows),
+            "count": rng.integers(0, 10**15, rows),
+        }
+    )
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """a.csv, and b.csv with other rows of the same columns."""
+    frame().to_csv(tmp_path / "a.csv", index=False)
+    frame(200, seed=1).to_csv(tmp_path / "b.csv", index=False)
+    return tmp_path
+
+
+def opened(path: Path) -> Pack:
+    assert verify_pack(path).problems == ()
+    return open_pack(path)
+
+
+def rows_of(pack: Pack) -> list[tuple[Any, ...]]:
+    """Every row, of all fields, as it is stored."""
+    columns = [
+        pack.read_ragged(f.name) if f.ragged else [row.tobytes() for row in pack.read(f.name)]
+        for f in pack.fields
+    ]
+    return list(zip(*columns, strict=True))
+
+
+def mapping(pack: Pack) -> dict[str, Any]:
+    assert pack.header.table is not None
+    return {name: value for name, value in pack.header.table.items() if name != "skipped"}
+
+
+# Merging
+
+
+@pytest.mark.parametrize("split", [None, "train=0.8,val=0.2"])
+@pytest.mark.parametrize("name", ["m.h5", "m"])
+def test_packs_that_are_mapped_alike_become_one(tables: Path, split: str | None, name: str):
+    convert_table(tables / "a.csv", tables / "a.h5", split=split, **OPTIONS)
+    convert_table(tables / "b.csv", tables / "b.h5", split=split, like=tables / "a.h5")
+    first, second = opened(tables / "a.h5"), opened(tables / "b.h5")
+    report = merge_packs([tables / "a.h5", tables / "b.h5"], tables / name, shuffle=False)
+    pack = opened(tables / name)
+    assert report.rows == pack.rows == 800
+    assert sorted(rows_of(pack)) == sorted(rows_of(first) + rows_of(second))
+    if split is None:
+        assert rows_of(pack) == rows_of(first) + rows_of(second)
+    assert {k: sum(b - a for a, b in v) for k, v in pack.header.splits.items()} == (
+        {"train": 640, "val": 160} if split else {}
+    )
+    assert mapping(pack) == mapping(first)
+    assert pack.header.classes == ("high", "low", "middle")
+    found = apply(pack, frame(200, seed=1))["features"]
+    assert np.array_equal(found[np.lexsort(found.T)], (own := second.read("features"))[np.lexsort(own.T)])
+
+
+def test_merging_mixes_the_rows_and_depends_on_the_seed_alone(tables: Path):
+    convert_table(tables / "a.csv", tables / "a.h5", **OPTIONS)
+    convert_table(tables / "b.csv", tables / "b.h5", like=tables / "a.h5")
+    packs = [tables / "a.h5", tables / "b.h5"]
+    merge_packs(packs, tables / "one.h5", seed=4, workers=1)
+    merge_packs(packs, tables / "two.h5", seed=4, workers=3)
+    merge_packs(packs, tables / "other.h5", seed=5)
+    assert (tables / "one.h5").read_bytes() == (tables / "two.h5").read_bytes()
+    one, other = opened(tables / "one.h5"), opened(tables / "other.h5")
+    assert rows_of(one) != rows_of(other)
+    assert sorted(rows_of(one)) == sorted(rows_of(other))
+
+
+def test_packs_that_are_mapped_otherwise_are_refused_with_the_first_difference(tables: Path):
+    convert_table(tables / "a.csv", tables / "a.h5", **OPTIONS)
+    frame(200, seed=1).replace("red", "violet").to_csv(tables / "c.csv", index=False)
+    convert_table(tables / "c.csv", tables / "c.h5", **OPTIONS)
+    convert_table(tables / "b.csv", tables / "d.h5", **{**OPTIONS, "drop": ["x"]})
+    frame(200, seed=1).drop(columns="x").to_csv(tables / "e.csv", index=False)
+    convert_table(tables / "e.csv", tables / "e.h5", **OPTIONS)
+    frame(200, seed=1).drop(columns="grade").to_csv(tables / "f.csv", index=False)
+    convert_table(tables / "f.csv", tables / "f.h5", like=tables / "a.h5")
+    (tables / "photos").mkdir()
+    Image.new("RGB", (16, 16)).save(tables / "photos" / "0.png")
+    convert_images(tables / "photos", tables / "g.h5", size=16)
+    for name, sentence in [
+        ("c.h5", "{n}: its column 'x' is mapped otherwise (fill is "),
+        (
+            "d.h5",
+            "{n}: its column 'x' is mapped otherwise (role is feature in {a}, and drop here); packs of equal mappings go together.",
+        ),
+        (
+            "e.h5",
+            "{n}, {a}: {n} has no column 'x'; packs of equal columns go together. Convert its table again with --like {a}.",
+        ),
+        ("f.h5", "{n}: has the fields features, categories, id, "),
+        (
+            "g.h5",
+            "{n}: was made of images, {a} of a table; packs of one kind go together. Leave one of them out.",
+        ),
+    ]:
+        with pytest.raises(UsageError) as error:
+            merge_packs([tables / "a.h5", tables / name], tables / "m.h5")
+        assert str(error.value).startswith(sentence.format(n=tables / name, a=tables / "a.h5")), str(
+            error.value
+        )
+    assert not (tables / "m.h5").exists()
+
+
+# Splitting
+
+
+def test_a_pack_is_split_with_equal_shares_of_each_class(tables: Path):
+    convert_table(tables / "a.csv", tables / "a.h5", **OPTIONS)
+    whole = opened(tables / "a.h5")
+    reports = split_pack(tables / "a.h5", "train=0.75,val=0.25")
+    parts = {name: opened(tables / f"a.{name}.h5") for name in ("train", "val")}
+    assert {name: report.rows for name, report in reports.items()} == {"train": 450, "val": 150}
+    assert sorted(rows_of(parts["train"]) + rows_of(parts["val"])) == sorted(rows_of(whole))
+    order = {row: number for number, row in enumerate(rows_of(whole))}
+    for name, part in parts.items():
+        places = [order[row] for row in rows_of(part)]
+        assert places == sorted(places)
+        shares = np.bincount(part.read("label")) / np.bincount(whole.read("label"))
+        assert np.abs(shares - (0.75 if name == "train" else 0.25)).max() < 0.01
+        assert mapping(part) == mapping(whole)
+        assert part.header.classes == whole.header.classes
+    again = split_pack(tables / "a.h5", "train=0.75,val=0.25")
+    assert all(report.already for report in again.values())
+
+
+def test_labels_that_are_numbers_are_dealt_out_as_well(tmp_path: Path):
+    table = pandas.DataFrame({"x": np.arange(3000) / 4, "y": np.arange(3000) * 7})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="y")
+    assert {n: r.rows for n, r in split_pack(tmp_path / "t.h5", "a=0.5,b=0.5").items()} == {
+        "a": 1500,
+        "b": 1500,
+    }
+    found = np.concatenate([opened(tmp_path / f"t.{name}.h5").read("label") for name in "ab"])
+    assert np.array_equal(np.sort(found), table["y"])
+
+
+# Storing another way
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("r", {}),
+        ("r.h5", {}),
+        ("s", {"shard_rows": 250}),
+        ("s", {"shard_size": "40kB"}),
+        ("s", {"format": "npy", "shard_rows": 400}),
+    ],
+)
+def test_a_pack_is_stored_another_way(tables: Path, name: str, options: dict[str, Any]):
+    convert_table(tables / "a.csv", tables / "a.h5", split="train=0.8,val=0.2", **OPTIONS)
+    whole = opened(tables / "a.h5")
+    repack(tables / "a.h5", tables / name, **options)
+    pack = opened(tables / name)
+    assert rows_of(pack) == rows_of(whole)
+    assert pack.header.splits == whole.header.splits
+    assert mapping(pack) == mapping(whole)
+    assert bool(pack.shards) == ("shard_rows" in options or "shard_size" in options)
+    repack(tables / name, tables / "back.h5")
+    assert rows_of(opened(tables / "back.h5")) == rows_of(whole)
+    assert np.array_equal(apply(pack, frame())["features"], apply(whole, frame())["features"])
+
+
+@pytest.mark.parametrize("columns", [80, 3])
+def test_rows_can_be_compressed(tmp_path: Path, columns: int):
+    table = pandas.DataFrame(np.arange(columns * 300).reshape(300, columns) % 97 / 4)
+    table.to_csv(tmp_path / "t.csv", index=False, header=[f"c{i}" for i in range(columns)])
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5")
+    convert_table(tmp_path / "t.csv", tmp_path / "c.h5", compress="gzip")
+    assert opened(tmp_path / "c.h5").header.field("features").compressed
+    repack(tmp_path / "t.h5", tmp_path / "z.h5", compress="gzip")
+    pack = opened(tmp_path / "z.h5")
+    assert pack.header.field("features").compressed
+    export_table(tmp_path / "z.h5", tmp_path / "z.csv")
+    export_table(tmp_path / "t.h5", tmp_path / "x.csv")
+    assert (tmp_path / "z.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
+    export_table(tmp_path / "c.h5", tmp_path / "c.csv")
+    assert (tmp_path / "c.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
+    repack(tmp_path / "z.h5", tmp_path / "again.h5")
+    assert opened(tmp_path / "again.h5").header.field("features").compressed
+    merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5")
+    assert opened(tmp_path / "m.h5").rows == 600
+    with pytest.raises(
+        UsageError, match=r"t\.h5: its field 'features' is compressed otherwise than that of .*z\.h5"
+    ):
+        merge_packs([tmp_path / "z.h5", tmp_path / "t.h5"], tmp_path / "n.h5")
+
+
+def test_a_pack_is_shuffled_anew(tables: Path):
+    convert_table(
+        tables / "a.csv", tables / "a.h5", shuffle=False, split="train=first:400,val=rest", **OPTIONS
+    )
+    repack(tables / "a.h5", tables / "s.h5", shuffle=True, seed=3)
+    first, pack = opened(tables / "a.h5"), opened(tables / "s.h5")
+    assert (first.header.seed, pack.header.seed) == (None, 3)
+    assert pack.header.splits == first.header.splits
+    rows, shuffled = rows_of(first), rows_of(pack)
+    assert shuffled != rows
+    assert sorted(shuffled[:400]) == sorted(rows[:400])
+    assert sorted(shuffled) == sorted(rows)
+
+
+def test_what_is_about_images_is_refused(tables: Path):
+    convert_table(tables / "a.csv", tables / "a.h5", **OPTIONS)
+    for options in ({"size": 16}, {"store": "jpeg"}, {"quality": 50}):
+        ((name, value),) = options.items()
+        with pytest.raises(UsageError) as error:
+            repack(tables / "a.h5", tables / "r.h5", **options)  # type: ignore[arg-type]
+        assert (
+            str(error.value)
+            == f"{name} {value}: is about images; {tables / 'a.h5'} was made of a table. Leave it out."
+        )
+
+
+class _StopError(BaseException):
+    """What a test ends the work with."""
+
+
+def stop_at(calls: int) -> Callable[[int], None]:
+    seen = [0]
+
+    def progress(done: int) -> None:
+        seen[0] += 1
+        if seen[0] > calls:
+            raise _StopError
+
+    return progress
+
+
+@pytest.mark.parametrize("kind", ["merge", "split", "repack"])
+def test_interrupted_work_goes_on(tables: Path, kind: str):
+    convert_table(tables / "a.csv", tables / "a.h5", **OPTIONS)
+    shutil.copy(tables / "a.h5", tables / "b.h5")
+
+    def run(folder: str, **options: Any) -> Path:
+        (tables / folder).mkdir(exist_ok=True)
+        out = tables / folder / "o.h5"
+        if kind == "merge":
+            merge_packs([tables / "a.h5", tables / "b.h5"], out, workers=1, **options)
+        elif kind == "repack":
+            repack(tables / "a.h5", out, workers=1, **options)
+        else:
+            split_pack(tables / "a.h5", "x=0.5,y=0.5", out=tables / folder, workers=1, **options)
+            return tables / folder / "a.y.h5"
+        return out
+
+    whole = run("whole").read_bytes()
+    with pytest.raises(_StopError):
+        run("out", on_progress=stop_at(1))
+    assert not (tables / "out" / "o.h5").exists()
+    assert any((tables / "out").glob("*.packing"))
+    assert run("out").read_bytes() == whole
+    assert not any((tables / "out").glob("*.packing"))
+
+
+# Adding
+
+
+@pytest.fixture
+def shards(tables: Path) -> Path:
+    convert_table(tables / "a.csv", tables / "s", shard_rows=250, **OPTIONS)
+    return tables / "s"
+
+
+def test_rows_are_added_mapped_as_the_others(shards: Path, tables: Path):
+    before = rows_of(opened(shards))
+    report = append_table(shards, tables / "b.csv")
+    pack = opened(shards)
+    assert (report.rows, pack.rows, len(pack.shards)) == (200, 800, 4)
+    assert rows_of(pack)[:600] == before
+    convert_table(tables / "b.csv", tables / "b.h5", like=shards)
+    assert sorted(rows_of(pack)[600:]) == sorted(rows_of(opened(tables / "b.h5")))
+    assert pack.header.table is not None
+    assert not (tables / "s.adding.packing").exists()
+    # Other workers, the same bytes.
+    convert_table(tables / "a.csv", tables / "t", shard_rows=250, **OPTIONS)
+    append_table(tables / "t", tables / "b.csv", workers=3)
+    assert files_of(tables / "t") == files_of(shards)
+
+
+def test_splits_are_drawn_for_added_rows(tables: Path):
+    convert_table(tables / "a.csv", tables / "s", shard_rows=600, split="train=0.75,val=0.25", **OPTIONS)
+    append_table(tables / "s", tables / "b.csv")
+    pack = opened(tables / "s")
+    assert pack.header.splits == {"train": ((0, 450), (600, 750)), "val": ((450, 600), (750, 800))}
+    convert_table(tables / "a.csv", tables / "t", shard_rows=600, split="train=first:500,val=rest", **OPTIONS)
+    with pytest.raises(
+        UsageError, match=r"t: has splits \(train, val\) that are no shares of a table's rows"
+    ):
+        append_table(tables / "t", tables / "b.csv")
+
+
+def test_bad_rows_are_told_or_left_out_and_listed(shards: Path, tables: Path):
+    table = frame(200, seed=1)
+    table.loc[7, "price"] = "free"
+    table.loc[9, "grade"] = "odd"
+    table.loc[11, "colour"] = "violet"
+    table.to_csv(tables / "b.csv", index=False)
+    with pytest.raises(SourceError, match=r"b\.csv: line 9, column 'price': 'free' is no amount of money"):
+        append_table(shards, tables / "b.csv")
+    assert opened(shards).rows == 600
+    report = append_table(shards, tables / "b.csv", on_error="skip")
+    assert (report.rows, report.skipped_rows) == (198, 2)
+    assert (
+        report.notes[-1]
+        == f"1 column (colour 0.5%): categories that {shards} does not have; they are 0, as missing ones."
+    )
+    assert [s["key"].split(": ")[1] for s in opened(shards).header.skipped] == [
+        "line 9, column 'price'",
+        "line 11, column 'grade'",
+    ]
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_an_interrupted_addition_goes_on_and_the_pack_is_whole_meanwhile(
+    shards: Path, tables: Path, calls: int
+):
+    shutil.copytree(shards, tables / "t")
+    append_table(tables / "t", tables / "b.csv", workers=1)
+    before = rows_of(opened(shards))
+    with pytest.raises(_StopError):
+        append_table(shards, tables / "b.csv", workers=1, on_progress=stop_at(calls))
+    assert rows_of(opened(shards)) == before
+    append_table(shards, tables / "b.csv", workers=1)
+    assert files_of(shards) == files_of(tables / "t")
+    assert not list(tables.glob("*.packing"))
+
+
+def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards: Path, tables: Path):
+    for column in ("grade", "id", "x"):
+        frame(5).drop(columns=column).to_csv(tables / "c.csv", index=False)
+        with pytest.raises(UsageError, match=rf"has no column '{column}'"):
+            append_table(shards, tables / "c.csv")
+    convert_table(tables / "a.csv", tables / "one.h5", **OPTIONS)
+    with pytest.raises(UsageError) as error:
+        append_table(tables / "one.h5", tables / "b.csv")
+    one, grown, more = tables / "one.h5", tables / "one", tables / "b.csv"
+    assert str(error.value) == (
+        f"{one}: is one file; only packs of shards grow. Make one of it, then add to that:"
+        f" packer repack {one} {grown} --shard-size 2GB && packer append {grown} {more}"
+    )
+    repack(one, grown, shard_size="2GB")
+    append_table(grown, more)
+    assert opened(grown).rows == 800
+    with pytest.raises(
+        UsageError, match=r"s: was made of a table; append_images adds images\. Use append_table\."
+    ):
+        append_images(shards, tables)
+
+
+# Exporting
+
+
+def test_an_exported_table_holds_what_the_pack_holds(tables: Path):
+    convert_table(tables / "a.csv", tables / "a.h5", shuffle=False, standardize=True, **OPTIONS)
+    pack, source = opened(tables / "a.h5"), frame()
+    report = export_table(tables / "a.h5", tables / "out.csv")
+    found = pandas.read_csv(tables / "out.csv", dtype={"id": str})
+    assert (report.rows, report.nbytes) == (ROWS, (tables / "out.csv").stat().st_size)
+    assert found.columns.tolist() == [
+        "id", "x", "price", "colour", "shape=flat", "shape=round", "grade", "when", "seen", "seen.seconds", "member", "day", "clock",
+        "weight", "count", "x.missing",
+    ]  # fmt: skip
+    assert pack.header.table is not None
+    for k, name in enumerate(pack.header.table["features"]):
+        assert np.array_equal(found[name].to_numpy(np.float32), pack.read("features")[:, k])
+    for name in ("id", "colour", "grade", "when", "day", "clock", "count", "weight"):
+        assert found[name].equals(source[name].astype(found[name].dtype)), name
+    assert np.array_equal(found["member"], source["member"] == "yes")
+    assert not list(tables.glob("*.exporting"))
+    # The file is a table that packs again, to the same labels, categories and kept columns.
+    convert_table(tables / "out.csv", tables / "again.h5", shuffle=False, label="grade", keep=OPTIONS["keep"])
+    again = opened(tables / "again.h5")
+    for name in ("label", "categories", "when", "day", "clock", "weight", "count", "member"):
+        assert np.array_equal(again.read(name), pack.read(name)), name
+    assert again.read_ragged("id") == pack.read_ragged("id")
+
+
+def test_parquet_holds_the_same_with_types(tables: Path):
+    convert_table(
+        tables / "a.csv", tables / "a.h5", shuffle=False, **{**OPTIONS, "missing": "nan", "indicators": False}
+    )
+    export_table(tables / "a.h5", tables / "out.parquet")
+    found, source = pandas.read_parquet(tables / "out.parquet"), frame()
+    assert found["x"].dtype == np.float32
+    assert np.array_equal(found["x"], source["x"].astype(np.float32), equal_nan=True)
+    assert found["colour"].astype(str).tolist() == source["colour"].tolist()
+    assert found["grade"].astype(str).tolist() == source["grade"].tolist()
+    assert (found["when"] == pandas.to_datetime(source["when"])).all()
+    assert found["day"].astype(str).tolist() == source["day"].tolist()
+    assert found["clock"].astype(str).tolist() == source["clock"].tolist()
+    assert found["member"].tolist() == (source["member"] == "yes").tolist()
+    assert [x or None for x in found["id"]] == [
+        x or None for x in source["id"].where(source["id"].notna(), None)
+    ]
+    assert np.array_equal(found["count"], source["count"])
+
+
+def test_a_split_of_shards_is_exported(tables: Path):
+    convert_table(
+        tables / "a.csv",
+        tables / "s",
+        shard_rows=250,
+        split="train=first:400,val=rest",
+        shuffle=False,
+        **OPTIONS,
+    )
+    export_table(tables / "s", tables / "val.tsv", split="val")
+    found = pandas.read_csv(tables / "val.tsv", sep="\t")
+    assert sorted(found["count"]) == sorted(frame()["count"][400:])
+    with pytest.raises(UsageError, match="split"):
+        export_table(tables / "s", tables / "x.csv", split="none")
+
+
+def test_missing_cells_and_numbers_without_a_header(tmp_path: Path):
+    (tmp_path / "t.csv").write_text("1,,NA,\n2,0.1,x,1e300\n16777216,-1e-7,y,3\n")
+    convert_table(
+        tmp_path / "t.csv", tmp_path / "t.h5", header=False, label="0", dtype="float64", shuffle=False
+    )
+    export_table(tmp_path / "t.h5", tmp_path / "o.csv")
+    assert (tmp_path / "o.csv").read_text() == "0,1,2,3\n1,,,\n2,0.1,x,1e+300\n16777216,-1e-07,y,3.0\n"
+
+
+def test_nothing_is_overwritten_and_nothing_broken_is_left(tables: Path, monkeypatch: pytest.MonkeyPatch):
+    convert_table(tables / "a.csv", tables / "a.h5", **OPTIONS)
+    (tables / "there.csv").write_text("x")
+    with pytest.raises(UsageError, match=r"there\.csv"):
+        export_table(tables / "a.h5", tables / "there.csv")
+    assert (tables / "there.csv").read_text() == "x"
+    with pytest.raises(UsageError, match=r"o\.xlsx: ends in none of \.csv, \.tsv, \.parquet"):
+        export_table(tables / "a.h5", tables / "o.xlsx")
+    monkeypatch.setattr(exporttable, "_SLAB", 100)
+    with pytest.raises(_StopError):
+        export_table(tables / "a.h5", tables / "o.csv", on_progress=stop_at(2))
+    damage(tables / "a.h5", 3)
+    with pytest.raises(FormatError):
+        export_table(tables / "a.h5", tables / "o.csv")
+    assert not list(tables.glob("o.csv*"))
+
+
+# Repairing
+
+
+def damage(path: Path, block: int, array: str = "features") -> None:
+    """Flip a bit of a block of a pack of one part."""
+    pack = open_pack(path)
+    extents = pack.header.extents[array]
+    e = extents[block] if len(extents) > 1 else extents[0]
+    row_bytes = e.nbytes // e.rows
+    offset = e.offset + (0 if len(extents) > 1 else block * pack.header.block_rows * row_bytes)
+    with open(pack.file(e), "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 4]))
+
+
+@pytest.mark.parametrize("name", ["p.h5", "p"])
+@pytest.mark.parametrize(
+    "extra", [{}, {"shard_rows": 250, "split": "train=0.8,val=0.2", "seed": 3}, {"shuffle": False}]
+)
+def test_damaged_blocks_come_back_from_the_table(tables: Path, name: str, extra: dict[str, Any]):
+    path = tables / name
+    convert_table(tables / "a.csv", path, format="h5" if name == "p.h5" else "npy", **extra, **OPTIONS)
+    whole = files_of(path)
+    parts = [part.path for part in open_pack(path).parts]
+    damage(Path(parts[-1]), 1)
+    damage(Path(parts[0]), 2, "label")
+    assert len(verify_pack(path).problems) == 2
+    repaired = repair_pack(path, tables / "a.csv")
+    assert repaired.blocks == 2
+    assert files_of(path) == whole
+    assert not list(tables.glob("*.repairing*"))
+    assert repair_pack(path, tables / "a.csv").blocks == 0
+
+
+def test_a_file_that_was_cut_short_or_scrambled_comes_back(tables: Path):
+    convert_table(tables / "a.csv", tables / "p", format="npy", **OPTIONS)
+    whole = files_of(tables / "p")
+    with open(tables / "p" / "features.npy", "r+b") as file:
+        file.truncate(3000)
+    (tables / "p" / "label.npy").write_bytes(b"x" * 100)
+    repair_pack(tables / "p", tables / "a.csv")
+    assert files_of(tables / "p") == whole
+
+
+def test_a_table_that_changed_and_packs_that_were_not_converted_are_refused(tables: Path):
+    options = {**OPTIONS, "shuffle": False}
+    convert_table(tables / "a.csv", tables / "p.h5", **options)
+    convert_table(tables / "b.csv", tables / "q.h5", like=tables / "p.h5")
+    repack(tables / "p.h5", tables / "r.h5")
+    repack(tables / "p.h5", tables / "s", shard_rows=400)
+    append_table(tables / "s", tables / "b.csv")
+    last = open_pack(tables / "s").parts[-1].path
+    for path in (tables / "p.h5", tables / "q.h5", tables / "r.h5", Path(last)):
+        damage(path, 1)
+    damaged = (tables / "p.h5").read_bytes()
+    with pytest.raises(
+        UsageError, match=r"b\.csv: is not what .*p\.h5 was made of: names was a\.csv, now it is b\.csv"
+    ):
+        repair_pack(tables / "p.h5", tables / "b.csv")
+    changed = (tables / "a.csv").read_text().replace("middle", "medium", 1)
+    source = (tables / "a.csv").read_text()
+    (tables / "a.csv").write_text(changed)
+    with pytest.raises(
+        SourceError, match=r"a\.csv: gives other rows than .*p\.h5 had; its files have changed since"
+    ):
+        repair_pack(tables / "p.h5", tables / "a.csv")
+    assert (tables / "p.h5").read_bytes() == damaged
+    (tables / "a.csv").write_text(source)
+    for path, sentence in [
+        (
+            tables / "q.h5",
+            r"q\.h5: was mapped as another pack; .* packer convert SRC .*q\.h5 --like THAT --overwrite",
+        ),
+        (tables / "r.h5", r"r\.h5: was made of other packs, not of a table\. Make it again from them\."),
+        (tables / "s", r"00002\.h5: was appended; rows that packer convert wrote are repaired"),
+    ]:
+        with pytest.raises(UsageError, match=sentence):
+            repair_pack(path, tables / "a.csv")
+    with pytest.raises(UsageError, match=r"labels and pairs are about images"):
+        repair_pack(tables / "p.h5", tables / "a.csv", labels=tables / "b.csv")
+    assert repair_pack(tables / "p.h5", tables / "a.csv").blocks == 1
+    assert not list(tables.glob("*.repairing*"))

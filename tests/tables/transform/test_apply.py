@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer.errors import UsageError
+from packer.tables import apply
+from packer.tables.transform.column_plan import Choices
+from packer.tables.transform.columns import Column
+from packer.tables.transform.row_mapper import Fields
+from tests.tables.rawtables import Fitted, Table, fit, tables
+from tests.tables.transform.test_table_transform import choices_for
+
+
+def as_data(table: Table) -> dict[str, list[Any]]:
+    """Cells as a data frame has them: booleans as such, the other raw forms as they are."""
+    return {
+        c.name: [None if x is None else bool(x) if c.type == "boolean" else x for x in cells]
+        for c, cells in zip(table.columns, table.cells, strict=True)
+    }
+
+
+def check(found: dict[str, Any], stored: Fields) -> None:
+    assert found.keys() == stored.keys()
+    for name, value in stored.items():
+        if isinstance(value, list):
+            assert [text.encode() for text in found[name]] == value
+        else:
+            assert found[name].dtype == value.dtype
+            assert found[name].shape == value.shape
+            assert found[name].tobytes() == value.tobytes()
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_equal_to_what_conversion_stores_to_the_bit(data):
+    table = data.draw(tables())
+    choices = data.draw(choices_for(table))
+    try:
+        fitted = fit(table, choices)
+        bad = fitted.draft.bad_rows(fitted.records)[0]
+        if bad is not None:  # conversion leaves them out before anything is measured
+            fitted = fit(table, choices, (~bad).tolist())
+    except UsageError:
+        return
+    cells = as_data(table)
+    if bad is not None:
+        with pytest.raises(UsageError, match=r"^row \d+, column "):
+            apply(fitted.recipe.to_json(), cells)
+        return
+    mapped = fitted.map()
+    if mapped.beyond is not None:
+        with pytest.raises(
+            UsageError, match=f"^row {mapped.beyond[0]}, column '{mapped.beyond[1]}': becomes a number beyond"
+        ):
+            apply(fitted.recipe.to_json(), cells)
+        return
+    stored = mapped.fields
+    check(apply(fitted.recipe.to_json(), cells), stored)
+    order = data.draw(st.permutations(list(cells)))
+    check(
+        apply(fitted.recipe.to_json(), {"more": [0] * table.rows} | {name: cells[name] for name in order}),
+        stored,
+    )
+
+
+def small() -> Fitted:
+    table = Table(
+        [Column("x", "integer"), Column("c", "category"), Column("y", "category"), Column("k", "text")],
+        [[1, None, 4], ["a", "b", None], ["u", "v", "u"], ["one", None, "é"]],
+    )
+    return fit(table, Choices(label=("y",), keep=("k",), missing="mean", standardize=True))
+
+
+TABLE = small().recipe.to_json()
+
+
+@pytest.mark.parametrize(
+    "header", [TABLE, SimpleNamespace(table=TABLE), SimpleNamespace(header=SimpleNamespace(table=TABLE))]
+)
+def test_a_header_a_pack_or_the_table_itself(header):
+    fitted = small()
+    check(apply(header, as_data(fitted.table)), fitted.map().fields)
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_data_frames(package):
+    module = pytest.importorskip(package)
+    fitted = small()
+    cells = as_data(fitted.table)
+    data = module.table(cells) if package == "pyarrow" else module.DataFrame(cells)
+    check(apply(TABLE, data), fitted.map().fields)
+
+
+def test_texts_are_read_as_in_files():
+    found = apply(TABLE, {"x": ["1", "", " 4 "], "c": ["a", "b", "NA"]})
+    stored = small().map().fields
+    assert found.keys() == {"features", "categories"}
+    assert found["features"].tobytes() == stored["features"].tobytes()
+    assert found["categories"].tolist() == [[1], [2], [0]]
+
+
+def test_texts_for_missing_are_those_of_the_conversion():
+    record = TABLE | {"reading": {"na": ["?"]}}
+    assert np.isfinite(apply(record, {"x": ["1", "?"], "c": ["a", "?"]})["features"]).all()
+    with pytest.raises(UsageError, match=r"'\?' is not a number"):
+        apply(TABLE, {"x": ["1", "?"], "c": ["a", "?"]})
+
+
+def test_unknown_categories_are_as_missing_ones():
+    assert apply(TABLE, {"x": [1, 2], "c": ["zz", "b"]})["categories"].tolist() == [[0], [2]]
+
+
+def test_no_rows():
+    found = apply(TABLE, {"x": [], "c": [], "k": [], "y": []})
+    assert found["features"].shape == (0, 1)
+    assert (found["label"].shape, found["k"]) == ((0,), [])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"X": [1], "k": ["a"]},
+            "table: has no column 'x', 'c', of which features are made; there are 'X' and 'k'."
+            " Give the table the columns that the pack was made from.",
+        ),
+        (
+            {"x": [1, "one"], "c": ["a", "a"]},
+            "row 1, column 'x': 'one' is not a number; such cells and missing ones are allowed. Mend it, or leave the row out.",
+        ),
+        (
+            {"x": [1, 2], "c": ["a", "a"], "y": ["u", "w"]},
+            "row 1, column 'y': 'w' is none of the label's classes. Leave the row, or the column, out.",
+        ),
+        (
+            {"x": [1, 2], "c": ["a", "a"], "y": ["u", None]},
+            "row 1, column 'y': is missing; a label is needed. Mend it, or leave the row out.",
+        ),
+    ],
+)
+def test_data_that_cannot_be_mapped(data, message):
+    with pytest.raises(UsageError) as error:
+        apply(TABLE, data)
+    assert str(error.value) == message
+
+
+def test_numbers_beyond_float32():
+    record = fit(Table([Column("x", "number")], [[1.0]]), Choices()).recipe.to_json()
+    with pytest.raises(UsageError) as error:
+        apply(record, {"x": [1.0, 1e39]})
+    assert str(error.value) == "row 1, column 'x': 1e+39 is beyond float32. Mend it, or leave the row out."
+
+
+def test_numbers_that_are_beyond_the_dtype_once_they_are_mapped():
+    record = fit(
+        Table([Column("x", "number")], [[0.0, 1e-9]]), Choices(standardize=True, dtype="float16")
+    ).recipe.to_json()
+    with pytest.raises(UsageError) as error:
+        apply(record, {"x": [0.0, None, 1.0]})
+    assert str(error.value) == (
+        "row 2, column 'x': becomes a number beyond float16 once it is mapped. Mend the cell, or leave the row out."
+    )
+
+
+@pytest.mark.parametrize(
+    "header", [None, SimpleNamespace(table=None), SimpleNamespace(header=SimpleNamespace())]
+)
+def test_packs_of_images_hold_no_mapping(header):
+    with pytest.raises(
+        UsageError, match="holds no mapping of a table; packs that were converted from tables do"
+    ):
+        apply(header, {})
+
+
+def test_malformed_headers():
+    with pytest.raises(UsageError, match="header: the table is malformed"):
+        apply({"columns": []}, {})

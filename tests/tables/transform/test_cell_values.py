@@ -1,0 +1,149 @@
+"""Booleans, dates, times and timestamps: which texts are some, and which numbers they become."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.tables.transform.cell_values import CONVERTED, NA_TEXTS, convert
+
+
+def values(type: str, *texts: str) -> list[float | None]:
+    found, valid = convert(texts, type)
+    assert found.dtype == np.float64
+    assert valid.dtype == np.bool_
+    assert np.isnan(found[~valid]).all()
+    return [float(v) if ok else None for v, ok in zip(found, valid, strict=True)]
+
+
+def test_booleans_are_words_in_any_case() -> None:
+    texts = ("true", "FALSE", "Yes", "no", " True\t")
+    assert values("boolean", *texts) == [1, 0, 1, 0, 1]
+    assert values("boolean", "0", "1", "t", "maybe", "truee", "y", "true\n") == [None] * 7
+
+
+def test_dates_are_days_since_1970() -> None:
+    assert values("date", "1970-01-01", "1969-12-31", "2013-01-01", " 2013/01/02 ") == [0, -1, 15706, 15707]
+    first, last = datetime(1, 1, 1), datetime(9999, 12, 31)
+    assert values("date", "0001-01-01", "9999-12-31") == [
+        (d - datetime(1970, 1, 1)).days for d in (first, last)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2013-13-01",
+        "2013-00-01",
+        "2013-02-30",
+        "2013-01-00",
+        "1900-02-29",
+        "0000-01-01",
+        "2013-01/01",
+        "2013.01.01",
+        "13-01-01",
+        "2013-1-1",
+        "2013-01-011",
+        "2013-01-01T00:00",
+        "2013-01-01\x002",
+        "２013-01-01",
+        "",
+        "x" * 100,
+    ],
+)
+def test_other_texts_are_no_dates(text: str) -> None:
+    assert values("date", "2012-02-29", text, "2000-02-29") == [15399, None, 11016]
+
+
+def test_times_are_seconds_since_midnight() -> None:
+    texts = ("00:00", "05:30", "23:59:59", "12:00:00.5", "00:00:00.000001", "00:00:00.1234567891234")
+    assert values("time", *texts) == [0, 19800, 86399, 43200.5, 1e-6, 0.123456]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["24:00", "5:30", "05:60", "05:30:60", "05:30:", "05:30:1", "05:30:01.", "05:30.5", "05:30Z", "0530", ""],
+)
+def test_other_texts_are_no_times(text: str) -> None:
+    assert values("time", text) == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00", 0),
+        ("1970-01-01 00:00:01", 1),
+        ("1970/01/01 00:00:01.25", 1.25),
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-01T01:00:00.5+0100", 0.5),
+        ("1970-01-01T01:00+01", 0),
+        ("1969-12-31T22:29:59-01:30", -1),
+        ("1970-01-01 00:00+05:30", -19800),
+    ],
+)
+def test_timestamps_are_seconds_since_1970_in_utc(text: str, seconds: float) -> None:
+    assert values("timestamp", text, "1970-01-01 00:00", text) == [seconds, 0, seconds]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1970-01-01",
+        "1970-01-01_00:00",
+        "1970-01-01T00",
+        "1970-01-01T24:00",
+        "1970-02-30T00:00",
+        "1970-01-01T00:00 Z",
+        "1970-01-01T00:00ZZ",
+        "1970-01-01T00:00+1",
+        "1970-01-01T00:00+01:",
+        "1970-01-01T00:00+01:3",
+        "1970-01-01T00:00+0100x",
+        "1970-01-01T00:00+24:00",
+        "1970-01-01T00:00+01:60",
+        "1970-01-01T00:00:00." + "1" * 60,
+    ],
+)
+def test_other_texts_are_no_timestamps(text: str) -> None:
+    assert values("timestamp", text) == [None]
+
+
+@given(
+    st.lists(
+        st.datetimes(min_value=datetime(1, 1, 3), max_value=datetime(9999, 12, 29)).flatmap(
+            lambda moment: st.integers(-23 * 60, 23 * 60).map(
+                lambda minutes: moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
+            )
+        )
+    )
+)
+def test_timestamps_are_those_of_the_standard_library(moments: list[datetime]) -> None:
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    found, valid = convert([moment.isoformat() for moment in moments], "timestamp")
+    assert valid.all()
+    whole = [(m - epoch) // timedelta(seconds=1) + m.microsecond / 1e6 for m in moments]
+    np.testing.assert_array_equal(found, np.array(whole, np.float64))
+
+
+def test_more_texts_than_are_read_at_once() -> None:
+    days = np.arange(-100_000, 100_000, 17)
+    found, valid = convert(days.astype("datetime64[D]").astype(str).tolist(), "date")
+    assert valid.all()
+    np.testing.assert_array_equal(found, days)
+
+
+@pytest.mark.parametrize("type", CONVERTED)
+def test_no_text_is_no_value(type: str) -> None:
+    found, valid = convert([], type)
+    assert found.shape == valid.shape == (0,)
+
+
+def test_what_means_missing_is_what_pandas_takes_for_it() -> None:
+    parsers = pytest.importorskip("pandas._libs.parsers")
+    assert set(NA_TEXTS) == parsers.STR_NA_VALUES
+    assert len(set(NA_TEXTS)) == len(NA_TEXTS)

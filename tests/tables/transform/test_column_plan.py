@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.errors import UsageError
+from packer.tables.transform.column_plan import Choices, draft
+from packer.tables.transform.columns import TEXT, TYPES, Column
+
+COLUMNS = [Column(kind, kind) for kind in TYPES]
+
+
+def test_roles_and_types_that_are_read():
+    plan = draft(COLUMNS, Choices(label=("integer",), keep=("text", "category"), drop=("date",)))
+    assert [c.type for c in plan.columns] == [
+        "number",
+        "integer",
+        "boolean",
+        "date",
+        "time",
+        "timestamp",
+        "text",
+        "text",
+    ]
+    assert plan.roles == ("feature", "label", "feature", "drop", "feature", "feature", "keep", "keep")
+    assert [w.index for w in plan.layout.wanted] == [0, 1, 2, 4, 5, 6, 7]
+    assert plan.layout.dtype == np.dtype(
+        [
+            ("c0", "<f4"),
+            ("c1", "<i8"),
+            ("c2", "<f4"),
+            ("c4", "<f8"),
+            ("c5", "<f8"),
+            ("c6", TEXT),
+            ("c7", TEXT),
+        ]
+    )
+    assert [w.name for w in plan.numeric] == ["c0", "c1", "c2", "c4", "c5"]
+
+
+def test_only_named_features_are_read():
+    plan = draft(COLUMNS, Choices(features=("number", "category"), label=("boolean",)))
+    assert [(w.column.name, w.column.type) for w in plan.layout.wanted] == [
+        ("number", "number"), ("boolean", "boolean"), ("category", "category"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("choices", "dtype"),
+    [
+        ({}, "<f4"),
+        ({"missing": "mean"}, "<f4"),
+        ({"standardize": True}, "<f8"),
+        ({"log1p": ("a",)}, "<f8"),
+        ({"log1p": ("b",)}, "<f4"),
+        ({"dtype": "float64"}, "<f8"),
+        ({"dtype": "float16"}, "<f8"),
+        ({"dtype": "int8"}, "<f8"),
+        ({"label": ("a",)}, "<f4"),
+        ({"label": ("a",), "label_as": "classes"}, "<f8"),
+        ({"keep": ("a",)}, "<f8"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["number", "integer"])
+def test_numbers_are_read_as_float32_where_nothing_is_computed(choices, dtype, kind):
+    plan = draft([Column("a", kind), Column("b", "number")], Choices(**choices))
+    if kind == "integer" and ("label" in choices or "keep" in choices or choices.get("dtype") == "int8"):
+        dtype = "<i8"
+    assert plan.layout.dtype["c0"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("types", "choices", "kind", "dtype"),
+    [
+        ("category", {}, "classes", "<i8"), ("text", {}, "classes", "<i8"), ("boolean", {}, "classes", "<i8"),
+        ("integer", {}, "number", "<i8"), ("number", {}, "number", "<f4"), ("number", {"dtype": "float64"}, "number", "<f8"),
+        ("time", {}, "number", "<f4"), ("timestamp", {}, "number", "<f8"), ("number", {"label_as": "classes"}, "classes", "<i8"),
+        ("boolean", {"label_as": "number"}, "number", "<f4"), ("integer boolean", {}, "number", "<i8"),
+        ("integer number", {}, "number", "<f4"), ("integer boolean", {"label_as": "number"}, "number", "<f4"),
+    ],
+)  # fmt: skip
+def test_labels(types, choices, kind, dtype):
+    label = draft(
+        COLUMNS, Choices(label=tuple(types.split()), drop=() if types == "text" else ("text",), **choices)
+    ).label
+    assert (label.kind, label.dtype) == (kind, dtype)
+
+
+def test_choices_as_a_record():
+    record = Choices(label=("a",), one_hot="all", features=("b", "c")).record()
+    assert json.loads(json.dumps(record)) == record
+    assert (record["label"], record["one_hot"], record["features"]) == (["a"], "all", ["b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        (
+            {"label_as": "class"},
+            "--label-as class: is not known; auto, classes and number are. Pass one of them.",
+        ),
+        (
+            {"missing": "mode"},
+            "--missing mode: is not known; nan, error, mean, median and zero are. Pass one of them.",
+        ),
+        (
+            {"dtype": "uint16"},
+            "--dtype uint16: is not known; float32, float16, float64, int8, int16, int32, int64 and uint8 are. Pass one of them.",
+        ),
+        (
+            {"dtype": "int8", "standardize": True},
+            "--dtype int8: holds whole numbers, but --standardize gives others; float32, float16 and float64 are allowed with it."
+            " Pass one of them.",
+        ),
+        (
+            {"dtype": "int8", "missing": "median"},
+            "--dtype int8: holds whole numbers, but --missing median gives others; float32, float16 and float64 are allowed with"
+            " it. Pass one of them.",
+        ),
+        (
+            {"dtype": "int8", "log1p": ("number",)},
+            "--dtype int8: holds whole numbers, but --log1p gives others; float32, float16 and float64 are allowed with it."
+            " Pass one of them.",
+        ),
+        ({"max_categories": 0}, "--max-categories 0: is below 1. Pass a number from 1."),
+        (
+            {"one_hot": "color"},
+            "--one-hot 'color': is one text; a list of columns or 'all' is allowed. Pass a list.",
+        ),
+        (
+            {"label": ("numer",)},
+            "--label numer: no column has that name; the nearest is 'number'. Pass one that is in the table.",
+        ),
+        (
+            {"drop": ("zzz",)},
+            "--drop zzz: no column has that name; there are 'number', 'integer', 'boolean', 'date', 'time', 'timestamp', 'category'"
+            " and 'text'. Pass one that is in the table.",
+        ),
+        (
+            {"label": ("date",), "keep": ("date",)},
+            "column 'date': is named by --label and by --keep; one role is allowed. Name it once.",
+        ),
+        (
+            {"features": ("date",), "drop": ("date",)},
+            "column 'date': is named by --drop and by --features; one role is allowed. Name it once.",
+        ),
+        (
+            {},
+            "column 'text': holds texts, which are no features; numbers and categories are. Pass --keep text, --drop text or --type"
+            " text=category.",
+        ),
+        (
+            {"label": ("number", "number")},
+            "--label number,number: names 'number' twice; once is allowed. Leave one of them out.",
+        ),
+        (
+            {"one_hot": ("category", "text", "category")},
+            "--one-hot category,text,category: names 'category' twice; once is allowed. Leave one of them out.",
+        ),
+        (
+            {"label_as": "classes"},
+            "--label-as classes: tells what a label becomes, but there is none; it goes with --label. Pass --label, or leave it out.",
+        ),
+        (
+            {"features": ()},
+            "table: no column is left as a feature; one at least is needed. Name fewer with --label, --keep and --drop.",
+        ),
+        (
+            {"drop": ("text",), "log1p": ("category",)},
+            "--log1p category: is a category; features that hold numbers are allowed. Leave it out.",
+        ),
+        (
+            {"drop": ("text",), "label": ("number",), "log1p": ("number",)},
+            "--log1p number: is a label of type number; features that hold numbers are allowed. Leave it out.",
+        ),
+        (
+            {"drop": ("text",), "one_hot": ("number",)},
+            "--one-hot number: is a number; features that hold categories are allowed. Leave it out, or pass --type number=category.",
+        ),
+        (
+            {"drop": ("text",), "label": ("category", "number")},
+            "--label category number: classes are asked for of several columns ('category' holds texts); one column can be classes,"
+            " several only numbers. Pass one, and --keep the others.",
+        ),
+        (
+            {"drop": ("text",), "label": ("category",), "label_as": "number"},
+            "--label-as number: the label 'category' holds texts, not numbers; auto and classes are allowed. Pass one of them.",
+        ),
+        (
+            {"drop": ("text",), "label": ("date",), "label_as": "classes"},
+            "--label-as classes: the label 'date' is a label of type date; texts, booleans and numbers can be classes. Pass --type"
+            " date=category.",
+        ),
+    ],
+)
+def test_choices_that_cannot_be_met(choices: dict[str, Any], message: str):
+    with pytest.raises(UsageError) as error:
+        draft(COLUMNS, Choices(**choices))
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("option", ["label", "keep", "drop", "features", "one_hot", "log1p"])
+def test_no_list_names_a_column_twice(option):
+    with pytest.raises(
+        UsageError, match=f"^--{option.replace('_', '-')} a,b,a: names 'a' twice; once is allowed"
+    ):
+        Choices(**{option: ("a", "b", "a")})
