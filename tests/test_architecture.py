@@ -77,6 +77,7 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.orders",
         "packer.progress",
+        "packer.randomness",
         "packer.read",
         "packer.tables.reading",
         "packer.tables.transform",
@@ -90,8 +91,6 @@ UNITS: dict[str, set[str]] = {
         "packer.randomness",
         "packer.read",
         "packer.starting",
-        "packer.tables",
-        "packer.tables.transform",
     },
     "packer.convert.images": {
         "packer.convert",

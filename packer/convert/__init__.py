@@ -2,13 +2,11 @@
 
 Roots
     images.py        convert_images: options checked, planned, run, reported
-    tables.py        convert_table, append_table (staging.py, measuring.py, external.py, segments.py, tablerows.py)
     rework.py        merge_packs, split_pack, repack, append_images
     repair.py        repair_pack: damaged blocks made anew; repairtable.py: those of tables
     export.py        export_images (exportnames.py, exportrows.py, exportlabels.py)
-    exporttable.py   export_table
 How a pack is made
-    rows.py          what a maker of rows promises; imagerows.py: from images; packrows.py, tablepacks.py: from packs
+    rows.py          what a maker of rows promises; imagerows.py: from images; packrows.py: from packs
     order.py         which sample stands in which row; splits; closing holes
     storing.py       raw, JPEG or compressed, in how many shards; estimate.py: how large that will be
     packing.py       rows -> a whole pack; engine.py: blocks on parallel workers

@@ -2,6 +2,7 @@
 
     table_conversion.py  convert_table, append_table
     staging.py           records on the disk, once they are read; table_rows.py: rows of the pack
+    measuring.py         statistics of the staged rows
     table_packs.py       rows of packs that were made of tables
     table_export.py      export_table
     reading/             files of tables, as records

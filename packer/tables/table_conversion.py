@@ -18,7 +18,6 @@ import numpy as np
 from packer import loops, units
 from packer.arguments import ON_ERROR, check_workers, choice, whole
 from packer.convert.external import Shuffled
-from packer.convert.measuring import measure
 from packer.convert.order import Order, parse_parts, table_order
 from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
 from packer.convert.resuming import already, check_room, interrupted
@@ -31,6 +30,7 @@ from packer.format.output import check_output, check_space, failure, format_of
 from packer.format.pack import open_pack
 from packer.format.workplace import Workplace
 from packer.progress import Progress
+from packer.tables.measuring import measure
 from packer.tables.reading import record_parser
 from packer.tables.reading.opening import open_table
 from packer.tables.reading.table_source import Reading, TableSource
