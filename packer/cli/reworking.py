@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -211,9 +210,9 @@ def export(
         progress=not quiet,
     )
     if as_json:
-        record = asdict(report)
-        again = record.pop("command")  # the name says here which command this is
-        print_json("export", {"out": folder, **record, "convert_command": again})
+        record = {"out": folder, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
+        record |= {"notes": [in_options(note) for note in report.notes], "convert_command": report.command}
+        print_json("export", record)
     elif not quiet:
         for note in report.notes:
             say(f"note: {in_options(note)}")

@@ -1,11 +1,12 @@
 """export_images: the rows of a pack become a folder of image files again, from which packer convert makes the same rows.
 
     <folder>/cat/1.png              images under their keys; drawn splits in folders of their own (train/cat/1.png)
-    <folder>/labels.csv             what the folders do not say: labels, boxes, keypoints
-    <folder>/image/cat/1.png        where there are fields of pixels beside the images, such as masks: each field in a folder of
-    <folder>/mask/cat/1.png         its name
+    <folder>/labels.csv             labels that are not the names of the folders, boxes, keypoints
+    <folder>/classes.txt            classes, where they are not the sorted names of the labels
+    <folder>/image/cat/1.png        with fields of pixels beside the images, such as masks: each field in a folder of its name
+    <folder>/mask/cat/1.png
 
-exportnames.py (what files are called) and exportrows.py (what is in them) and exportlabels.py (the CSV) -> here
+exportnames.py names the files, exportrows.py encodes the rows, exportlabels.py writes labels.csv and classes.txt.
 """
 
 from __future__ import annotations
@@ -17,21 +18,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
-import numpy as np
 
 from packer.arguments import check_workers, choice, whole
-from packer.convert.exportlabels import LABELS_FILE, Table, read_fixed, runs_of
+from packer.convert.exportlabels import CLASSES_FILE, LABELS_FILE, LabelFiles, runs_of
 from packer.convert.exportnames import (
-    Seen,
     check_keys,
     check_lengths,
     file_names,
     file_stems,
     hidden,
     in_split_folders,
-    seen_by_convert,
+    inner_folders,
     stem_of,
 )
 from packer.convert.exportrows import CHANNELS, ExportRows
@@ -43,6 +43,7 @@ from packer.format.positional_io import pwrite_all
 from packer.format.workplace import locked
 from packer.pixels.resize import FITS
 from packer.progress import Progress
+from packer.sentence import Option
 
 FORMATS = ("png", "jpeg")
 SUFFIX = ".exporting"
@@ -53,10 +54,10 @@ _ENDINGS = {"png": (".png",), "jpeg": (".jpg", ".jpeg", ".jpe")}
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export did.
+    """The result of an export.
 
-    files: written, the CSV among them; nbytes: in them; seconds: wall time; command: the packer convert command that makes the pack
-    again; notes: sentences about what that will not bring back as it was.
+    files: written, labels.csv and classes.txt among them; nbytes: in them; seconds: wall time; command: the packer convert command that
+    makes the pack again; notes: sentences about anything that the command will not bring back as it was.
     """
 
     files: int
@@ -99,7 +100,7 @@ def export_images(
     _check_folder(target)
     rows = ExportRows(open_pack(pack), format, quality, split)
     real = os.path.realpath(target)  # an empty folder may be a link
-    plan = _Plan(rows, os.path.dirname(real))
+    exported = _ExportedFolder(rows, os.path.dirname(real))
     check_space(real, rows.estimate())
     work = real + SUFFIX
     try:
@@ -112,7 +113,7 @@ def export_images(
                     remove(left.path)
                 with Progress(progress, "rows", on_progress) as bar:
                     bar.start(len(rows.rows))
-                    files, nbytes, notes = plan.write(work, count, bar.move)
+                    files, nbytes = exported.write(work, count, bar.move)
                 _publish(work, real, target)
             except BaseException:
                 remove(work)
@@ -127,8 +128,8 @@ def export_images(
         raise failure(target, error) from error
     finally:
         rows.reader.close()
-    notes = [note.replace(work, target) for note in notes]
-    return ExportReport(files, nbytes, time.perf_counter() - began, plan.command(target), tuple(notes))
+    seconds = time.perf_counter() - began
+    return ExportReport(files, nbytes, seconds, exported.command(target), tuple(exported.notes()))
 
 
 def _check_folder(folder: str) -> None:
@@ -162,15 +163,16 @@ def _publish(work: str, real: str, folder: str) -> None:
         ) from error
 
 
-class _Plan:
-    """What the files are called, and how packer convert will read them."""
+class _ExportedFolder:
+    """The files of an export: their names, and the arguments with which packer convert reads them."""
 
     def __init__(self, rows: ExportRows, parent: str) -> None:
         """parent: the existing folder in which the new one will lie. Raises FormatError for keys that are no names of files."""
         self._rows, self._header = rows, rows.pack.header
         keys = [os.fsdecode(key) for key in rows.reader.read_ragged("key", runs_of(rows.rows))]
         check_keys(rows.pack.path, keys, rows.rows)
-        foldered = in_split_folders(keys, rows.rows, {} if rows.split else self._header.splits)
+        self._splits = {} if rows.split else self._header.splits
+        foldered = in_split_folders(keys, rows.rows, self._splits)
         endings = _ENDINGS[rows.format]
         self._stems = file_stems(foldered, endings[0])
         self._names = file_names(foldered, self._stems, endings)
@@ -178,15 +180,13 @@ class _Plan:
         self._base = "image/" if rows.masks else ""
         longest = max((len(f.name) for f in rows.masks), default=0) + len(SUFFIX) + 64
         check_lengths(rows.pack.path, parent, self._names, keys, rows.rows, spare=longest)
-        self._table: Table | None = None
-        self._seen = seen_by_convert(self._names, labelled=False)
-        known = rows.known
-        if known.names and not (known.names == ["label"] and self._folders_say_it()):
-            self._table = Table(rows.pack, rows.reader, known, rows.rows)
-            self._seen = seen_by_convert(self._names, labelled=True)
+        self._split_folders, self._folders = inner_folders(self._names)
+        self._labels = LabelFiles(rows.pack, rows.reader, rows.targets, rows.rows)
+        self._by_folders = self._labels.told_by_folders(self._folders)
+        self._labelled = bool(rows.targets.names) and not self._by_folders
 
-    def write(self, work: str, workers: int, progress: Callable[[int], None]) -> tuple[int, int, list[str]]:
-        """Write everything into an empty folder. Returns: files, bytes, notes. Raises OSError, FormatError."""
+    def write(self, work: str, workers: int, progress: Callable[[int], None]) -> tuple[int, int]:
+        """Write everything into an empty folder, and return the files and bytes. Raises OSError, FormatError."""
         roots = {"image": os.path.join(work, self._base)}
         roots |= {f.name: os.path.join(work, f.name) for f in self._rows.masks}
         parents = sorted({name.rpartition("/")[0] for name in self._names})
@@ -194,37 +194,48 @@ class _Plan:
             for parent in parents:
                 os.makedirs(os.path.join(root, parent), exist_ok=True)
         files, nbytes = self._write_rows(roots, workers, progress)
-        notes = []
-        if self._table is not None:
-            path = os.path.join(work, LABELS_FILE)
-            nbytes += self._table.write(path, self._names)
+        if self._labelled:
+            nbytes += self._labels.write_labels(os.path.join(work, LABELS_FILE), self._names)
             files += 1
-            notes = self._table.differences(path, self._names)
-        return files, nbytes, [*self._notes(), *notes]
+        if self._labels.classes_listed:
+            nbytes += self._labels.write_classes(os.path.join(work, CLASSES_FILE))
+            files += 1
+        return files, nbytes
 
     def command(self, folder: str) -> str:
-        """The command that makes the pack again."""
+        """Return the packer convert command that makes the pack again from the folder."""
+        again = "again.h5" if self._rows.pack.format == "h5" and not self._rows.pack.shards else "again"
+        words = ["packer", "convert", os.path.join(folder, self._base).rstrip("/"), again]
+        for name, value in self._arguments(folder).items():
+            for each in value if isinstance(value, list) else [value]:
+                words.append(f"--{'' if each is not False else 'no-'}{name.replace('_', '-')}")
+                words += [] if isinstance(each, bool) else [str(each)]
+        return shlex.join(words)
+
+    def _arguments(self, folder: str) -> dict[str, Any]:
+        """Return the options of packer convert: True and False for flags, a list for an option given several times."""
         rows, pack, about = self._rows, self._rows.pack, self._rows.image.about
-        shape, codec = rows.image.shape, pack.header.field("image").codec or {}
-        words = ["packer", "convert", os.path.join(folder, self._base).rstrip("/")]
-        words.append("again.h5" if pack.format == "h5" and not pack.shards else "again")
+        shape, codec = rows.image.shape, self._header.field("image").codec or {}
+        options: dict[str, Any] = {}
         if shape is None:
-            words += ["--size", "keep", "--store", "jpeg"]
+            options |= {"size": "keep", "store": "jpeg"}
         else:
             height, width = shape[:2]
-            words += ["--size", f"{height}" if height == width else f"{height}x{width}"]
-            words += ["--any-size"] if height & (height - 1) or width & (width - 1) else []
-            words += ["--channels", CHANNELS[rows.channels]] if rows.channels != 3 else []
-            words += ["--fit", about["fit"]] if about.get("fit") in FITS[1:] else []
-            words += ["--compress", str(codec["name"])] if codec and not rows.encoded else []
+            options["size"] = f"{height}" if height == width else f"{height}x{width}"
+            options |= {"any_size": True} if height & (height - 1) or width & (width - 1) else {}
+            options |= {"channels": CHANNELS[rows.channels]} if rows.channels != 3 else {}
+            options |= {"fit": about["fit"]} if about.get("fit") in FITS[1:] else {}
+            options |= {"compress": codec["name"]} if codec and not rows.encoded else {}
         if pack.shards:
-            words += ["--format", pack.format, "--shard-rows", str(pack.shards[0].rows)]
-        words += self._table.options(os.path.join(folder, LABELS_FILE)) if self._table is not None else []
-        for f in rows.masks:
-            words += ["--pair", f"{f.name}={os.path.join(folder, f.name)}"]
+            options |= {"format": pack.format, "shard_rows": pack.shards[0].rows}
+        if self._labelled:
+            options |= self._labels.options(os.path.join(folder, LABELS_FILE))
+        if self._labels.classes_listed:
+            options["classes"] = os.path.join(folder, CLASSES_FILE)
+        if rows.masks:
+            options["pair"] = [f"{f.name}={os.path.join(folder, f.name)}" for f in rows.masks]
         seed = self._header.seed
-        words += ["--no-shuffle"] if seed is None else ["--seed", str(seed)] if seed else []
-        return shlex.join(words)
+        return options | ({"shuffle": False} if seed is None else {"seed": seed} if seed else {})
 
     def _write_rows(
         self, roots: dict[str, str], workers: int, progress: Callable[[int], None]
@@ -259,22 +270,10 @@ class _Plan:
             cv2.setNumThreads(previous)
         return files, nbytes
 
-    def _folders_say_it(self) -> bool:
-        """Whether packer convert finds the labels and classes in the folders."""
-        label = self._rows.known.label
-        if self._seen is None or label is None or self._header.classes is None:
-            return False
-        found = self._seen.labels()
-        return (
-            found is not None
-            and self._seen.layout.classes == list(self._header.classes)
-            and (label.dtype, label.shape) == ("<i8", ())
-            and np.array_equal(found, read_fixed(self._rows.reader, label, self._rows.rows))
-        )
-
-    def _notes(self) -> list[str]:
-        """What will not come back as it was, a sentence each; not what the CSV holds."""
-        rows, notes = self._rows, []
+    def notes(self) -> list[str]:
+        """Return a sentence for each thing that will not come back as it was."""
+        rows = self._rows
+        notes: list[str] = []
         if rows.left:
             notes.append(
                 f"Not written: {', '.join(rows.left)}; images, labels, boxes, keypoints and fields of pixels are."
@@ -288,12 +287,11 @@ class _Plan:
             notes.append(
                 f"packer convert passes over {len(out_of_sight):,} of the files, first {out_of_sight[0]}: it takes them for hidden."
             )
-        elif self._seen is None:
-            notes.append(
-                "packer convert will not take the folder, as some files lie in folders and others do not."
-            )
-        else:
-            notes += self._notes_on(self._seen)
+        if not rows.targets.names and any(self._folders):
+            notes.append("The pack has no labels; packer convert will take the folders for classes.")
+        if self._split_folders != set(self._splits):
+            was, now = (", ".join(sorted(names)) or "none" for names in (self._splits, self._split_folders))
+            notes.append(f"The splits ({was}) come back as others ({now}).")
         for f in rows.masks:
             shape = f.shape or ()
             if shape[:2] != (rows.image.shape or ())[:2] or shape[2:] == (1,):
@@ -307,24 +305,13 @@ class _Plan:
         elif rows.encoded and rows.image.shape is not None:
             quality = (self._header.field("image").codec or {}).get("quality", 90)
             notes.append(
-                "The rows are JPEG files; the command brings back their pixels. To encode these anew,"
-                f" add --store jpeg --quality {quality}."
+                "The rows are JPEG files; the command brings back their pixels. To encode these anew, add "
+                + Option("store", "jpeg")
+                + " "
+                + Option("quality", quality)
+                + "."
             )
-        return notes
-
-    def _notes_on(self, seen: Seen) -> list[str]:
-        """What differs in order, splits and labels, as far as folders decide them."""
-        notes = []
-        if seen.layout.labels is not None and not self._rows.known.names:
-            notes.append("The pack has no labels; packer convert will take the folders for classes.")
-        files, splits = seen.rows(self._header.seed)
-        wanted = {} if self._rows.split else self._header.splits
-        if {name: (span,) for name, span in splits.items()} != wanted:
-            names = ", ".join(wanted) or "none"
-            notes.append(f"The splits ({names}) come back as others ({', '.join(splits) or 'none'}).")
-        if not np.array_equal(files, np.arange(len(files))):
-            notes.append("packer convert will store the rows in another order.")
-        return notes
+        return [*notes, *self._labels.notes(by_folders=self._by_folders)]
 
 
 def _write(path: str, data: bytes | memoryview) -> None:

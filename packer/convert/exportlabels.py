@@ -1,8 +1,7 @@
-"""What a pack says of its images beside their pixels, as the CSV from which packer convert reads it again.
+"""The labels.csv and classes.txt of an export: labels, boxes and keypoints in the form that packer convert reads.
 
-One row an image, or one a box: ``file``, then the columns of the label, the boxes' and the keypoints', whichever there are.
-Coordinates are those of the pack's rows, and the images are written at that size. What was written is read again with convert's own
-reader, so that whatever would come back differently is known.
+labels.csv has one row an image, or one a box: ``file``, then the columns of the label, the boxes and the keypoints, whichever the pack
+has. Coordinates are pixels of the pack's rows, at whose size the images are written. classes.txt lists the classes, one a line.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.targets import read_targets
+from packer.inputs.labels import number_labels
 from packer.orders.runs import Runs
 from packer.read.fields import decode_ragged
 from packer.read.reader import Reader
 
-LABELS_FILE = "labels.csv"
+LABELS_FILE, CLASSES_FILE = "labels.csv", "classes.txt"
 _CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 _AT_ONCE = 4096
 
 
-class Known(NamedTuple):
-    """The fields that a CSV can hold; None for those that are not there, or are of another kind."""
+class TargetFields(NamedTuple):
+    """The fields that labels.csv can hold; None for those that the pack lacks, or has in another form."""
 
     label: Field | None
     boxes: Field | None
@@ -37,8 +36,8 @@ class Known(NamedTuple):
     keypoints: Field | None
 
     @classmethod
-    def of(cls, pack: Pack) -> Known:
-        """Find them."""
+    def of(cls, pack: Pack) -> TargetFields:
+        """Find the fields of a pack."""
         fields = {f.name: f for f in pack.fields}
         label, points = fields.get("label"), fields.get("keypoints")
         boxes = _ragged(fields.get("boxes"), "<f4", [4])
@@ -53,37 +52,34 @@ class Known(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of those that are there."""
+        """Names of the fields found."""
         return [f.name for f in self if f is not None]
 
 
-class Table:
-    """The CSV of some rows of a pack."""
+class LabelFiles:
+    """The labels.csv and classes.txt of some rows of a pack."""
 
-    def __init__(self, pack: Pack, reader: Reader, known: Known, rows: NDArray[np.int64]) -> None:
+    def __init__(self, pack: Pack, reader: Reader, fields: TargetFields, rows: NDArray[np.int64]) -> None:
         """rows: int64 [N], rising; reader: of the pack's fields."""
-        self._pack, self._reader, self._known, self._rows = pack, reader, known, rows
-        self._classes = pack.header.classes
-        self.label = None if known.label is None else read_fixed(reader, known.label, rows)
-        """[N] or [N, C], as the pack has it."""
-        points = None if known.keypoints is None else read_fixed(reader, known.keypoints, rows)
+        self._pack, self._reader, self._fields, self._rows = pack, reader, fields, rows
+        self._label = None if fields.label is None else read_fixed(reader, fields.label, rows)
+        points = None if fields.keypoints is None else read_fixed(reader, fields.keypoints, rows)
         self._points = None if points is None else points.reshape(len(rows), -1)
-        count = 0 if points is None else self._points.shape[1] // 2  # type: ignore[union-attr]
+        count = 0 if self._points is None else self._points.shape[1] // 2
         self._point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
-        self._corners = [] if known.boxes is None else _CORNERS
-        whole = (
-            self.label is not None
-            and self.label.dtype == np.float32
-            and np.isfinite(self.label).all()
-            and not (self.label % 1).any()
-        )
-        self._label_as = "float" if whole else None  # or they would come back as whole numbers
-        self._label_columns = self._labels_called()
+        self._corners = [] if fields.boxes is None else _CORNERS
+        self._label_columns = self._name_label_columns()
+        self._classes = pack.header.classes
+        used: set[str] | None = None  # unknown
+        if self._classes is not None and fields.box_label is None:
+            used = self._used_classes(self._classes)
+            self._classes = None if used is None else self._classes
+        self._listed = self._classes is not None and (used is None or list(self._classes) != sorted(used))
 
-    def write(self, path: str, names: Sequence[str]) -> int:
-        """Write a row, or several, for each image; names: of the files, in the order of the rows. Returns: bytes.
+    def write_labels(self, path: str, names: Sequence[str]) -> int:
+        """Write a row, or several, for each image, and return the bytes; names: of the files, in the order of the rows.
 
-        Raises: OSError; FormatError for a class name that no file can hold.
+        Raises OSError; FormatError for a class name that no file can hold.
         """
         with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
             writer = csv.writer(file)
@@ -94,60 +90,100 @@ class Table:
                     called = f"./{name}" if name[0].isspace() else name
                     writer.writerows([called, *row] for row in cells)
             except UnicodeEncodeError as error:
-                raise FormatError(
-                    f"{self._pack.path}: {error.object[error.start : error.end]!r} stands in the name of a class or column;"
-                    " no file can hold it. Nothing was written."
-                ) from None
+                raise self._unwritable(error) from None
         return os.path.getsize(path)
 
-    def options(self, path: str) -> list[str]:
-        """What to pass to packer convert."""
-        options = ["--labels", path]
-        for option, columns in (
-            ("--label", self._label_columns),
-            ("--boxes", self._corners),
-            ("--keypoints", self._point_columns),
-        ):
-            options += [option, ",".join(columns)] if columns else []
-        return [*options, *(["--label-as", "float"] if self._label_as else [])]
-
-    def differences(self, path: str, names: list[str]) -> list[str]:
-        """Read it as packer convert will, and say what would not come back as it was, a sentence each."""
-        label, points = self._label_columns or None, self._point_columns or None
+    def write_classes(self, path: str) -> int:
+        """Write the classes, one a line, and return the bytes. Raises OSError, FormatError."""
         try:
-            read = read_targets(
-                path,
-                names,
-                label=label,
-                boxes=self._corners or None,
-                keypoints=points,
-                label_as=self._label_as,
-            )
-        except SourceError as error:
-            return [f"packer convert will not take {LABELS_FILE}: {error}"]
+            with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
+                file.writelines(f"{name}\n" for name in self._classes or ())
+        except UnicodeEncodeError as error:
+            raise self._unwritable(error) from None
+        return os.path.getsize(path)
+
+    @property
+    def classes_listed(self) -> bool:
+        """True if classes.txt is needed: the classes are not the sorted names of the rows' labels, and fit on lines."""
+        return self._listed and all(
+            name == name.strip() and not set(name) & {"\n", "\r"} for name in self._classes or ()
+        )
+
+    def options(self, path: str) -> dict[str, str]:
+        """Return the arguments of convert_images that read labels.csv at a path."""
+        chosen = {"label": self._label_columns, "boxes": self._corners, "keypoints": self._point_columns}
+        options = {"labels": path} | {name: ",".join(columns) for name, columns in chosen.items() if columns}
+        if self._label_columns and self._classes is not None:
+            return options | {"label_as": "classes"}
+        label = self._label
+        whole = (
+            label is not None
+            and label.dtype == np.float32
+            and bool(np.isfinite(label).all())
+            and not (label % 1).any()
+        )
+        return options | ({"label_as": "float"} if whole else {})
+
+    def told_by_folders(self, folders: Sequence[str]) -> bool:
+        """True if labels.csv would say no more than the class folders of the files, one each."""
+        label, classes = self._label, self._classes
+        if self._fields.names != ["label"] or label is None or classes is None or label.dtype != np.int64:
+            return False
+        return folders == [classes[number] for number in label]
+
+    def notes(self, *, by_folders: bool) -> list[str]:
+        """Return a sentence for each kind of label that packer convert reads otherwise, or not at all."""
         notes = []
-        found = read.fixed.get("label")
-        if self.label is not None and (
-            found is None or found.dtype != self.label.dtype or not np.array_equal(found, self.label)
-        ):
-            kind = "nothing" if found is None else f"{found.dtype.name} {list(found.shape[1:])}"
-            was = f"{self.label.dtype.name} {list(self.label.shape[1:])}"
-            notes.append(f"The labels ({was}) come back as others ({kind}).")
-        if self._classes is not None and read.classes != list(self._classes):
-            notes.append(
-                f"The pack has {len(self._classes):,} classes; packer convert knows {len(read.classes or ()):,} of them,"
-                f" those that are named in {LABELS_FILE}."
-            )
+        label, classes = self._label, self._classes
+        if classes is not None and not by_folders:
+            cells = [name.strip() for name in classes]
+            try:
+                read = number_labels(LABELS_FILE, cells, range(len(cells)), label_as="classes")[1]
+            except SourceError:
+                read = None
+            if read is None or set(read) != set(classes):
+                notes.append(
+                    f"packer convert takes some class names for numbers or blanks; rename them in {LABELS_FILE} before."
+                )
+        if self._listed and not self.classes_listed:
+            notes.append("The classes come back sorted, without those that no row has.")
+        if self._pack.header.classes is not None and classes is None:
+            notes.append(f"The names of the classes are not written; {LABELS_FILE} holds numbers.")
+        if label is not None and classes is None:
+            floats = label.dtype.kind == "f"
+            single = label.ndim == 1 or label.shape[1] == 1
+            hot = not (single or floats) and bool(np.isin(label, (0, 1)).all())
+            kind = "uint8" if hot else "int64" if single and not floats else "float32"
+            now = f"{kind} {[] if single else list(label.shape[1:])}"
+            was = f"{label.dtype.name} {list(label.shape[1:])}"
+            if now != was:
+                notes.append(f"The labels ({was}) come back as others ({now}).")
+            if floats and not np.isfinite(label).all():
+                notes.append(f"packer convert takes finite labels, and some in {LABELS_FILE} are not.")
         return notes
 
-    def _labels_called(self) -> list[str]:
-        if self._known.box_label is not None or (self.label is not None and self.label.ndim == 1):
+    def _used_classes(self, classes: Sequence[str]) -> set[str] | None:
+        """Return the classes of the rows' labels, or None where labels are not numbers of classes."""
+        label = self._label
+        if label is None or label.ndim > 1 or label.dtype.kind not in "iu":
+            return None
+        numbers = np.unique(label).tolist()
+        return {classes[n] for n in numbers} if numbers[0] >= 0 and numbers[-1] < len(classes) else None
+
+    def _unwritable(self, error: UnicodeEncodeError) -> FormatError:
+        return FormatError(
+            f"{self._pack.path}: {error.object[error.start : error.end]!r} stands in the name of a class or column;"
+            " no file can hold it. Nothing was written."
+        )
+
+    def _name_label_columns(self) -> list[str]:
+        if self._fields.box_label is not None or (self._label is not None and self._label.ndim == 1):
             return ["label"]
-        if self.label is None:
+        if self._label is None:
             return []
-        count = self.label.shape[1]
-        assert self._known.label is not None
-        given = self._known.label.about.get("columns")
+        count = self._label.shape[1]
+        assert self._fields.label is not None
+        given = self._fields.label.about.get("columns")
         taken = {"file", *self._point_columns}
         fits = (
             isinstance(given, list)
@@ -160,15 +196,15 @@ class Table:
         return given if fits else [f"label{number}" for number in range(1, count + 1)]  # type: ignore[return-value]
 
     def _cells(self) -> Iterator[list[list[str]]]:
-        """For each image, the cells of its rows without the name."""
+        """Yield, for each image, the cells of its rows without the name."""
         for start in range(0, len(self._rows), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            boxes = self._ragged(self._known.boxes, part)
-            numbers = self._ragged(self._known.box_label, part)
+            boxes = self._ragged(self._fields.boxes, part)
+            numbers = self._ragged(self._fields.box_label, part)
             for i in range(len(self._rows[part])):
                 points = [] if self._points is None else _texts(self._points[start + i])
                 if boxes is None:
-                    label = [] if self.label is None else self._label_cells(self.label[start + i])
+                    label = [] if self._label is None else self._label_cells(self._label[start + i])
                     yield [[*label, *points]]
                     continue
                 corners = boxes[i]
@@ -186,12 +222,9 @@ class Table:
                 ] or [[*none, *points]]
 
     def _label_cells(self, label: Any) -> list[str]:
-        values = np.atleast_1d(label)
-        if len(values) == 1 and values.dtype.kind in "iu" and self._classes is not None:
-            number = int(values[0])
-            if 0 <= number < len(self._classes):
-                return [self._classes[number]]
-        return _texts(values)
+        if self._classes is not None and 0 <= label < len(self._classes):
+            return [self._classes[label]]
+        return _texts(np.atleast_1d(label))
 
     def _ragged(self, f: Field | None, part: slice) -> list[NDArray[Any]] | None:
         if f is None:
@@ -201,13 +234,13 @@ class Table:
 
 
 def runs_of(rows: NDArray[np.int64]) -> Runs:
-    """Rising rows as runs."""
+    """Return rising rows as runs."""
     firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     return Runs(rows[firsts], np.diff(firsts, append=len(rows)))
 
 
 def read_fixed(reader: Reader, f: Field, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Rows of a fixed field, [len(rows), *shape]."""
+    """Read rows of a field of fixed shape, [len(rows), *shape]."""
     out = np.empty((len(rows), f.row_bytes), np.uint8)
     if len(rows):
         reader.read(f.name, runs_of(rows), out)
@@ -215,7 +248,7 @@ def read_fixed(reader: Reader, f: Field, rows: NDArray[np.int64]) -> NDArray[Any
 
 
 def _ragged(f: Field | None, dtype: str, row_shape: list[int]) -> Field | None:
-    """The field, if its rows are arrays of that kind."""
+    """Return the field if its rows are arrays of that kind, else None."""
     fits = (
         f is not None and f.ragged and (f.about.get("dtype"), f.about.get("row_shape")) == (dtype, row_shape)
     )
@@ -223,7 +256,7 @@ def _ragged(f: Field | None, dtype: str, row_shape: list[int]) -> Field | None:
 
 
 def _texts(values: NDArray[Any]) -> list[str]:
-    """Numbers as the shortest texts that read back as they are; nothing for NaN."""
+    """Return numbers as the shortest texts that read back as they are; nothing for NaN."""
     if values.dtype.kind == "f":
         return ["" if np.isnan(value) else str(value) for value in values]
     return [str(int(value)) for value in values]

@@ -1,4 +1,4 @@
-"""Rows of a pack as files: what they are called, and what packer convert will make of a folder that holds them.
+"""Names of the files that rows of a pack are exported to.
 
 A file is called as the row's key, its ending replaced: cat/1.jpg -> cat/1.png. Keys come from the pack, and a pack from anywhere:
 each is checked before it is used as a path. Names without their endings are unique, so that masks can be called alike:
@@ -12,22 +12,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.order import arrange
-from packer.errors import FormatError, SourceError
-from packer.inputs.layout import (
-    SPLITS,
-    Layout,
-    class_folders,
-    folder_splits,
-    image_order,
-    is_hidden,
-    is_image,
-)
+from packer.errors import FormatError
+from packer.inputs.layout import SPLITS, is_hidden, is_image
 
 MOST_FOLDERS = 100
 """Folders within each other that a key may name: Python makes and removes them by calls within each other."""
@@ -36,9 +26,9 @@ Spans = Sequence[tuple[int, int]]
 
 
 def check_keys(subject: str, keys: Sequence[str], rows: NDArray[np.int64]) -> None:
-    """See that every key is a plain path below a folder. subject: the pack; rows: int64 [N], of the keys.
+    """Check that every key is a plain path below a folder. subject: the pack; rows: int64 [N], of the keys.
 
-    Raises: FormatError for an empty or absolute one, one that holds a NUL, one of whose parts is empty, "." or "..",
+    Raises FormatError for an empty or absolute one, one that holds a NUL, one of whose parts is empty, "." or "..",
         and one of MOST_FOLDERS folders or more.
     """
     for key, row in zip(keys, rows.tolist(), strict=True):
@@ -57,9 +47,9 @@ def check_keys(subject: str, keys: Sequence[str], rows: NDArray[np.int64]) -> No
 def check_lengths(
     subject: str, root: str, names: Sequence[str], keys: Sequence[str], rows: NDArray[np.int64], *, spare: int
 ) -> None:
-    """See that the disk takes names of such a length.
+    """Check that the disk takes names of such a length.
 
-    root: an existing folder below which they will lie; spare: bytes of the folders between. Raises: FormatError.
+    root: an existing folder below which they will lie; spare: bytes of the folders between. Raises FormatError.
     """
     longest, path = os.pathconf(root, "PC_NAME_MAX"), os.pathconf(root, "PC_PATH_MAX")
     room = path - len(os.fsencode(os.path.abspath(root))) - spare
@@ -78,7 +68,7 @@ def in_split_folders(
 ) -> Sequence[str]:
     """Put the split's folder before each key, unless all keys begin with it already.
 
-    Splits that packer convert would not know as folders, or that share or leave out rows, are left alone. rows: int64 [N], rising.
+    Splits whose folders packer convert does not know, or that share or leave out rows, change nothing. rows: int64 [N], rising.
     """
     owners = np.full(len(rows), -1)
     shared = False
@@ -96,7 +86,7 @@ def in_split_folders(
 
 
 def file_stems(keys: Sequence[str], ending: str) -> list[str]:
-    """The names of files without their endings, of checked keys, all different, none that of a folder once it has its ending."""
+    """Return file names without endings for checked keys: all different, and none a folder's name once it has its ending."""
     shared = Counter(map(stem_of, keys))
     folders = {key[:at] for key in keys for at, letter in enumerate(key) if letter == "/"}
     used: set[str] = set()
@@ -114,7 +104,7 @@ def file_stems(keys: Sequence[str], ending: str) -> list[str]:
 
 
 def file_names(keys: Sequence[str], stems: Sequence[str], endings: Sequence[str]) -> list[str]:
-    """The stems with the endings that their keys have, if they are among ``endings``, else with the first of these."""
+    """Return the stems with the endings of their keys if ``endings`` has those, else with the first of these."""
     names = []
     for key, stem in zip(keys, stems, strict=True):
         own = key[len(stem) :] if key.startswith(stem) else ""
@@ -122,47 +112,20 @@ def file_names(keys: Sequence[str], stems: Sequence[str], endings: Sequence[str]
     return names
 
 
-class Seen(NamedTuple):
-    """What packer convert makes of a folder. order: int64 [N], the files as it sorts them; layout: of those, in that order."""
-
-    order: NDArray[np.int64]
-    layout: Layout
-
-    def labels(self) -> NDArray[np.int64] | None:
-        """The label of each file, int64 [N], in the order of the names; None if folders are no classes."""
-        if self.layout.labels is None:
-            return None
-        labels = np.empty_like(self.layout.labels)
-        labels[self.order] = self.layout.labels
-        return labels
-
-    def rows(self, seed: int | None) -> tuple[NDArray[np.int64], dict[str, tuple[int, int]]]:
-        """Which file each row of the new pack will hold, int64 [N], and the rows of its splits. seed: None: not shuffled."""
-        members = self.layout.splits or {"": np.arange(len(self.order))}
-        arranged = arrange(members, shuffle=seed is not None, seed=seed or 0)
-        return self.order[arranged.samples[:]], arranged.splits
-
-
-def seen_by_convert(names: list[str], *, labelled: bool) -> Seen | None:
-    """What packer convert will make of files of these names. labelled: with --labels. None if it would refuse them."""
-    order = image_order(names)
-    keys = [names[index] for index in order.tolist()]
-    parents = {key.rpartition("/")[0] for key in keys}
-    parts = [parent.split("/") for parent in parents if parent]
-    folders = {"/".join(part[:depth]) for part in parts for depth in (1, 2)}
-    if labelled:
-        return Seen(order, Layout(None, None, folder_splits("", keys, folders)))
-    try:
-        return Seen(order, class_folders("", keys, folders))
-    except SourceError:
-        return None
+def inner_folders(names: Sequence[str]) -> tuple[set[str], list[str]]:
+    """Return the split folders at the top, empty if there are none, and for each file the folder below that it lies in, or ""."""
+    parts = [name.split("/") for name in names]
+    tops = {part[0] if len(part) > 1 else "" for part in parts}
+    splits = tops if SPLITS.issuperset(tops) else set()
+    depth = 1 if splits else 0
+    return splits, [part[depth] if len(part) > depth + 1 else "" for part in parts]
 
 
 def hidden(names: Sequence[str]) -> list[str]:
-    """Those that packer convert passes over."""
+    """Return the names that packer convert passes over."""
     return [name for name in names if any(map(is_hidden, name.split("/")))]
 
 
 def stem_of(key: str) -> str:
-    """A key without the ending of an image."""
+    """Return a key without the ending of an image."""
     return os.path.splitext(key)[0] if is_image(key.rpartition("/")[2]) else key

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
-from packer.convert.exportlabels import Known, read_fixed
+from packer.convert.exportlabels import TargetFields, read_fixed
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -25,14 +25,14 @@ from packer.read.fields import decode_ragged, select_rows
 from packer.read.reader import Reader
 
 CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
-"""Channels of an image, and what packer convert calls them."""
+"""Channels of an image -> the name that packer convert has for them."""
 
 _PIECE_BYTES, _PIECE_ROWS = 4 << 20, 256  # read at once by each worker
 _SAMPLES = 16  # rows encoded to see how large the files will be
 
 
-class File(NamedTuple):
-    """One file to be written. position: its row's, among those exported; field: whose it is."""
+class ExportedFile(NamedTuple):
+    """A file to be written. position: of its row among those exported; field: whose rows it holds."""
 
     position: int
     field: str
@@ -52,7 +52,7 @@ class ExportRows:
         fields = {f.name: f for f in pack.fields}
         image = fields.get("image")
         self.encoded = image is not None and image.ragged and (image.codec or {}).get("name") == "jpeg"
-        """Whether rows are JPEG files."""
+        """True if rows are JPEG files."""
         if image is None or "key" not in fields or not (self.encoded or _is_picture(image)):
             raise UsageError(
                 f"{pack.path}: holds no images with names; uint8 [H, W, C] of 1, 3 or 4 channels, or JPEG files, are exported,"
@@ -64,18 +64,18 @@ class ExportRows:
         if format == "jpeg" and self.channels == 4:
             raise UsageError("format jpeg: JPEG has no transparency. Pass png.")
         self.masks = [f for f in pack.fields if _is_mask(f)]
-        self.known = Known.of(pack)
-        used = {"image", "key", *self.known.names, *(f.name for f in self.masks)}
+        self.targets = TargetFields.of(pack)
+        used = {"image", "key", *self.targets.names, *(f.name for f in self.masks)}
         self.left = [f.name for f in pack.fields if f.name not in used]
         """Fields that are not exported."""
         self.reader = Reader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
 
     def ending(self, f: Field) -> str:
-        """Of the files of a mask."""
+        """Return the ending of a mask's files."""
         return ".png" if _fits_png(f) else ".npy"
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
-        """(position, first row, rows): runs of rows that are read at once."""
+        """Yield (position, first row, rows) of runs that are read at once."""
         row_bytes = max(1, self.image.row_bytes + sum(f.row_bytes for f in self.masks))
         step = 16 if self.image.shape is None else max(1, min(_PIECE_ROWS, _PIECE_BYTES // row_bytes))
         position = 0
@@ -85,18 +85,18 @@ class ExportRows:
                 yield position, first, count
                 position += count
 
-    def files(self, position: int, first: int, count: int) -> Iterator[File]:
-        """The files of rows [first, first + count), of the images first. Raises FormatError."""
+    def files(self, position: int, first: int, count: int) -> Iterator[ExportedFile]:
+        """Yield the files of rows [first, first + count), images first. Raises FormatError."""
         run = Runs(np.array([first]), np.array([count]))
         for i, data in enumerate(self._images(run, first)):
-            yield File(position + i, "image", data)
+            yield ExportedFile(position + i, "image", data)
         rows = np.arange(first, first + count)
         for f in self.masks:
             for i, values in enumerate(read_fixed(self.reader, f, rows)):
-                yield File(position + i, f.name, _png(values) if _fits_png(f) else _npy(values))
+                yield ExportedFile(position + i, f.name, _png(values) if _fits_png(f) else _npy(values))
 
     def estimate(self) -> int:
-        """About how many bytes all files will have."""
+        """Return the estimated bytes of all files, from a sample."""
         chosen = np.unique(np.linspace(0, len(self.rows) - 1, _SAMPLES).astype(int))
         sizes = [sum(len(file.data) for file in self.files(0, int(self.rows[i]), 1)) for i in chosen]
         return int(np.mean(sizes) * len(self.rows))
@@ -126,23 +126,23 @@ class ExportRows:
 
 
 def _is_picture(f: Field) -> bool:
-    """Whether rows of a field are images that packer convert could have made."""
+    """True if rows of a field are images that packer convert could have made."""
     return f.dtype == "|u1" and f.shape is not None and len(f.shape) == 3 and f.shape[2] in CHANNELS
 
 
 def _is_mask(f: Field) -> bool:
-    """Whether rows of a field are pixels that packer convert --pair reads."""
+    """True if rows of a field are pixels that packer convert reads as pairs."""
     return f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3) and f.name not in RESERVED
 
 
 def _fits_png(f: Field) -> bool:
-    """Whether a PNG file holds rows of a field so that packer convert --pair reads them exactly."""
+    """True if packer convert reads rows of a field back exactly from PNG files."""
     channels = (f.shape or ())[2:] or (1,)
     return (f.dtype, channels[0]) in (("|u1", 1), ("|u1", 3), ("|u1", 4), ("<u2", 1))
 
 
 def _png(values: NDArray[Any]) -> memoryview:
-    """A PNG file. values: uint8 [H, W], [H, W, 1], RGB or RGBA, or uint16 [H, W], [H, W, 1]."""
+    """Encode a PNG file. values: uint8 [H, W], [H, W, 1], RGB or RGBA, or uint16 [H, W], [H, W, 1]."""
     if values.ndim == 3 and values.shape[2] > 1:
         turned = cv2.COLOR_RGB2BGR if values.shape[2] == 3 else cv2.COLOR_RGBA2BGRA
         values = cv2.cvtColor(values, turned)

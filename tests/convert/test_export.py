@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.cli import cli
+from packer.cli.console import in_options
 from packer.convert import export as module
 from packer.convert import exportrows
 from packer.convert.export import SUFFIX, ExportReport, export_images
@@ -188,10 +189,12 @@ def test_rows_of_jpeg_files_are_written_untouched(tmp_path: Path, again: Again) 
     files = [(tmp_path / "images" / f"{stem}{_ending(tmp_path, stem)}").read_bytes() for stem in stems(pack)]
     assert files == pack.read_ragged("image")
     assert (tmp_path / "images" / "dog" / "2.JPG").exists()
-    assert report.notes == (
+    (note,) = report.notes
+    assert str(note) == (
         "The rows are JPEG files; the command brings back their pixels. To encode these anew,"
-        " add --store jpeg --quality 80.",
+        " add store='jpeg' quality=80."
     )
+    assert in_options(note).endswith(" add --store jpeg --quality 80.")
     assert_same(pack, again(report))
 
 
@@ -357,10 +360,7 @@ def test_drawn_splits_of_other_names_are_said_to_be_lost(tmp_path: Path, again: 
     source = folder_of(tmp_path / "pets", *(f"{c}/{i}.png" for c in "ab" for i in range(6)))
     convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,rest=0.5")
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
-    assert report.notes == (
-        "The splits (rest, train) come back as others (none).",
-        "packer convert will store the rows in another order.",
-    )
+    assert report.notes == ("The splits (rest, train) come back as others (none).",)
     made, pack = again(report), open_pack(tmp_path / "pack.h5")
     assert sorted(stems(made)) == sorted(stems(pack))
 
@@ -435,23 +435,10 @@ def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
     )
 
 
-def test_another_order_is_said(tmp_path: Path) -> None:
-    # "1.jpg" < "1.k.jpg", but "1.png" > "1.k.png"
-    source = folder_of(tmp_path / "pets", "a/1.jpg", "a/1.k.jpg", "b/1.jpg")
-    convert_images(source, tmp_path / "pack.h5", size=16, shuffle=False)
-    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
-    assert report.notes == ("packer convert will store the rows in another order.",)
-    assert export_images(tmp_path / "pack.h5", tmp_path / "jpeg", format="jpeg").notes == ()
-
-
 def test_folders_that_are_no_classes_are_said(tmp_path: Path) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"a/1.png", b"b/2.png"])
     assert export_images(pack, tmp_path / "out").notes == (
         "The pack has no labels; packer convert will take the folders for classes.",
-    )
-    pack = hand_made(tmp_path / "mixed.h5", [b"a/1.png", b"2.png"])
-    assert export_images(pack, tmp_path / "mixed").notes == (
-        "packer convert will not take the folder, as some files lie in folders and others do not.",
     )
 
 
@@ -459,6 +446,7 @@ def test_hidden_files_are_said(tmp_path: Path) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"a/.1.png", b".b/2.png", b"a/3.png"])
     assert export_images(pack, tmp_path / "out").notes == (
         "packer convert passes over 2 of the files, first a/.1.png: it takes them for hidden.",
+        "The pack has no labels; packer convert will take the folders for classes.",
     )
     assert (tmp_path / "out/.b/2.png").exists()
 
@@ -474,38 +462,81 @@ def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "notes"),
     [
-        (
-            np.array([0, 2]),
-            ("a", "b", "c"),
-            [
-                "The labels (int64 []) come back as others (int64 []).",
-                "The pack has 3 classes; packer convert knows 2 of them, those that are named in labels.csv.",
-            ],
-        ),
-        (np.array([-1, 2]), None, []),
+        (np.array([-1, 2]), None, ()),
         (
             np.array([[1.0], [0.5]], np.float32),
             None,
-            ["The labels (float32 [1]) come back as others (float32 [])."],
+            ("The labels (float32 [1]) come back as others (float32 []).",),
         ),
+        (np.array([3, 4], np.int8), None, ("The labels (int8 []) come back as others (int64 []).",)),
         (
             np.array([np.inf, 1], np.float32),
             None,
-            [
-                "packer convert will not take labels.csv: {out}/labels.csv line 2: label is inf; finite numbers, whole ones"
-                " from -2**63 to 2**63 - 1, or class names, are accepted. Correct it, or pass --on-error skip."
-            ],
+            ("packer convert takes finite labels, and some in labels.csv are not.",),
+        ),
+        (
+            np.array([0, 1]),
+            ("007", "08"),
+            (
+                "packer convert takes some class names for numbers or blanks; rename them in labels.csv before.",
+            ),
+        ),
+        (
+            np.array([0, 5]),
+            ("a", "b"),
+            ("The names of the classes are not written; labels.csv holds numbers.",),
+        ),
+        (
+            np.array([1, 0]),
+            ("b\n", "a"),
+            (
+                "packer convert takes some class names for numbers or blanks; rename them in labels.csv before.",
+                "The classes come back sorted, without those that no row has.",
+            ),
         ),
     ],
-    ids=["an unused class", "negative", "one column", "infinite"],
+    ids=["negative", "one column", "int8", "infinite", "padded", "no class", "line end"],
 )
 def test_labels_that_come_back_differently_are_said(
-    tmp_path: Path, labels: NDArray[Any], classes: tuple[str, ...] | None, notes: list[str]
+    tmp_path: Path, labels: NDArray[Any], classes: tuple[str, ...] | None, notes: tuple[str, ...]
 ) -> None:
     label = Field("label", labels.dtype.str, labels.shape[1:])
     pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], (label, labels), classes=classes)
+    assert export_images(pack, tmp_path / "out").notes == notes
+
+
+@pytest.mark.parametrize(
+    ("classes", "listed"),
+    [
+        (("a", "b"), False),
+        (("a", "b", "c"), True),
+        (("b", "a"), True),
+        (("9", "10"), True),
+        (("07", "seven"), False),
+        (("1.5", "2"), False),
+    ],
+)
+def test_classes_of_a_csv_come_back_in_their_order(
+    tmp_path: Path, again: Again, classes: tuple[str, ...], listed: bool
+) -> None:
+    pack = hand_made(
+        tmp_path / "pack.h5", [b"1.png", b"2.png"], (LABEL, np.array([1, 0])), classes=classes, seed=None
+    )
     report = export_images(pack, tmp_path / "out")
-    assert list(report.notes) == [note.format(out=tmp_path / "out") for note in notes]
+    assert report.notes == ()
+    assert ("--classes" in report.command, (tmp_path / "out/classes.txt").exists()) == (listed, listed)
+    made = again(report)
+    assert made.header.classes == classes
+    assert values(made)["label"] == values(open_pack(pack))["label"]
+
+
+def test_class_folders_with_a_list_of_classes_come_back_without_a_csv(tmp_path: Path, again: Again) -> None:
+    source = folder_of(tmp_path / "pets", "train/007/1.png", "train/8/1.png", "val/8/2.png")
+    convert_images(source, tmp_path / "pack.h5", size=16, classes=["8", "empty", "007"])
+    report = export_images(tmp_path / "pack.h5", tmp_path / "out")
+    assert report.notes == ()
+    assert sorted(os.listdir(tmp_path / "out")) == ["classes.txt", "train", "val"]
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
 
 
 def test_columns_of_unusable_names_are_renamed(tmp_path: Path, again: Again) -> None:
