@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
-    from packer.load.batches import PackedBatchDataset
+    from packer.load.batch_dataset import PackedBatchDataset
+    from packer.load.order_quality import order_quality
     from packer.load.processes.transforms import PythonTransform
-    from packer.load.quality import order_quality
-    from packer.load.rows import PackedDataset
-    from packer.orders.order import Blocks, Rows, Sequential, Slices
+    from packer.load.row_dataset import PackedDataset
+    from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.sheet import preview
     from packer.tables.table_conversion import TableReport, append_table, convert_table
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Balanced": "packer.orders.sampling",
-    "Blocks": "packer.orders.order",
+    "Blocks": "packer.orders.row_orders",
     "Pack": "packer.format.pack",
-    "PackedBatchDataset": "packer.load.batches",
-    "PackedDataset": "packer.load.rows",
+    "PackedBatchDataset": "packer.load.batch_dataset",
+    "PackedDataset": "packer.load.row_dataset",
     "PackerError": "packer.errors",
     "PythonTransform": "packer.load.processes.transforms",
     "Report": "packer.convert.images",
-    "Rows": "packer.orders.order",
-    "Sequential": "packer.orders.order",
-    "Slices": "packer.orders.order",
+    "Rows": "packer.orders.row_orders",
+    "Sequential": "packer.orders.row_orders",
+    "Slices": "packer.orders.row_orders",
     "TableExportReport": "packer.tables.table_export",
     "TableReport": "packer.tables.table_conversion",
     "Weighted": "packer.orders.sampling",
@@ -73,7 +73,7 @@ _HOMES = {
     "export_table": "packer.tables.table_export",
     "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
-    "order_quality": "packer.load.quality",
+    "order_quality": "packer.load.order_quality",
     "preview": "packer.previews.sheet",
     "repack": "packer.convert.rework",
     "repair_pack": "packer.convert.repair",

@@ -23,7 +23,7 @@ class Progress:
 
     def __init__(self, shown: bool, unit: str, then: Callable[[int], object] | None = None) -> None:
         self._shown, self._unit, self._then = shown, unit, then
-        self._view: _View | None = None
+        self._view: _Bar | None = None
 
     def start(self, total: int | None, unit: str | None = None) -> None:
         """Begin to show, or begin anew with the next stage of the work. total: units in all, None if unknown."""
@@ -83,7 +83,7 @@ class Status:
             self._bar.close()
 
 
-class _View(Protocol):
+class _Bar(Protocol):
     """A subset of tqdm's interface."""
 
     n: int

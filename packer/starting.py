@@ -25,7 +25,7 @@ _AGAIN_SECONDS = 0.02
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class Pool(ThreadPoolExecutor):
+class ThreadPool(ThreadPoolExecutor):
     """A pool of threads. ended: it takes nothing more, since a submit of it failed.
 
     Ctrl-C while a thread begins leaves one that the standard library's pool does not know: at exit the interpreter would wait for

@@ -35,7 +35,7 @@ UNITS: dict[str, set[str]] = {
         "packer.convert.rework",
         "packer.format",
         "packer.load",
-        "packer.load.batches",
+        "packer.load.batch_dataset",
         "packer.orders",
         "packer.previews",
         "packer.tables",
@@ -140,7 +140,7 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
         "packer.starting",
     },
-    "packer.load.batches": {
+    "packer.load.batch_dataset": {
         "packer.format",
         "packer.load",
         "packer.orders",
@@ -159,7 +159,7 @@ UNITS: dict[str, set[str]] = {
         "packer.augment",
         "packer.format",
         "packer.inputs",
-        "packer.load.batches",
+        "packer.load.batch_dataset",
         "packer.pixels",
         "packer.read",
         "packer.tables.reading",
@@ -176,7 +176,13 @@ PACKAGES: dict[str, set[str]] = {
     "isal": {"packer.tables.reading"},
     "pyarrow": {"packer.tables", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
-    "torch": {"packer.augment", "packer.bench", "packer.load", "packer.load.batches", "packer.previews"},
+    "torch": {
+        "packer.augment",
+        "packer.bench",
+        "packer.load",
+        "packer.load.batch_dataset",
+        "packer.previews",
+    },
     "tqdm": {"packer.progress"},
     "xxhash": {"packer.format"},
     "zstandard": {"packer.codecs", "packer.tables.reading"},
@@ -206,7 +212,7 @@ def imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
             for alias in node.names:
                 yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base
         elif isinstance(node, ast.Constant) and node.value in known and "." in str(node.value):
-            # a lazy import by name: "packer.load.batches" handed to importlib
+            # a lazy import by name: "packer.load.batch_dataset" handed to importlib
             yield str(node.value)
 
 

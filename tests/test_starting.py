@@ -32,7 +32,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> str:
 LOOP = """
 import os, resource, signal, sys, threading
 from packer import PackedBatchDataset
-import packer.load.batches, packer.load.processes.workers, packer.load.places.resident
+import packer.load.batch_dataset, packer.load.processes.workers, packer.load.caches.memory_cache
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def same(sample):
     return sample

@@ -48,7 +48,7 @@ from packer.errors import FormatError
 from packer.format import hdf5, unsealed
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
 from packer.read.reader import Reader
 

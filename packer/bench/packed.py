@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from packer.augment import Transform
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 
 ORDERS = ("sequential", "slices", "blocks", "rows")
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from packer.errors import PackerError
 from packer.format.pack import Pack
 from packer.inputs.sources import Source
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.pixels.maker import PixelMaker, PixelSpec
 
 CHECKED_ROWS = 32

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from packer.errors import PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.tables.reading.table_source import Reading, TableSource
 from packer.tables.transform.row_mapper import Mapper
 from packer.tables.transform.table_transform import Recipe

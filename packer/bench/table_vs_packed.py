@@ -26,7 +26,7 @@ from packer.bench.table_parsing import parser
 from packer.bench.table_same import Held, check_epoch, check_source, reading_of, sought_rows
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import cores, memory
 from packer.tables.reading.opening import open_table
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from packer.format.header import Field
     from packer.format.pack import Pack
-    from packer.orders.quality import Quality
+    from packer.orders.shuffle_quality import Quality
 
 _PROBLEMS = 50  # printed; --json has them all
 
@@ -40,7 +40,7 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
 
     opened, figures = open_pack(pack), None
     if order is not None:
-        from packer.load.quality import order_quality
+        from packer.load.order_quality import order_quality
 
         figures = order_quality(opened, order, batch_size)
     if as_json:

@@ -1,17 +1,17 @@
-"""From rows of a pack to batches in memory or on the device. Read ``batches.py`` first, then ``feed.py``.
+"""From rows of a pack to batches in memory or on the device. Read ``batch_dataset.py`` first, then ``prefetcher.py``.
 
-    batches.py     PackedBatchDataset (root): batches, prefetched, for a training loop
-    rows.py        PackedDataset (root): rows, for torch's DataLoader
+    batch_dataset.py  PackedBatchDataset (root): batches, prefetched, for a training loop
+    row_dataset.py    PackedDataset (root): rows, for torch's DataLoader
 
-    options.py     what the arguments mean
+    dataset_options.py  what the arguments mean
     rows_info.py   what both tell of their rows: classes, targets, keys
     row_transforms.py  functions of one image or label, as torchvision's datasets take them
     other_loaders.py   words and wrappers of other loaders that are refused, each with ours
     pipelines.py   what `augment` means: pipelines, by the names that their images have in a batch
     ranks.py       who am I among the processes that train together?
-    progress.py    how far an epoch is: what state_dict saves
-    dataloader.py  torch's DataLoader around a dataset: its workers' passes are epochs
-    feed.py        portions of an epoch: read into slots, handed out as batches
+    epoch_progress.py  how far an epoch is: what state_dict saves
+    dataloader_workers.py  torch's DataLoader around a dataset: its workers' passes are epochs
+    prefetcher.py  read requests of an epoch: read into slots, handed out as batches
     slots.py       reusable buffers that come back when nobody holds their batch any more
     prefetch.py    a few threads that work ahead of the loop
     lock.py        a lock that a fork or a pickle does not leave locked
@@ -19,9 +19,9 @@
     augmenting.py  pipelines of augmentations at work on batches
     batch.py       the named tuple that is handed out
     stats.py       where the time of an epoch goes
-    quality.py     how good a pack's shuffle is in some order
+    order_quality.py  how good a pack's shuffle is in some order
 
-    places/        where rows are kept meanwhile: on the GPU, in memory, on the disk alone
+    caches/        where rows are kept meanwhile: on the GPU, in memory, on the disk alone
     processes/     a user's Python function as a step of loading
 
 Imports ``packer.read``, ``packer.orders``, ``packer.format``, ``packer.randomness``, and in pipelines.py and augmenting.py only

@@ -13,7 +13,7 @@ from packer import randomness
 from packer.augment.boxes import moved_lists
 from packer.format.header import Field
 from packer.load.batch import batch_type
-from packer.load.places.chosen import Chosen
+from packer.load.caches.indexed_rows import IndexedRows
 from packer.load.slots import Slots, allocate
 from packer.read.fields import is_mask
 
@@ -40,7 +40,7 @@ class Augmenter:
         rows: int,
         spare: int,
     ) -> None:
-        self._views = {name: _View(pipeline, rows, spare) for name, pipeline in views.items()}
+        self._views = {name: _ImageView(pipeline, rows, spare) for name, pipeline in views.items()}
         self._pipeline, self._num_classes = next(iter(views.values())), num_classes
         self._names = tuple(name for f in fields for name in (views if f.name == "image" else (f.name,)))
         self._type: Any = batch_type(self._names)
@@ -68,8 +68,8 @@ class Augmenter:
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
         """The batch, augmented; its draws begin at number `first` of these."""
         image = batch.image
-        where = image.field if isinstance(image, Chosen) else image
-        count = len(image.rows) if isinstance(image, Chosen) else len(image)
+        where = image.field if isinstance(image, IndexedRows) else image
+        count = len(image.rows) if isinstance(image, IndexedRows) else len(image)
         for drawn in draws:
             drawn.on(where.device)  # of all batches of a portion in one copy
         each = [drawn[first : first + count] for drawn in draws]
@@ -94,17 +94,17 @@ class Augmenter:
         return self._type._make(made[name] if name in made else getattr(batch, name) for name in self._names)
 
 
-class _View:
+class _ImageView:
     """One pipeline and, on the CPU, the memory of its results, used again: half the time of new memory."""
 
     def __init__(self, pipeline: Pipeline, rows: int, spare: int) -> None:
         self.pipeline, self._rows, self._spare = pipeline, rows, spare
         self._slots: Slots | None = None
 
-    def images(self, image: torch.Tensor | Chosen, draws: Prepared) -> torch.Tensor:
+    def images(self, image: torch.Tensor | IndexedRows, draws: Prepared) -> torch.Tensor:
         """The augmented images of a batch."""
         pipeline = self.pipeline
-        if isinstance(image, Chosen):
+        if isinstance(image, IndexedRows):
             return pipeline.apply(image.field, draws, rows=image.rows)
         if image.device.type != "cpu" or pipeline.mixes or not pipeline.transforms:
             return pipeline.apply(image, draws)

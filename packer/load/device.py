@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.load.places.chosen import Chosen
+from packer.load.caches.indexed_rows import IndexedRows
 from packer.load.slots import Bytes, allocate
 
 Arrays = Mapping[str, NDArray[np.generic]]
-Tensors = dict[str, torch.Tensor | Chosen]
+Tensors = dict[str, torch.Tensor | IndexedRows]
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from packer.load.lock import Lock
-from packer.starting import Pool, interrupt_later
+from packer.starting import ThreadPool, interrupt_later
 
 
 class Pending(Protocol):
@@ -36,7 +36,7 @@ class Threads:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._pool: Pool | None = None
+        self._pool: ThreadPool | None = None
         self._pid = -1
         self._lock = Lock()
 
@@ -47,7 +47,7 @@ class Threads:
         """Run a function on one of the threads. Raises PackerError if a limit forbids a thread."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid() or self._pool.ended:
-                self._pool = Pool(self.count, thread_name_prefix="packer-load")
+                self._pool = ThreadPool(self.count, thread_name_prefix="packer-load")
                 self._pid = os.getpid()
             return self._pool.submit(function, *args)
 

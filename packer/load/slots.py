@@ -5,7 +5,7 @@ images/s at 256 px), so buffers are used again; and a batch that is still in use
 comes back when the last array, tensor or view of it is gone. Nothing waits for one: if all are held, another is made.
 
 Whoever keeps the labels of an epoch should not keep its images with them: fields that take little of a row are copied
-out of the slot when it is handed out (Layout.small).
+out of the slot when it is handed out (SlotLayout.small).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _allocated(nbytes: int) -> Bytes:
     return whole[first : first + nbytes]
 
 
-class Layout:
+class SlotLayout:
     """How a batch's fixed fields share one slot: a section a field, each aligned.
 
     nbytes: of a slot that holds `rows` rows. row_bytes: of all fields together. small: names of the fields that take

@@ -1,13 +1,13 @@
-"""Which rows, in which order, on which rank: pure functions of integers. Read ``order.py`` first.
+"""Which rows, in which order, on which rank: pure functions of integers. Read ``row_orders.py`` first.
 
     runs.py      numbers as contiguous runs
-    order.py     which rows stand where in an epoch
+    row_orders.py  which rows stand where in an epoch
     sampling.py  orders that draw rows by weight, or by class
-    auto.py      what order= and shuffle= mean
+    order_choice.py  what order= and shuffle= mean
     subset.py    rows of a split, of some classes, of a list, counted as if they were all
     epoch.py     one epoch's sequence: an order over a subset
-    topology.py  which positions of it are whose
-    quality.py   how far an order's batches are from a uniform shuffle's
+    epoch_shares.py  which positions of it are whose
+    shuffle_quality.py  how far an order's batches are from a uniform shuffle's
 
 Imports ``packer.randomness``, ``packer.errors`` and ``packer.units``; knows of no file.
 """

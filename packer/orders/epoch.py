@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from packer.orders.order import Order
+from packer.orders.row_orders import RowOrder
 from packer.orders.runs import Runs
 from packer.orders.subset import Subset
 
@@ -13,7 +13,7 @@ from packer.orders.subset import Subset
 class Epoch:
     """Which row stands at which position. order: bound; number: of the epoch."""
 
-    order: Order
+    order: RowOrder
     subset: Subset
     seed: int
     number: int

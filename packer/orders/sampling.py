@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.order import Context, Order, recorded, whole_number
+from packer.orders.row_orders import Context, RowOrder, recorded, whole_number
 from packer.orders.runs import Runs, consecutive, one_run
 
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio
@@ -30,7 +30,7 @@ _SORTED = 256  # up to so many classes, a round of them is sorted
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(Order):
+class Weighted(RowOrder):
     """Rows with repetitions, each in proportion to its weight.
 
     weights: float [n], or one for each row of the pack; not negative, finite, some above 0. A row of weight 0 never comes.
@@ -107,7 +107,7 @@ class Weighted(Order):
 
 
 @dataclass(frozen=True, eq=False)
-class Balanced(Order):
+class Balanced(RowOrder):
     """Every class equally often, up to one.
 
     by: the field that holds the class of a row. rows: of an epoch; default: n.
@@ -119,7 +119,7 @@ class Balanced(Order):
 
     by: str = "label"
     rows: int | None = None
-    _classes: _Classes | None = field(default=None, repr=False)
+    _classes: _RowsByClass | None = field(default=None, repr=False)
     name: ClassVar[str] = "balanced"
     repeats: ClassVar[bool] = True
 
@@ -172,7 +172,7 @@ class Balanced(Order):
         return replace(self, rows=lengths["rows"])
 
 
-class _Classes(NamedTuple):
+class _RowsByClass(NamedTuple):
     """Rows by class: class c has rows[firsts[c] : firsts[c] + sizes[c]], rising. digest: of the labels."""
 
     rows: NDArray[np.int64]
@@ -181,10 +181,10 @@ class _Classes(NamedTuple):
     digest: str
 
 
-def _by_class(labels: NDArray[np.int64]) -> _Classes:
+def _by_class(labels: NDArray[np.int64]) -> _RowsByClass:
     """Classes that occur, in the order of their numbers."""
     _, sizes = np.unique(labels, return_counts=True)
-    return _Classes(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes, _digest(labels))
+    return _RowsByClass(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes, _digest(labels))
 
 
 def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.options import context
-from packer.orders.auto import parse
+from packer.load.dataset_options import context
 from packer.orders.epoch import Epoch
+from packer.orders.order_choice import parse
 from packer.orders.runs import Runs, one_run
 from packer.read.fields import decode_ragged, is_mask, select_fields
 from packer.read.reader import Reader

@@ -13,7 +13,7 @@ from packer.bench.packed import fixed_fields
 from packer.bench.table_same import Held, Sought, check_epoch, epoch_sum, reading_of, row_keys
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.tables.reading.table_source import Reading
 
 COLUMNS = [

@@ -83,7 +83,7 @@ def test_the_batches_of_a_pack_made_like_another_are_normalised_like_its(
     photo_folder: Path, test_folder: Path, tmp_path: Path
 ):
     torch = pytest.importorskip("torch")
-    from packer.load.batches import PackedBatchDataset
+    from packer.load.batch_dataset import PackedBatchDataset
 
     convert_images(photo_folder, tmp_path / "train.h5", size=16)
     convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5")

@@ -14,7 +14,7 @@ from torch import distributed
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from tests.integrations.rows import dataset_of, rows_of
 
 

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 
 ROWS = 103
 

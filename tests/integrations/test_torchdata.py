@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader around a dataset; torch's own DataLoader is in tests/load/test_dataloader.py."""
+"""torchdata's StatefulDataLoader around a dataset; torch's own DataLoader is in tests/load/test_dataloader_workers.py."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ from packer.errors import UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack import Pack  # noqa: E402
 from packer.format.writer import PackWriter  # noqa: E402
-from packer.load import options, pipelines  # noqa: E402
+from packer.load import dataset_options, pipelines  # noqa: E402
 from packer.load.augmenting import Augmenter, seed_of  # noqa: E402
-from packer.load.feed import Feed, Portion  # noqa: E402
-from packer.load.places.ongpu import OnDevice  # noqa: E402
+from packer.load.caches.gpu_cache import GpuCache  # noqa: E402
 from packer.load.prefetch import Threads  # noqa: E402
+from packer.load.prefetcher import Prefetcher, ReadRequest  # noqa: E402
 from packer.orders.epoch import Epoch  # noqa: E402
-from packer.orders.order import Rows, Sequential  # noqa: E402
+from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import one_run  # noqa: E402
 from packer.orders.subset import Subset  # noqa: E402
 from packer.read.fields import ROW, select_fields  # noqa: E402
@@ -542,11 +542,11 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     views = pipelines.fit_views(
         {"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None
     )
-    held = OnDevice(reader, fields, subset, device)
+    held = GpuCache(reader, fields, subset, device)
     assert held.wait(120)
     from packer.load.device import device_of
 
-    feed = Feed(
+    feed = Prefetcher(
         reader,
         (*fields, ROW),
         Threads(2),
@@ -556,12 +556,12 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
         ongpu=held,
         augmenter=Augmenter(views, (*fields, ROW), None, 8, 4),
     )
-    bound = order.bind(options.context(reader, subset, 8))
+    bound = order.bind(dataset_options.context(reader, subset, 8))
     epoch = Epoch(bound, subset, 5, 1)
-    loading = feed.start(Portion(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16), True))
+    loading = feed.start(ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16), True))
     batches, draws = loading.result()
     assert draws is not None
-    assert type(batches[0].image).__name__ == "Chosen"
+    assert type(batches[0].image).__name__ == "IndexedRows"
     first = 0
     usual = PackedBatchDataset(
         paired,

@@ -15,9 +15,9 @@ import pytest
 from packer.codecs import jpeg
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load.batches import PackedBatchDataset
-from packer.load.rows import PackedDataset
-from packer.orders.order import Blocks, Rows
+from packer.load.batch_dataset import PackedBatchDataset
+from packer.load.row_dataset import PackedDataset
+from packer.orders.row_orders import Blocks, Rows
 from packer.read.stores import Coded
 from tests.format.packs import Content, begin, write_content
 from tests.load.conftest import ORDERS
@@ -79,8 +79,8 @@ def test_every_row_once_an_epoch(stored: Pack, check: Checked, order: str, split
 def test_checked_against_their_checksums_and_by_many_threads(
     stored: Pack, check: Checked, split: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("packer.load.feed.SPLIT_BYTES", 1)
-    monkeypatch.setattr("packer.load.feed.SPLIT_CODED_BYTES", 1)
+    monkeypatch.setattr("packer.load.prefetcher.SPLIT_BYTES", 1)
+    monkeypatch.setattr("packer.load.prefetcher.SPLIT_CODED_BYTES", 1)
     with PackedBatchDataset(
         stored, 32, order="rows", output="numpy", fields=FIELDS, split=split, threads=3, verify="blocks"
     ) as dataset:

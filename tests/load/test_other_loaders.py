@@ -13,10 +13,10 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.other_loaders import BATCHES, ROWS, arguments
 from packer.load.processes.transforms import PythonTransform
-from packer.load.rows import PackedDataset
+from packer.load.row_dataset import PackedDataset
 from tests.format.packs import write_content
 from tests.read.conftest import SPLITS, content_of, make_pack
 

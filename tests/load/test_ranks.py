@@ -9,7 +9,7 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.ranks import check_ranks, found_ranks, ignored_ranks, local_rank, present_ranks
 
 

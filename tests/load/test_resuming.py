@@ -11,7 +11,7 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, make_pack
 

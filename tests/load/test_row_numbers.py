@@ -12,10 +12,10 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.writer import PackWriter
-from packer.load.batches import PackedBatchDataset
-from packer.load.feed import Feed
+from packer.load.batch_dataset import PackedBatchDataset
+from packer.load.prefetcher import Prefetcher
 from packer.load.processes.transforms import PythonTransform
-from packer.load.rows import PackedDataset
+from packer.load.row_dataset import PackedDataset
 from packer.orders.sampling import Weighted
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, make_pack
@@ -73,8 +73,10 @@ def test_it_comes_where_it_is_named_and_only_then(pack: Pack):
 
 def test_nothing_is_worked_out_unless_it_is_asked_for(pack: Pack, monkeypatch: pytest.MonkeyPatch):
     asked = []
-    numbers = Feed._numbers
-    monkeypatch.setattr(Feed, "_numbers", lambda feed, portion: asked.append(1) or numbers(feed, portion))
+    numbers = Prefetcher._numbers
+    monkeypatch.setattr(
+        Prefetcher, "_numbers", lambda feed, request: asked.append(1) or numbers(feed, request)
+    )
     list(PackedBatchDataset(pack, 9))
     assert not asked
     list(PackedBatchDataset(pack, 9, fields=["image", "row"]))

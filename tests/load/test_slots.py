@@ -8,7 +8,7 @@ import pytest
 
 from packer.errors import PackerError
 from packer.format.header import Field
-from packer.load.slots import ALIGNMENT, Layout, Slots, allocate
+from packer.load.slots import ALIGNMENT, SlotLayout, Slots, allocate
 
 
 def address(array: np.ndarray) -> int:
@@ -70,7 +70,7 @@ def test_layout_gives_each_field_an_aligned_section():
         Field("key", "|u1", None),
         Field("y", "<i8", ()),
     )
-    layout = Layout(fields, rows=7)
+    layout = SlotLayout(fields, rows=7)
     slot = allocate(layout.nbytes)
     typed, raw = layout.typed(slot, 4), layout.raw(slot, 4)
     assert {n: (a.dtype.str, a.shape) for n, a in typed.items()} == {
@@ -111,8 +111,8 @@ def test_small_fields_are_known():
         Field("weights", "<f4", (40,)),
         Field("key", "|u1", None),
     )
-    assert Layout(fields, 3).small == {"label"}
-    assert Layout(fields[1:2], 3).small == set()
+    assert SlotLayout(fields, 3).small == {"label"}
+    assert SlotLayout(fields[1:2], 3).small == set()
 
 
 def test_memory_that_cannot_be_had_is_a_sentence():

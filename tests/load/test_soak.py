@@ -16,7 +16,7 @@ import pytest
 import xxhash
 
 from packer.errors import PackerError
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from tests.format.packs import write_content
 from tests.load.conftest import ORDERS
 from tests.read.conftest import content_of

@@ -6,7 +6,7 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.stats import Stats
 from tests.read.conftest import ROWS
 

@@ -1,4 +1,4 @@
-"""Batches of a table: small rows, many batches a portion, several fields."""
+"""Batches of a table: small rows, many batches a request, several fields."""
 
 from __future__ import annotations
 

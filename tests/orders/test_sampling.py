@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.order import Context, Order, Slices
+from packer.orders.row_orders import Context, RowOrder, Slices
 from packer.orders.runs import Runs, one_run
 from packer.orders.sampling import Balanced, Weighted, permute_each
 
@@ -35,7 +35,7 @@ def balanced(labels: object, rows: int | None = None) -> Balanced:
     return Balanced(rows=rows).bind(context(len(labels), labels))  # type: ignore[arg-type]
 
 
-def whole(order: Order, n: int, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
+def whole(order: RowOrder, n: int, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
     return order.place(one_run(0, order.length(n)), n, seed, epoch).rows()
 
 
@@ -99,7 +99,9 @@ def test_the_samplers_are_frozen() -> None:
 
 @given(st.one_of(WEIGHTS.map(weighted), LABELS.map(balanced)), st.data())
 @settings(deadline=None)
-def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(order: Order, data: st.DataObject) -> None:
+def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(
+    order: RowOrder, data: st.DataObject
+) -> None:
     bound = order.record()["rows"]
     starts = data.draw(st.lists(st.integers(0, bound - 1), min_size=1, max_size=6))
     positions = Runs(np.array(starts), np.array([data.draw(st.integers(1, bound - s)) for s in starts]))
@@ -110,7 +112,7 @@ def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(order: Order,
 
 
 @pytest.mark.parametrize("order", [weighted(np.arange(100)), balanced(np.arange(100) % 7)])
-def test_seed_and_epoch_change_the_sequence(order: Order) -> None:
+def test_seed_and_epoch_change_the_sequence(order: RowOrder) -> None:
     sequences = [whole(order, 100, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1, -1, 2**70)]
     assert all(a != b for i, a in enumerate(sequences) for b in sequences[:i])
     copy = pickle.loads(pickle.dumps(order))

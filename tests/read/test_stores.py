@@ -19,7 +19,7 @@ from packer.codecs.blocks import Gzip
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
 from packer.read import stores
 from packer.read.reader import Reader

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from packer.augment.passes import spec
 from packer.augment.passes.spec import Pass
-from packer.starting import Pool
+from packer.starting import ThreadPool
 
 try:
     from packer.augment.passes import _pass
@@ -42,7 +42,7 @@ PAST_BYTES = 16 << 20
 # Bytes of a result that a thread copies at least: less takes about as long as handing it over.
 THREAD_WORK = 4 << 20
 
-_pools: dict[tuple[int, int], Pool] = {}
+_pools: dict[tuple[int, int], ThreadPool] = {}
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
@@ -210,12 +210,12 @@ def _four(numbers: tuple[float, ...] | None, what: Pass) -> tuple[float, ...]:
     return (*numbers, 0.0, 0.0, 0.0)[:4]
 
 
-def _pool(threads: int) -> Pool:
+def _pool(threads: int) -> ThreadPool:
     """A pool of this process: a forked child has none of its parent's threads."""
     key = (os.getpid(), threads)
     pool = _pools.get(key)
     if pool is None or pool.ended:
-        pool = Pool(threads, thread_name_prefix="packer-pass")
+        pool = ThreadPool(threads, thread_name_prefix="packer-pass")
         _pools.clear()
         _pools[key] = pool
     return pool

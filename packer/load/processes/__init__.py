@@ -7,5 +7,5 @@ libraries.py   transforms of torchvision and albumentations, and the fields they
 torchvision_call.py, albumentations_call.py   how these are called
 unchanged.py   a transform that changes nothing is noticed
 calling.py     how the function is called: seeds, and what it may return
-shared.py      memory that all of them see alike
+shared_slots.py  memory that all of them see alike
 """

@@ -25,9 +25,9 @@ from packer.errors import FormatError, TransformError
 from packer.format.header import Field
 from packer.load.processes import calling, unchanged
 from packer.load.processes.calling import Call, Store, WrongReturn, described, said
-from packer.load.processes.shared import Shared
+from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
-from packer.load.slots import Bytes, Layout
+from packer.load.slots import Bytes, SlotLayout
 from packer.orders.runs import Runs, one_run
 from packer.read.fields import decode_ragged
 from packer.read.reader import Reader
@@ -44,10 +44,10 @@ _TRACEBACK = 20_000  # characters
 _OURS = (__file__, calling.__file__)  # whose frames tell a user nothing
 
 
-class Job(NamedTuple):
+class TransformJob(NamedTuple):
     """Rows to be made.
 
-    slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (Layout, output
+    slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (SlotLayout, output
     fields). first: row of the slot where the rows begin. watched: find out if fn changes the rows at all.
     """
 
@@ -74,7 +74,7 @@ class Filled(NamedTuple):
 
 def run(
     connection: Connection[Any, Any],
-    memory: Shared,
+    memory: SharedSlots,
     place: int,
     work: Work | bytes,
     parent: int,
@@ -117,7 +117,7 @@ def run(
             connection.send_bytes(reply)
 
 
-def _jobs(connection: Connection[Any, Any], parent: int) -> Iterator[Job]:
+def _jobs(connection: Connection[Any, Any], parent: int) -> Iterator[TransformJob]:
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
     gone = -1
@@ -154,10 +154,10 @@ class _Maker:
         row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
         self._chunk_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
         self._scratch: dict[str, Bytes] = {}
-        self._forms: dict[bytes, tuple[Layout, tuple[Field, ...]]] = {}
+        self._forms: dict[bytes, tuple[SlotLayout, tuple[Field, ...]]] = {}
         at[0] = NO_ROW
 
-    def outputs(self, job: Job) -> tuple[Field, ...]:
+    def outputs(self, job: TransformJob) -> tuple[Field, ...]:
         """The output fields, by what fn returns for the first of these rows, or for all of them if it takes batches."""
         batched = self._transform.batched
         runs = job.runs if batched else job.runs.part(0, 1)
@@ -170,7 +170,7 @@ class _Maker:
             rows = runs.total if batched else None
             return described(result, sample, self._fields, self._transform, rows, self._call.ragged)
 
-    def fill(self, job: Job, slot: Bytes) -> Filled:
+    def fill(self, job: TransformJob, slot: Bytes) -> Filled:
         """Make rows of a slot."""
         if job.form not in self._forms:
             self._forms = {job.form: pickle.loads(job.form)}
@@ -233,7 +233,7 @@ class _Maker:
         return columns
 
     @contextmanager
-    def _blamed(self, job: Job) -> Iterator[None]:
+    def _blamed(self, job: TransformJob) -> Iterator[None]:
         """Errors of fn become TransformErrors that name the row."""
         try:
             yield

@@ -32,10 +32,10 @@ from packer.errors import PackerError, TransformError, UsageError
 from packer.format.header import Field
 from packer.load.processes import unchanged
 from packer.load.processes.calling import said
-from packer.load.processes.shared import Shared
+from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
-from packer.load.processes.workerproc import NO_ROW, READY, Filled, Job, run
-from packer.load.slots import Bytes, Layout
+from packer.load.processes.workerproc import NO_ROW, READY, Filled, TransformJob, run
+from packer.load.slots import Bytes, SlotLayout
 from packer.orders.runs import Runs
 from packer.read.reader import Reader
 from packer.starting import held_back, no_more, start
@@ -72,11 +72,11 @@ class Workers:
         self.processes = transform.count
         self.ahead = 2 * self.processes if transform.batched else 2
         self._pid, self._lock = os.getpid(), threading.Lock()
-        self._memory: Shared | None = None
-        self._pool: _Pool | None = None
+        self._memory: SharedSlots | None = None
+        self._pool: _ProcessPool | None = None
         self._ended: Any = None  # calls the pool's stop when this object goes
         self._outputs: tuple[Field, ...] = ()
-        self._form: tuple[Layout | None, bytes] = None, b""
+        self._form: tuple[SlotLayout | None, bytes] = None, b""
         self._watching, self._kept = True, 0
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -91,8 +91,8 @@ class Workers:
 
         Ragged ones have shape None. Raises what the Futures of submit raise, and UsageError where processes cannot be started.
         """
-        batch = _Batch(None, 1)
-        self._started([_Task(batch, 0, pickle.dumps(Job(runs, seed, epoch)))])
+        batch = _TransformBatch(None, 1)
+        self._started([_TransformTask(batch, 0, pickle.dumps(TransformJob(runs, seed, epoch)))])
         self._outputs = batch.future.result()
         return self._outputs
 
@@ -105,7 +105,7 @@ class Workers:
         return self._shared().allocate(nbytes)
 
     def submit(
-        self, slot: Bytes, layout: Layout, first: int, runs: Runs, *, seed: int, epoch: int
+        self, slot: Bytes, layout: SlotLayout, first: int, runs: Runs, *, seed: int, epoch: int
     ) -> Future[Filled]:
         """Fill rows first..first+runs.total-1 of a slot, after probe.
 
@@ -120,13 +120,13 @@ class Workers:
         total = runs.total
         parts = 1 if self._transform.batched else min(self.processes, total)
         bounds = [total * k // parts for k in range(parts + 1)]
-        batch = _Batch(slot, parts)
+        batch = _TransformBatch(slot, parts)
         tasks = []
         for k in range(parts):
             begin, end = bounds[k], bounds[k + 1]
             part = runs.part(begin, end) if parts > 1 else runs
-            job = Job(part, seed, epoch, place, form, first + begin, self._watching)
-            tasks.append(_Task(batch, k, pickle.dumps(job)))
+            job = TransformJob(part, seed, epoch, place, form, first + begin, self._watching)
+            tasks.append(_TransformTask(batch, k, pickle.dumps(job)))
         self._started(tasks)
         return batch.future
 
@@ -156,25 +156,25 @@ class Workers:
             self._memory = self._pool = None
         return self._lock
 
-    def _shared(self) -> Shared:
+    def _shared(self) -> SharedSlots:
         with self._lock_here():
             if self._memory is None:
-                self._memory = Shared()
+                self._memory = SharedSlots()
             return self._memory
 
-    def _started(self, tasks: list[_Task]) -> None:
+    def _started(self, tasks: list[_TransformTask]) -> None:
         """Hand tasks to the processes, which are started if there are none."""
         memory = self._shared()
         with self._lock_here():
             if self._pool is None or not self._pool.submit(tasks):
-                self._pool = _Pool(self._transform, self._reader, self._fields, memory)
+                self._pool = _ProcessPool(self._transform, self._reader, self._fields, memory)
                 if self._ended is not None:
                     self._ended.detach()
                 self._ended = weakref.finalize(self, self._pool.stop)
                 self._pool.submit(tasks)
 
 
-class _Batch:
+class _TransformBatch:
     """A batch on its way: how many of its tasks are not done, and what came of the others."""
 
     def __init__(self, slot: Bytes | None, tasks: int) -> None:
@@ -206,22 +206,22 @@ class _Batch:
             self.future.set_exception(error)
 
 
-class _Task:
-    """A part of a batch that one process makes. message: pickled Job."""
+class _TransformTask:
+    """A part of a batch that one process makes. message: pickled TransformJob."""
 
     __slots__ = ("batch", "message", "number")
 
-    def __init__(self, batch: _Batch, number: int, message: bytes) -> None:
+    def __init__(self, batch: _TransformBatch, number: int, message: bytes) -> None:
         self.batch, self.number, self.message = batch, number, message
 
 
-class _Worker:
+class _TransformProcess:
     """A process, and the tasks that it has been sent."""
 
     def __init__(self, process: Any, connection: Connection[Any, Any]) -> None:
         self.process, self.connection = process, connection
         self.ready = False
-        self.tasks: deque[_Task] = deque()
+        self.tasks: deque[_TransformTask] = deque()
         # A connection's end is no sure sign of death, since children that others fork hold it open.
         self.descriptor = -1
         if hasattr(os, "pidfd_open"):
@@ -229,23 +229,23 @@ class _Worker:
                 self.descriptor = os.pidfd_open(process.pid)
 
 
-class _Pool:
+class _ProcessPool:
     """Processes, and the thread that talks to them. Everything without an underscore may be called by any thread."""
 
     def __init__(
-        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], memory: Shared
+        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], memory: SharedSlots
     ) -> None:
         self._owner = os.getpid()
         self._notes = memory.at(0, 8 * transform.count).view(np.int64)
         self._lock = threading.Lock()
-        self._inbox: deque[_Task] | None = deque()
-        self._queue: deque[_Task] = deque()
+        self._inbox: deque[_TransformTask] | None = deque()
+        self._queue: deque[_TransformTask] = deque()
         self._seconds = 0.0  # of a task, lately
         self._stopping = False
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
-        self._workers: list[_Worker] = []
+        self._workers: list[_TransformProcess] = []
         self._thread = threading.Thread(target=self._serve, name="packer-transform", daemon=True)
         try:
             with held_back():  # else it is dropped where it comes during a fork, and the loop goes on
@@ -259,7 +259,7 @@ class _Pool:
             self.stop()
             raise
 
-    def submit(self, tasks: list[_Task]) -> bool:
+    def submit(self, tasks: list[_TransformTask]) -> bool:
         """Queue tasks; False if the processes have ended."""
         with self._lock:
             if self._inbox is None or self._stopping:
@@ -283,7 +283,7 @@ class _Pool:
                 self._ringer.send(b"!")
 
     def _start(
-        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], memory: Shared
+        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], memory: SharedSlots
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise UsageError(
@@ -318,7 +318,7 @@ class _Pool:
                         process.start()
                     except OSError as error:
                         raise PackerError(no_more("process", error)) from None
-                self._workers.append(_Worker(process, ours))
+                self._workers.append(_TransformProcess(process, ours))
             finally:
                 theirs.close()
 
@@ -362,7 +362,7 @@ class _Pool:
         while self._inbox:
             self._queue.append(self._inbox.popleft())
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, worker: _TransformProcess) -> None:
         """Take a process's answer."""
         message = b""
         with suppress(EOFError, OSError):
@@ -394,7 +394,7 @@ class _Pool:
                 with suppress(OSError):  # it has died, as will be heard
                     worker.connection.send_bytes(task.message)
 
-    def _death(self, worker: _Worker) -> TransformError:
+    def _death(self, worker: _TransformProcess) -> TransformError:
         """What to say of a process that is no more."""
         until = time.monotonic() + _PATIENCE
         # Again and again: another thread may have been told the exit code, and be about to note it.

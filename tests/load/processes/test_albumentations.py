@@ -12,7 +12,7 @@ import pytest
 from packer import randomness
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.processes.albumentations_call import from_format, to_format
 from packer.load.processes.transforms import PythonTransform
 from tests.load.processes.targets import (

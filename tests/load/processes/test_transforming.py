@@ -13,7 +13,7 @@ import pytest
 
 from packer.errors import TransformError
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.processes.transforms import PythonTransform
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 

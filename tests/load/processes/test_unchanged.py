@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from packer.format.pack import Pack
-from packer.load.batches import PackedBatchDataset
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.unchanged import copied, kept, warning
 from tests.read.conftest import ROWS, make_pack

@@ -26,7 +26,7 @@ from packer.format.pack import Pack
 from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.load.slots import Layout, Slots
+from packer.load.slots import SlotLayout, Slots
 from packer.orders.runs import consecutive, one_run
 from packer.read.fields import select_fields
 from packer.read.reader import Reader
@@ -85,7 +85,7 @@ class Made:
         self.workers = Workers(
             PythonTransform(fn, **({"processes": 2} | options)), Reader(pack, fields), fields
         )
-        self.layout: Layout | None = None
+        self.layout: SlotLayout | None = None
 
     def __enter__(self) -> Made:
         return self
@@ -97,7 +97,7 @@ class Made:
         runs = consecutive(np.array(rows))
         if self.layout is None:
             self.fields = self.workers.probe(runs, seed=0, epoch=0)
-            self.layout = Layout(self.fields, 64)
+            self.layout = SlotLayout(self.fields, 64)
             self.slots = Slots(self.layout.nbytes, self.workers.allocate, 4)
         slot = self.slots.lend()
         return self.workers.submit(slot, self.layout, first, runs, seed=0, epoch=epoch), self.layout.typed(
@@ -226,7 +226,7 @@ import numpy as np
 from packer.format.pack import open_pack
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.load.slots import Layout
+from packer.load.slots import SlotLayout
 from packer.orders.runs import one_run
 from packer.read.fields import select_fields
 from packer.read.reader import Reader
@@ -243,7 +243,7 @@ fields = select_fields(pack, ("image", "label"))
 made = []
 for processes in (1, 3):
     workers = Workers(PythonTransform(fn, processes=processes, batched={batched}), Reader(pack, fields), fields)
-    layout = Layout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
+    layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
     slot = workers.allocate(layout.nbytes)
     starts = range(0, 48, 6)
     done = [workers.submit(slot, layout, k, one_run(k, k + 6), seed=0, epoch=0) for k in starts]
@@ -277,7 +277,7 @@ def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.
     fields = select_fields(pack, ("label",))
     transform = PythonTransform(lambda s: {"text": os.urandom(250).hex()}, processes=2)
     workers = Workers(transform, Reader(pack, fields), fields)
-    layout = Layout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
+    layout = SlotLayout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
     slot = workers.allocate(layout.nbytes)
     runs = consecutive(np.tile([5, 3], 1500))
     batches = [workers.submit(slot, layout, 0, runs, seed=0, epoch=0) for _ in range(8)]

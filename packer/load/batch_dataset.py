@@ -1,0 +1,610 @@
+"""PackedBatchDataset: a pack as batches for a training loop.
+
+Positions of the epoch's sequence are this rank's (epoch_shares), stand for rows (row_orders, subset), are read by threads into
+slots ahead of the loop (prefetcher), and handed out as batches; on a GPU copied on a side stream and augmented there. No
+worker processes, no pickling, no collating.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from packer.errors import MissingDependencyError, UsageError
+from packer.format.pack import Pack, open_pack
+from packer.load import dataset_options, other_loaders, pipelines
+from packer.load.dataloader_workers import register, shared_out_by_accelerate, this_worker
+from packer.load.epoch_progress import EpochProgress, Mark
+from packer.load.lock import Lock
+from packer.load.prefetch import Threads, ahead
+from packer.load.prefetcher import Prefetcher, ReadRequest
+from packer.load.processes.libraries import adapted
+from packer.load.processes.transforms import PythonTransform, as_transform
+from packer.load.ranks import RanksNotice, check_ranks, present_ranks
+from packer.load.row_dataset import PackedDataset
+from packer.load.rows_info import RowsInfo
+from packer.load.stats import Stats
+from packer.machine import cores
+from packer.orders.epoch import Epoch
+from packer.orders.epoch_shares import Share
+from packer.orders.order_choice import AUTO, parse, resume, shuffled
+from packer.orders.row_orders import Blocks, RowOrder, Rows, Sequential
+from packer.orders.runs import one_run
+from packer.read.fields import ROW, select_fields, stored
+from packer.read.reader import Reader
+from packer.read.selection import overlooked_splits, select
+from packer.starting import interrupt_later
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import ArrayLike
+
+    from packer.load.device import Device
+    from packer.load.pipelines import Augment
+
+PREFETCH = 2
+_LOG = logging.getLogger("packer.load")
+STATE = 1  # version of state_dict
+
+
+class PackedBatchDataset(RowsInfo):
+    """Batches of a pack, in a chosen order, read ahead by threads.
+
+    Iterating yields named tuples ``(image, label, ...)``: images are uint8 tensors [N, C, H, W] with channels_last strides
+    (a view of the [N, H, W, C] bytes in the file), labels int64 [N], other fields [N, *shape]; or what `augment` makes of the
+    images, or what `transform` makes of all. With ``output="numpy"`` they are arrays, images [N, H, W, C], and torch is not needed.
+
+    A batch stays valid for as long as anything made from it is held; its memory is used again afterwards.
+    Each fresh ``iter()`` is the next epoch, also after a ``break``. ``len()`` is the number of batches of this rank in a whole epoch, and
+    ``ds[i]`` is batch i of the present epoch. ``DataLoader(ds, batch_size=None)`` works, too: each pass is the next epoch, and of
+    several workers each reads its part.
+
+    path: what ``packer convert`` wrote. batch_size: rows a batch, per rank.
+    shuffle: True chooses "blocks" for a pack that was shuffled when it was made (of compressed rows those that are decoded whole),
+        else "rows": as good as a uniform shuffle (`order_quality` scores 0.95 and more), by the pack alone.
+    order: "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
+        ranks by the pack alone); or an object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label").
+        Wins over shuffle.
+    seed: of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
+    device: where torch batches go, "cpu", "cuda" (torch's current device; pinned memory, asynchronous copies), or "auto": CUDA where
+        there is a device (of torchrun's processes the one of LOCAL_RANK, unless torch.cuda.set_device chose), else "cpu".
+    placement: where rows are kept meanwhile: "disk"; "ram" (shared by the processes of a node); "pinned" (the same, for copies to
+        a GPU); "gpu" (resident there, gathered there); "auto" chooses by size and logs why. Filled while training runs.
+    fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row. "row" is each
+        row's number in the pack, int64 [N], unless the pack has a field of that name.
+    split: the rows of one split only, as ``packer info`` lists them; "all" for every row: a pack with splits of which none is
+        named gets a warning. classes: the rows of these classes only, names or numbers.
+    subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
+    augment: transforms of packer.augment, its Pipeline, or a text that names them (there Normalize() means the pack's mean and
+        std, or those of the pack it was converted like), applied to ``image`` on the device, drawn from (seed, epoch, row), or
+        the place in the epoch where an order repeats rows. Masks (fields of ``--pair``), boxes and
+        keypoints move with the image; boxes of which nothing is left are left out, with their labels. MixUp and CutMix make
+        labels float32 [N, classes]. Or a mapping of names to such, {"view1": [...], "view2": [...]}: fields of these
+        names then stand for ``image``, each made of the same images with draws of its own;
+        masks, boxes and keypoints go with the first, and none may mix.
+    transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how. "row"
+        comes last in its batches.
+    ends: what becomes of the rows at the end of an epoch that do not fill a batch on every rank: "even" gives each rank equally
+        many, the few that are missing being the epoch's first again (on one rank: a short batch); "uneven" repeats none, and
+        ranks may differ by a row and so by a batch; "drop" leaves them out, as drop_last=True does; "pad" fills whole batches
+        with the epoch's first rows. Default: "even", in sequential order "uneven".
+    rank, world_size: default to torch.distributed's, a Ray Train worker's or torchrun's, asked whenever an epoch begins, else 0 of 1.
+        All ranks see one sequence, cut by global batch. Where one rank evaluates alone, pass rank=0, world_size=1.
+    threads: that read, and decode where rows are stored as JPEG or compressed; default: the cores at hand, at most 4 (all of
+        them where they decode). prefetch: batches read ahead of the loop.
+    verify: "blocks" compares each block with its checksum before its rows are first used.
+    report: called with a line of statistics at the end of each epoch, for example print.
+    unknown: none is allowed; words of other loaders, like num_workers, are errors that name ours.
+
+    ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows loaded, in the order of the pack, or of `subset`; ``dataset``
+    is a PackedDataset of them. What is set on a dataset that is made is refused, but for ``report``.
+
+    Raises FormatError (not a whole pack), UsageError (an argument is wrong), MissingDependencyError (torch).
+    """
+
+    _words: ClassVar = other_loaders.BATCHES
+    num_workers = other_loaders.Absent("threads read, no workers. Ask for threads, their number")
+    _settable: ClassVar = ("report",)
+
+    @other_loaders.complete
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Pack,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        order: str | RowOrder | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        placement: str = "auto",
+        output: str = "torch",
+        fields: Sequence[str] | None = None,
+        split: str | None = None,
+        classes: Sequence[str | int] | str | int | None = None,
+        subset: ArrayLike | slice | range | None = None,
+        augment: Augment | None = None,
+        transform: Callable[..., Any] | PythonTransform | None = None,
+        ends: str | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        threads: int | None = None,
+        prefetch: int = PREFETCH,
+        verify: str | None = None,
+        report: Callable[[str], object] | None = None,
+        **unknown: NoReturn,
+    ) -> None:
+        other_loaders.refuse_keywords(PackedBatchDataset, self._words, unknown)
+        self.pack = path if isinstance(path, Pack) else open_pack(path)
+        self.batch_size = dataset_options.whole("batch_size", batch_size, 1)
+        self.prefetch = dataset_options.whole("prefetch", prefetch, 0)
+        self.seed = dataset_options.whole("seed", seed)
+        self.report = dataset_options.check_report(report)
+        dataset_options.check_shuffle(shuffle)
+        self.output, self.device = dataset_options.check_output(output, device)
+        self._given_ranks = check_ranks(rank, world_size)
+        self.fields = select_fields(self.pack, fields)
+        self.subset = select(self.pack, split=split, classes=classes, subset=subset)
+        self.rows = self.subset.rows
+        self._stored = stored(self.fields)
+        self._reader = Reader(self.pack, self._stored, verify=dataset_options.check_verify(verify))
+        about = dataset_options.context(self._reader, self.subset, self.batch_size * self.world_size)
+        self.order, why = parse(order, shuffle, about)
+        self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.name == Sequential.name)
+        self._choice = dataset_options.describe_rows(split=split, classes=classes, subset=subset)
+        self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
+        self._ranks = RanksNotice(self.pack.path, self.rows, self._given_ranks)
+        self._chosen = order == AUTO or (order is None and shuffle)
+        self._by_pack = shuffled(about).bind(about) if order == AUTO else None
+        if why:
+            _LOG.info("%s: %s", self.pack.path, why)
+        self._transform = None if transform is None else as_transform(transform)
+        if self._transform is not None:
+            adapted(self._transform, self._stored)  # raises if it cannot move what belongs to the image
+        self._views = pipelines.parse_views(augment, self.output, self.pack.header)
+        if self._views and self._transform is None:
+            pipelines.fit_views(self._views, self.fields, self.pack.path, self._num_classes)
+        decodes = any(f.codec for f in self._reader.fields)
+        most = cores() if decodes else min(4, cores())
+        self.threads = most if threads is None else dataset_options.whole("threads", threads, 1)
+        self._progress = EpochProgress()
+        self._stats = Stats()
+        self._warned = self._warned_of_repeating = False
+        self._picked: tuple[int, int] | None = None
+        self._prefetcher: Prefetcher | None = None
+        self._making = Lock()
+        self._dataset: PackedDataset | None = None
+        if self.output == "torch":
+            self._device()  # what this machine lacks is said now
+        self.placement, why = dataset_options.parse_placement(
+            placement, self.device, self._reader, self._stored, self.subset, self._transform is not None
+        )
+        _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
+        if self._chosen and self.order.name == Rows.name and about.coded and self.placement == "disk":
+            warnings.warn(
+                f"{self.pack.path}: its rows are compressed in blocks of {about.block_rows:,} and were not shuffled when it was made, so"
+                " a shuffled epoch decodes a block for almost every row. Convert it again without --no-shuffle, or pass"
+                " placement='ram', or order='slices' for speed.",
+                stacklevel=2,
+            )
+        self._placement_why = why
+        if not len(self) and self.ends == "drop":
+            raise UsageError(
+                f"{self.pack.path}: has {self.rows} rows, fewer than one batch of {batch_size} on {self.world_size}"
+                " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
+            )
+        self._warn_of(self._share(0), stacklevel=4)
+        self._ranks.log()
+        if overlooked := overlooked_splits(self.pack, split, subset):
+            warnings.warn(overlooked, stacklevel=3)
+        register(PackedBatchDataset, load=False)
+
+    @property
+    def rank(self) -> int:
+        """Of this process: as given, or found now."""
+        return self._ranks_now()[0]
+
+    @property
+    def world_size(self) -> int:
+        """Processes that share an epoch: as given, or found now."""
+        return self._ranks_now()[1]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the last ``iter()`` began, or, before one, that the next begins or goes on with; ``ds[i]`` reads it."""
+        return self._progress.epoch(self._ended)
+
+    @property
+    def sampler(self) -> PackedBatchDataset:
+        """Itself: Lightning looks here, and at `batch_sampler`, for the ``set_epoch`` that it calls before each epoch."""
+        return self
+
+    batch_sampler = sampler
+
+    @property
+    def batches_left(self) -> int:
+        """Batches that the next ``iter()`` gives: ``len()``, but for an epoch that goes on after load_state_dict."""
+        return self._share(self._progress.coming(self._ended)[1]).steps
+
+    @property
+    def resident(self) -> bool:
+        """Whether all rows are where `placement` keeps them by now; always False for "disk"."""
+        return self._prefetcher is not None and self._prefetcher.resident
+
+    @property
+    def dataset(self) -> PackedDataset:
+        """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
+        other_loaders.refuse_overfitting(other_loaders.caller(), self.order.name)
+        other_loaders.refuse_accelerate(other_loaders.caller())
+        if self._dataset is None:
+            self._dataset = PackedDataset.of_rows(self.pack, self.fields, self.subset, self._choice)
+        return self._dataset
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, on this rank."""
+        other_loaders.refuse_wrappers(other_loaders.caller())
+        return self._share(0).steps
+
+    def __repr__(self) -> str:
+        """Lines that tell the rows, their fields and order, where they are kept, and whose they are."""
+        rank, world_size = self.rank, self.world_size
+        share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
+        order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
+        return dataset_options.describe(
+            type(self).__name__,
+            self.pack,
+            self.fields,
+            self.rows,
+            self._choice,
+            batches=f"{share.steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
+            order=f"{order} ({self._order_why})" if self._order_why else order,
+            placement=f"{self.placement!r}: {self._placement_why}",
+            device=f"{self.device!r}, output {self.output!r}",
+            ranks=str(self._ranks),
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Batches of the next epoch; of the rest of one after load_state_dict. It begins when its first batch is asked for.
+
+        So an iterator that is only made, as frameworks make one to see whether they can, begins none. (In a DataLoader's worker
+        it does: the state of a StatefulDataLoader that has just begun tells the epoch.)
+        """
+        begun: tuple[int, int, Mark] | UsageError | None = None
+        if this_worker() is not None:
+            try:
+                begun = self._progress.begin(self._ended)
+            except UsageError as error:  # for the loop: raised here, it would end the worker without a word
+                begun = error
+        return self._iterate(begun)
+
+    def _iterate(self, begun: tuple[int, int, Mark] | UsageError | None) -> Iterator[Any]:
+        if other_loaders.collating(other_loaders.caller()):
+            other_loaders.refuse_collating()
+        if isinstance(begun, UsageError):
+            raise begun
+        epoch, origin, mark = begun or self._progress.begin(self._ended)
+        try:
+            share = self._share(origin)
+            self._warn_of(share)
+            self._ranks.warn(stacklevel=3)
+            self._stats = stats = Stats(epoch, readers=self.threads)
+            yield from self._batches(self._sequence(epoch), share, mark, stats)
+        except BaseException:  # Ctrl-C too
+            try:
+                self._progress.undo(mark, self._ended)
+            except KeyboardInterrupt:  # after a break this is a destructor, where Python drops it
+                interrupt_later()
+            raise
+
+    def __getitem__(self, index: int) -> Any:
+        """Batch `index` of the present epoch, read now. Raises IndexError."""
+        other_loaders.refuse_wrappers(other_loaders.caller())
+        self._ranks.warn(stacklevel=3)
+        share = self._share(0)
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"batches are picked by whole numbers, not by {type(index).__name__}") from None
+        step = number + share.steps if number < 0 else number
+        if not 0 <= step < share.steps:
+            raise IndexError(f"batch {number} of {share.steps}")
+        epoch = self.epoch
+        if not step and self._picked == (epoch, share.steps - 1) and share.steps > 1:
+            self._warn_of_repeating(epoch)
+        self._picked = epoch, step
+        return self._batch(epoch, share, step)
+
+    def _batch(self, epoch: int, share: Share, step: int) -> Any:
+        """Batch number `step` of a whole epoch, read now."""
+        prefetcher = self._made()
+        pending = prefetcher.start(_request(self._sequence(epoch), share, step, step + 1))
+        batches, draws = pending.result()
+        if pending.warning:
+            warnings.warn(pending.warning, stacklevel=2)
+        return batches[0] if draws is None else prefetcher.augmented(batches[0], draws, 0)
+
+    def __getitems__(self, indices: Sequence[int]) -> NoReturn:
+        """Refuse what DataLoader and Subset ask for where they would put batches together."""
+        other_loaders.refuse_wrappers(other_loaders.caller())
+        other_loaders.refuse_collating()
+
+    def __enter__(self) -> PackedBatchDataset:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker process knows nothing of the ranks of this one: they go along. One that is alone has none to give:
+        # the processes that it starts to train find their own.
+        ranks = self._ranks_now()
+        given = None if self._given_ranks is None and ranks == present_ranks() == (0, 1) else ranks
+        return self.__dict__ | {
+            "_given_ranks": given,
+            "_ranks": self._ranks.carried(given),
+            "_prefetcher": None,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        register(PackedBatchDataset, load=self.output == "torch")
+        self._progress.share()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
+        other_loaders.refuse_accelerate(other_loaders.caller())
+        self._progress.set_epoch(dataset_options.whole("epoch", epoch, 0), self._ended)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iterator is: seed, epoch and how many rows all ranks together were handed, and the order.
+
+        The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
+        """
+        epoch, rows, own = self._progress.position()
+        worker = this_worker() if own else None
+        return {
+            "version": STATE,
+            "seed": self.seed,
+            "epoch": epoch,
+            "rows": rows,
+            "of": self.rows,
+            "subset": self._fingerprint,
+            "order": self.order.record(),
+        } | ({} if worker is None else {"worker": [worker.number, worker.workers]})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
+
+        Seed and lengths of slices are taken from the state. Raises UsageError if it is of other rows or another order.
+        """
+        record = dataset_options.check_state(state, STATE)
+        if (record["of"], record["subset"]) != (self.rows, self._fingerprint):
+            raise UsageError(
+                f"load_state_dict: the state is of {record['of']} rows of a pack; this dataset has {self.rows}, or others."
+                " Pass a state of the same pack, split, classes and subset."
+            )
+        order = resume(self.order, record["order"], chosen=self._chosen)
+        rows = dataset_options.whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
+        epoch = dataset_options.whole("load_state_dict: epoch", record["epoch"], 0)
+        self.seed = dataset_options.whole("load_state_dict: seed", record["seed"])
+        own = dataset_options.check_worker(record.get("worker"))
+        if order.length(self.rows) != self.order.length(self.rows):
+            self.close()  # batches may be larger than those that slots were made for
+        self.order, self._by_pack = order, None
+        self._keep_blocks()
+        self._progress.go_on(epoch, rows, self._ended, own=own)
+
+    @property
+    def _num_classes(self) -> int | None:
+        return len(self.pack.header.classes or ()) or None
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.subset.fingerprint
+
+    def stats(self) -> Stats:
+        """Where the time went since the latest ``iter()``, up to now."""
+        return self._stats
+
+    def replay(self, count: int = 8) -> Iterator[Any]:
+        """The first `count` batches of the present epoch again and again, ``len()`` of them in all, from memory.
+
+        What an infinitely fast loader would give: train on it, and what the step still takes is its own. The batches are
+        kept as they are handed out, on their device; leave them unchanged. It begins no epoch.
+        """
+        epoch, share = self.epoch, self._share(0)
+        kept = [
+            self._batch(epoch, share, step)
+            for step in range(min(dataset_options.whole("count", count, 1), share.steps))
+        ]
+        return (kept[step % len(kept)] for step in range(len(self)))
+
+    def close(self) -> None:
+        """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
+        with self._making:
+            prefetcher, self._prefetcher = self._prefetcher, None
+        if prefetcher is not None:
+            prefetcher.close()
+        self._reader.close()
+
+    def _sequence(self, epoch: int) -> Epoch:
+        return Epoch(self.order, self.subset, self.seed, epoch)
+
+    def _ended(self, origin: int) -> bool:
+        # Every rank has to say the same: the first one has a batch for as long as any has.
+        return not replace(self._share(origin), rank=0).steps
+
+    def _ranks_now(self) -> tuple[int, int]:
+        if self._given_ranks is not None:
+            return self._given_ranks
+        ranks = present_ranks()
+        return (0, 1) if ranks[1] > 1 and shared_out_by_accelerate(sys._getframe(1)) else ranks
+
+    def _share(self, origin: int) -> Share:
+        rank, world_size = self._ranks_now()
+        if world_size > 1 and self._by_pack is not None:
+            # order="auto" looked at this machine, and another rank's may be another one: what the pack says is alike on all.
+            self.order, self._by_pack = self._by_pack, None
+            self._order_why = "order='auto': on several ranks it is chosen by the pack alone"
+            _LOG.info(
+                "%s: order=%r: on several ranks it is chosen by the pack alone",
+                self.pack.path,
+                self.order.name,
+            )
+        n = self.order.length(self.rows)
+        return Share(n, self.batch_size, world_size, rank, self.ends, origin)
+
+    def _warn_of(self, share: Share, stacklevel: int = 3) -> None:
+        if share.differs and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self.pack.path}: of {share.n:,} rows the last {(share.n - share.origin) % share.whole} are fewer than the"
+                f" {share.world_size} ranks, so some ranks get a batch less; ranks that wait for each other would hang."
+                " Pass ends='even', ends='pad' or ends='drop'.",
+                stacklevel=stacklevel,
+            )
+
+    def _warn_of_repeating(self, epoch: int) -> None:
+        if (self.order.name == Sequential.name and not self._views) or self._warned_of_repeating:
+            return
+        self._warned_of_repeating = True
+        warnings.warn(
+            f"{self.pack.path}: all batches of epoch {epoch} were picked by number, and now they are picked again: ds[i] stays"
+            " in one epoch. Iterate over the dataset, whose passes are epochs, or call set_epoch(e) before each pass.",
+            stacklevel=3,
+        )
+
+    def _batches(self, epoch: Epoch, share: Share, mark: Mark, stats: Stats) -> Iterator[Any]:
+        prefetcher = self._made()
+        requests = (
+            partial(prefetcher.start, _request(epoch, share, first, last, mark.stride))
+            for first, last in _spans(share.steps, prefetcher.batches, mark.first, mark.stride)
+        )
+        stats.processes = prefetcher.processes
+        clock, row_bytes = time.perf_counter, prefetcher.row_bytes
+        began, copied, whole = clock(), prefetcher.copy_seconds, mark.stride * share.whole
+        positions, in_worker = share.origin + mark.first * share.whole, this_worker() is not None
+        for pending in ahead(requests, prefetcher.depth):
+            asked = clock()
+            batches, draws = pending.result()
+            sizes, first = pending.request.sizes, 0
+            stats.wait_seconds += clock() - asked
+            stats.read_seconds += pending.read_seconds
+            stats.transform_seconds += pending.transform_seconds
+            stats.copy_seconds = prefetcher.copy_seconds - copied
+            if pending.warning:
+                warnings.warn(pending.warning, stacklevel=3)
+            del pending
+            for size in sizes:
+                batch = batches.pop()
+                if draws is not None:
+                    asked = clock()
+                    batch = prefetcher.augmented(batch, draws, first)
+                    stats.augment_seconds += clock() - asked
+                first += size
+                stats.batches += 1
+                stats.rows += size
+                stats.nbytes += size * row_bytes
+                positions += whole
+                mark.handed, mark.own = positions if positions < share.n else share.n, in_worker
+                returned = clock()
+                stats.seconds = returned - began
+                yield batch
+                del batch  # held here, the slot would come back one batch later
+                prefetcher.check_open()
+                asked = clock()
+                stats.step_seconds += asked - returned
+                stats.seconds = asked - began
+        mark.handed, mark.own = share.n, in_worker
+        if self.report is not None:
+            self.report(str(stats))
+
+    def _made(self) -> Prefetcher:
+        """The prefetcher of this process; made again after fork, unpickling and close."""
+        with self._making:
+            if self._prefetcher is None or self._prefetcher.pid != os.getpid():
+                self._prefetcher = self._make()
+            return self._prefetcher
+
+    def _make(self) -> Prefetcher:
+        held: dict[str, Any] = {}
+        fields = self.fields
+        batch_rows = self.batch_size
+        if self.ends != "pad":  # whose batches are full even where there are fewer rows
+            batch_rows = max(1, min(self.batch_size, self.order.length(self.rows)))
+        if self._transform is not None and self.rows:
+            from packer.load.processes.workers import Workers
+
+            workers = held["workers"] = Workers(self._transform, self._reader, self._stored)
+            fields = workers.probe(self.subset.place(one_run(0, 1)), seed=self.seed, epoch=0)
+            if ROW in self.fields and all(f.name != ROW.name for f in fields):
+                fields = (*fields, ROW)
+        if self._views:
+            from packer.load.augmenting import Augmenter
+
+            views = pipelines.fit_views(self._views, fields, self.pack.path, self._num_classes)
+            held["augmenter"] = Augmenter(views, fields, self._num_classes, batch_rows, self.prefetch + 2)
+        if self.placement in ("ram", "pinned"):
+            from packer.load.caches.memory_cache import MemoryCache
+
+            pinned = self.device if self.placement == "pinned" else None
+            held["resident"] = MemoryCache(self._reader, self._stored, self.subset, pinned=pinned)
+        elif self.placement == "gpu":
+            from packer.load.caches.gpu_cache import GpuCache
+
+            held["ongpu"] = GpuCache(self._reader, self._stored, self.subset, self.device)
+        self._keep_blocks()
+        return Prefetcher(
+            self._reader,
+            fields,
+            Threads(self.threads),
+            batch_rows=batch_rows,
+            prefetch=self.prefetch,
+            device=self._device() if self.output == "torch" else None,
+            **held,
+        )
+
+    def _keep_blocks(self) -> None:
+        """Have the reader keep decoded blocks of two windows, as the threads are ahead of the loop."""
+        mixed = self.order.mixed_blocks if isinstance(self.order, Blocks) else 0
+        self._reader.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
+
+    def _device(self) -> Device:
+        try:
+            from packer.load.device import device_of
+        except ImportError:
+            raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'", "torch") from None
+        return device_of(self.device)
+
+
+def _spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:
+    """Which batches are read together: one, then two, four … up to `most`, so that the first one waits for no other.
+
+    With a stride each is read alone.
+    """
+    if stride > 1:
+        yield from ((step, step + 1) for step in range(first, steps, stride))
+        return
+    count = 1
+    while first < steps:
+        last = min(first + min(count, most), steps)
+        yield first, last
+        first, count = last, 2 * count
+
+
+def _request(epoch: Epoch, share: Share, first: int, last: int, stride: int = 1) -> ReadRequest:
+    """The batches first..last-1 of a rank. stride: the batches before, up to those of the request before, are other workers'."""
+    whole = share.whole
+    begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
+    sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
+    return ReadRequest(
+        epoch, share.positions(first, last), sizes, (begin, min(stop, share.n)), begins=first < stride
+    )

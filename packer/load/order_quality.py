@@ -1,0 +1,68 @@
+"""How good a shuffle a pack gives in some order; the figures themselves are those of ``packer.orders.shuffle_quality``."""
+
+from __future__ import annotations
+
+import os
+
+from packer.errors import UsageError
+from packer.format.pack import Pack, open_pack
+from packer.load.dataset_options import context, whole
+from packer.orders import shuffle_quality
+from packer.orders.order_choice import parse, shuffled
+from packer.orders.row_orders import BY_NAME, RowOrder
+from packer.orders.shuffle_quality import Quality
+from packer.read.fields import select_fields
+from packer.read.reader import Reader
+from packer.read.selection import read_column, select
+
+SHUFFLE = "shuffle=True"
+"""The name that stands for the order that a dataset chooses for this."""
+MOST_LABELS = 100_000_000
+"""Rows whose labels are read; in larger packs the label mix is left out."""
+
+
+def order_quality(
+    path: str | os.PathLike[str] | Pack,
+    order: str | RowOrder = "all",
+    batch_size: int = 256,
+    *,
+    split: str | None = None,
+    seed: int = 0,
+) -> dict[str, Quality]:
+    """How far the batches of an order are from those of a uniform shuffle.
+
+    order: the name of one, an object such as Blocks(window="256MB"), or "all": each that has a name, and
+        what shuffle=True means for this pack, as "shuffle=True".
+    batch_size: rows of a batch on all ranks together. split: the rows of one split only.
+    Returns: figures by the order's name, and those of a uniform shuffle as "uniform". Their `label_mix` is None in a pack
+    without one class a row, and in one of more than 100 million rows; its labels are all read, 10 ms a million.
+    Raises UsageError for an order that gives rows more than once, and for a batch of no rows.
+    """
+    pack = path if isinstance(path, Pack) else open_pack(path)
+    batch_size = whole("batch_size", batch_size, 1)
+    fields, subset = select_fields(pack, None), select(pack, split=split)
+    if not subset.rows:
+        of = "" if split is None else f"split {split!r} "
+        raise UsageError(
+            f"{pack.path}: {of}has no rows. Pass another {'pack' if split is None else 'split'}."
+        )
+    reader = Reader(pack, fields)
+    label = next((f for f in fields if f.name == "label" and f.shape == () and f.dtype[1] in "iu"), None)
+    labels = read_column(pack, "label", subset) if label and subset.rows <= MOST_LABELS else None
+    about = context(reader, subset, batch_size)
+    found: dict[str, Quality] = {}
+    measured: dict[RowOrder, Quality] = {}
+    for one in BY_NAME if order == "all" else [order]:
+        bound, _ = parse(one, False, about)
+        if bound.name not in BY_NAME:
+            raise UsageError(
+                f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."
+            )
+        measured[bound] = shuffle_quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
+        found[bound.name] = measured[bound]
+    if order == "all":
+        bound = shuffled(about).bind(about)
+        found[SHUFFLE] = measured.get(bound) or shuffle_quality.measure(
+            bound, subset.rows, batch_size, labels=labels, seed=seed
+        )
+    return found | {"uniform": shuffle_quality.uniform(subset.rows, batch_size, labels=labels)}

@@ -1,0 +1,192 @@
+"""PackedDataset: a pack as rows, for those who keep torch's DataLoader."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import MissingDependencyError
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
+from packer.load import other_loaders
+from packer.load.batch import as_tensor, make_batch
+from packer.load.dataset_options import describe, describe_rows
+from packer.load.row_transforms import ARGUMENTS, check_target_transform, check_transform, plain, stack
+from packer.load.rows_info import RowsInfo
+from packer.load.slots import SlotLayout, allocate
+from packer.orders.runs import consecutive
+from packer.orders.subset import Subset
+from packer.read.fields import ROW, decode_ragged, select_fields, stored
+from packer.read.reader import Reader
+from packer.read.selection import overlooked_splits, select
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class PackedDataset(RowsInfo):
+    """Rows of a pack, a map-style dataset for ``torch.utils.data.DataLoader`` under fork, spawn and forkserver.
+
+    ``len(ds)`` is rows. ``ds[i]`` is one row as a named tuple ``(image, label, ...)``: image uint8 [C, H, W] (a view of [H, W, C]
+    bytes), label an int64 scalar, other fields of their shape. ``ds[a:b]`` and ``ds[[i, j, ...]]`` are batches, images [N, C, H, W]
+    with channels_last strides, read in one go into new memory.
+
+    The DataLoader's fast form reads whole batches and collates nothing::
+
+        sampler = BatchSampler(RandomSampler(ds), batch_size=256, drop_last=False)
+        DataLoader(ds, sampler=sampler, batch_size=None)
+
+    path: what ``packer convert`` wrote. split: the rows of one split; "all" for every row: a pack with splits of which none is
+        named gets a warning. classes, subset: some rows only, as PackedBatchDataset takes them.
+    fields: names, default: all but "key", which gives str. "row" is each row's number in the pack, int64, unless the pack has
+        a field of that name.
+    transform: a function of an image, uint8 tensor [C, H, W], such as a Compose of torchvision.transforms.v2; what it returns stands
+        for the image. It gets the image alone, so it is refused beside masks, boxes and keypoints, which would not move with it.
+    target_transform: a function of a label: a Python number, or a tensor where a label is several numbers. What it returns
+        stands for the label. Batches, ``ds[a:b]``, stack what both return, as torch's default_collate does.
+    unknown: none is allowed; words of other loaders, like num_workers, are errors that name ours.
+
+    ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows, in their order. What is set on a dataset that is made
+    is refused.
+
+    Raises FormatError (not a whole pack), UsageError (an argument is wrong), MissingDependencyError (torch).
+    """
+
+    _words: ClassVar = other_loaders.ROWS
+    num_workers = other_loaders.Absent("workers are the DataLoader's. Ask that")
+
+    @other_loaders.complete
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Pack,
+        *,
+        fields: Sequence[str] | None = None,
+        split: str | None = None,
+        classes: Sequence[str | int] | str | int | None = None,
+        subset: ArrayLike | slice | range | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        **unknown: NoReturn,
+    ) -> None:
+        other_loaders.refuse_keywords(PackedDataset, self._words, unknown)
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise MissingDependencyError("torch", "PackedDataset", "torch") from None
+        pack = path if isinstance(path, Pack) else open_pack(path)
+        chosen = select(pack, split=split, classes=classes, subset=subset)
+        choice = describe_rows(split=split, classes=classes, subset=subset)
+        self._keep(pack, select_fields(pack, fields), chosen, choice)
+        check_transform(transform, self.fields, pack.path)
+        check_target_transform(target_transform, self.fields, pack.path)
+        for name, function in (("image", transform), ("label", target_transform)):
+            if function is not None:
+                self._functions[name] = function
+        if overlooked := overlooked_splits(pack, split, subset):
+            warnings.warn(overlooked, stacklevel=3)
+
+    @classmethod
+    def of_rows(cls, pack: Pack, fields: Sequence[Field], subset: Subset, choice: str) -> PackedDataset:
+        """The dataset of rows that are chosen already. Needs torch only when rows are read. choice: the arguments that chose them."""
+        made = cls.__new__(cls)
+        made._keep(pack, tuple(fields), subset, choice)
+        return made
+
+    def _keep(self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str) -> None:
+        self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
+        self._names = tuple(f.name for f in fields)
+        self._stored = stored(fields)
+        self._reader = Reader(pack, self._stored)
+        self._functions: dict[str, Callable[[Any], Any]] = {}
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return self.subset.rows
+
+    def __repr__(self) -> str:
+        """Lines that tell the rows, their fields and what is made of them."""
+        made = {
+            argument: " ".join(repr(self._functions[name]).split())
+            for name, argument in ARGUMENTS.items()
+            if name in self._functions
+        }
+        return describe(
+            type(self).__name__,
+            self.pack,
+            self.fields,
+            len(self),
+            self._choice,
+            **made,
+            placement="'disk': read when asked for",
+        )
+
+    def __getitem__(self, index: int | slice | Sequence[int] | NDArray[np.integer[Any]]) -> Any:
+        """A row, or a batch for a slice, a list or an array of row numbers (torch tensors too). Raises IndexError."""
+        if isinstance(index, slice):
+            return self._batch(np.arange(*index.indices(len(self))))
+        numbers = np.asarray(index)
+        if numbers.size and numbers.dtype.kind not in "iu":
+            raise IndexError(f"rows are picked by whole numbers, not by {numbers.dtype}")
+        if not numbers.ndim:
+            columns = self._transformed(self._read(np.array([numbers], np.int64)))
+            return make_batch(self._names, (columns[name][0] for name in self._names))
+        return self._batch(np.atleast_1d(numbers.astype(np.int64)))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The rows one by one, read in one go: what DataLoader collates."""
+        columns = self._transformed(self._read(np.asarray(indices, np.int64)))
+        return [
+            make_batch(self._names, values)
+            for values in zip(*(columns[name] for name in self._names), strict=True)
+        ]
+
+    def close(self) -> None:
+        """Close the files; reading opens them again."""
+        self._reader.close()
+
+    def _batch(self, rows: NDArray[np.int64]) -> Any:
+        columns = self._read(rows)
+        if len(rows):
+            columns = self._transformed(columns)
+            for name in self._functions:
+                columns[name] = stack(columns[name], ARGUMENTS[name])
+        return make_batch(self._names, (columns[name] for name in self._names))
+
+    def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """The fields of some rows; those that a function is for as lists of what it returns."""
+        for name, function in self._functions.items():
+            columns[name] = [function(plain(value) if name == "label" else value) for value in columns[name]]
+        return columns
+
+    def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """Fields of some rows, [n, ...] or lists of n, in new memory."""
+        import torch
+
+        n = len(self)
+        if rows.size and not (-n <= rows.min() and rows.max() < n):
+            raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
+        rows = np.where(rows < 0, rows + n, rows)
+        runs = self.subset.place(consecutive(rows))
+        layout = SlotLayout(self._stored, max(len(rows), 1))
+        memory = allocate(layout.nbytes)
+        for name, out in layout.raw(memory, len(rows)).items():
+            self._reader.read(name, runs, out)
+        values: dict[str, Any] = {
+            name: torch.from_numpy(a) for name, a in layout.typed(memory, len(rows)).items()
+        }
+        if ROW in self.fields:
+            values[ROW.name] = torch.from_numpy(runs.rows())
+        for f in self._stored:
+            if f.ragged:
+                decoded = decode_ragged(
+                    self.pack, f, self._reader.read_ragged(f.name, runs), runs.rows().tolist()
+                )
+                values[f.name] = [as_tensor(row, f) for row in decoded]
+            elif f.about.get("layout") == "HWC":
+                values[f.name] = values[f.name].permute(0, 3, 1, 2)
+        return values

@@ -1,0 +1,227 @@
+"""packer.orders.order_choice: what an argument means, and what is chosen where none is given, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.errors import UsageError
+from packer.orders.order_choice import choose, parse, resume, shuffled
+from packer.orders.row_orders import (
+    BLOCK_BYTES,
+    WINDOW_BYTES,
+    Blocks,
+    Context,
+    RowOrder,
+    Rows,
+    Sequential,
+    Slices,
+)
+from packer.orders.sampling import Balanced, Weighted
+from packer.orders.shuffle_quality import measure
+
+PHOTO, TABLE = 196_608, 112
+MEMORY = 24_000_000_000
+
+
+def context(n: int = 10_000, row_bytes: int = PHOTO, **more: Any) -> Context:
+    return Context(n, row_bytes, **({"block_rows": 43, "global_batch": 256, "memory_bytes": MEMORY} | more))
+
+
+# --- arguments ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order", "shuffle", "expected"),
+    [
+        (None, False, Sequential()),
+        (None, True, Blocks(WINDOW_BYTES // PHOTO, BLOCK_BYTES // PHOTO)),
+        ("sequential", False, Sequential()),
+        ("slices", True, Slices(256)),
+        ("blocks", False, Blocks(WINDOW_BYTES // PHOTO, BLOCK_BYTES // PHOTO)),
+        ("rows", True, Rows()),
+        (Slices(9), False, Slices(9)),
+        (Blocks("1GB"), True, Blocks(10**9 // PHOTO, BLOCK_BYTES // PHOTO)),
+    ],
+)
+def test_arguments_mean_bound_orders(order: str | RowOrder | None, shuffle: bool, expected: RowOrder) -> None:
+    assert parse(order, shuffle, context()) == (expected, "")
+
+
+def test_samplers_are_orders() -> None:
+    about = context(3, labels=lambda _: [0, 1, 1])
+    for order in (Weighted([1, 2, 3]), Balanced()):
+        bound, why = parse(order, True, about)
+        assert bound.record() == order.bind(about).record()
+        assert why == ""
+
+
+def test_auto_says_why() -> None:
+    order, why = parse("auto", True, context())
+    assert order == Rows()
+    assert why == choose(context())[1]
+
+
+@pytest.mark.parametrize("order", ["random", "", 3, Slices, "weighted"])
+def test_what_is_no_order_is_refused(order: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        parse(order, False, context())
+    assert str(error.value) == (
+        f"order={order!r}: is not one of 'sequential', 'slices', 'blocks', 'rows', 'auto'. Pass one of them,"
+        " or an order such as packer.Blocks(window='1GB')."
+    )
+
+
+@pytest.mark.parametrize("order", ["sequential", Sequential()])
+def test_shuffling_in_sequence_is_refused(order: str | RowOrder) -> None:
+    with pytest.raises(UsageError) as error:
+        parse(order, True, context())
+    assert str(error.value) == (
+        "shuffle=True with order='sequential': they contradict each other. Pass one of them."
+    )
+
+
+# --- the choice --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("about", "order", "why"),
+    [
+        (
+            context(),
+            Rows(),
+            "order='rows': 1.97 GB stay in 24 GB of memory, where rows of 197 kB in any order cost no more than neighbours.",
+        ),
+        (
+            context(memory_bytes=0, medium="memory"),
+            Rows(),
+            "order='rows': 1.97 GB stay in memory, where rows of 197 kB in any order cost no more than neighbours.",
+        ),
+        (
+            context(10**6),
+            Blocks(),
+            "order='blocks': 197 GB do not stay in 24 GB of memory, so the disk is read in long runs,"
+            " and the pack was shuffled when it was made.",
+        ),
+        (
+            context(10**6, medium="network"),
+            Blocks(),
+            "order='blocks': 197 GB do not stay in 24 GB of memory, so the network file system is read in long runs,"
+            " and the pack was shuffled when it was made.",
+        ),
+        (
+            context(memory_bytes=0),
+            Blocks(),
+            "order='blocks': 1.97 GB do not stay in an unknown amount of memory, so the disk is read in long runs,"
+            " and the pack was shuffled when it was made.",
+        ),
+        (
+            context(10**6, shuffled=False),
+            Rows(),
+            "order='rows': the pack was not shuffled when it was made, so neighbours may be alike, and each row is drawn by itself.",
+        ),
+        (
+            context(10**6, TABLE),
+            Blocks(),
+            "order='blocks': rows of 112 bytes come faster in runs than one by one, and the pack was shuffled when it was made.",
+        ),
+        (
+            context(10**8, TABLE, shuffled=False),
+            Blocks(WINDOW_BYTES // TABLE, 146),
+            "order='blocks': rows of 112 bytes come faster in runs than one by one, and the pack was not shuffled when it was made.",
+        ),
+        (
+            context(coded=True, block_rows=6),
+            Blocks(whole=True),
+            "order='blocks': rows are compressed in blocks of 6, which are decoded whole,"
+            " and the pack was shuffled when it was made.",
+        ),
+        (
+            context(coded=True, block_rows=6, shuffled=False),
+            Rows(),
+            "order='rows': the pack was not shuffled when it was made, so neighbours may be alike, and each row is drawn by itself.",
+        ),
+    ],
+)
+def test_the_choice_and_its_sentence(about: Context, order: RowOrder, why: str) -> None:
+    assert choose(about) == (order, why)
+
+
+def test_shuffle_alone_depends_on_the_pack_alone() -> None:
+    machines = [{"memory_bytes": m, "medium": k} for m in (0, 10**13) for k in ("memory", "disk", "network")]
+    for pack in ({}, {"shuffled": False}, {"shuffled": False, "coded": True}):
+        assert len({shuffled(context(**pack, **machine)) for machine in machines}) == 1
+    assert shuffled(context()) == Blocks()
+    assert shuffled(context(coded=True)) == Blocks(whole=True)
+    assert shuffled(context(shuffled=False)) == shuffled(context(shuffled=False, coded=True)) == Rows()
+    assert shuffled(context(10**8, TABLE, shuffled=False, global_batch=4096)) == Blocks(32 * 4096 * 146, 146)
+
+
+KINDS = {  # bytes of a row, rows of a block that is decoded whole
+    "photos": (PHOTO, 43),
+    "JPEG": (17_500, 480),
+    "compressed photos": (PHOTO, 6),
+    "thumbnails": (3072, 2731),
+    "compressed thumbnails": (3072, 342),
+    "table": (TABLE, 74_898),
+    "compressed masks": (32_768, 33),
+    "compressed table": (TABLE, 9_363),
+    "volumes": (1_500_000, 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("made", ["shuffled", "sorted"])
+@pytest.mark.parametrize(("n", "batch"), [(3_068, 256), (50_000, 64)])
+def test_shuffle_is_as_good_as_a_uniform_one(kind: str, made: str, n: int, batch: int) -> None:
+    row_bytes, block = KINDS[kind]
+    about = context(
+        n,
+        row_bytes,
+        block_rows=block,
+        global_batch=batch,
+        coded=kind.startswith("compressed"),
+        shuffled=made == "shuffled",
+    )
+    labels = np.arange(n) * 10 // n
+    if made == "shuffled":
+        labels = np.random.default_rng(0).permutation(labels)
+    assert measure(shuffled(about).bind(about), n, batch, labels=labels).score >= 0.95
+
+
+def test_slices_were_not() -> None:
+    labels = np.random.default_rng(0).permutation(np.arange(3_068) * 10 // 3_068)
+    assert measure(Slices(256), 3_068, 256, labels=labels).score < 0.5
+
+
+# --- resuming ----------------------------------------------------------------------------------------------
+
+
+def test_a_chosen_order_gives_way_to_the_state_s() -> None:
+    for there in (Slices(77), Blocks(500, 5), Blocks(64, 8, whole=True), Rows()):
+        for here in (Slices(256), Blocks(900, 9), Rows()):
+            assert resume(here, there.record(), chosen=True) == there
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "chosen"),
+    [(Slices(256), Rows(), False), (Slices(256), Sequential(), True), (Sequential(), Rows(), False)],
+)
+def test_an_order_that_was_named_does_not(here: RowOrder, there: RowOrder, chosen: bool) -> None:
+    with pytest.raises(UsageError) as error:
+        resume(here, there.record(), chosen=chosen)
+    assert str(error.value) == (
+        f"state_dict: was taken in the order {there.name!r}; this dataset has {here.name!r}."
+        " Pass the order that it was taken in."
+    )
+    assert resume(Slices(256), Slices(7).record(), chosen=False) == Slices(7)
+
+
+@pytest.mark.parametrize("record", [None, {}, {"name": ["slices"]}])
+def test_what_is_no_record_is_refused(record: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"^state_dict: the order in it is .*; a name and lengths are allowed\."
+    ):
+        resume(Slices(8), record, chosen=True)

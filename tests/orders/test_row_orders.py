@@ -1,0 +1,438 @@
+"""packer.orders.row_orders: a permutation, the same whoever asks; and what each order promises."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer import randomness
+from packer.errors import UsageError
+from packer.orders.row_orders import (
+    BLOCK_BYTES,
+    BY_NAME,
+    WINDOW_BYTES,
+    Blocks,
+    Context,
+    RowOrder,
+    Rows,
+    Sequential,
+    Slices,
+    byte_size,
+)
+from packer.orders.runs import Runs, one_run
+
+SIZES = st.integers(1, 2000)
+LENGTHS = st.integers(1, 2200)
+BOUND = st.one_of(
+    st.just(Sequential()),
+    st.builds(Slices, LENGTHS),
+    st.builds(Blocks, LENGTHS, LENGTHS),
+    st.builds(Blocks, st.integers(1, 60), st.integers(1, 20), st.booleans()),
+    st.just(Rows()),
+)
+SHUFFLED = [Slices(8), Blocks(40, 5), Blocks(40, 5, whole=True), Rows()]
+# Blocks: as for rows of 112 bytes.
+BILLION = [Sequential(), Slices(1024), Blocks(2_285_714, 9_362), Blocks(599_168, 9_362, whole=True), Rows()]
+
+
+def whole(order: RowOrder, n: int, seed: int = 0, epoch: int = 0) -> list[int]:
+    return order.place(one_run(0, n), n, seed, epoch).rows().tolist()
+
+
+def context(n: int, row_bytes: int = 100, global_batch: int = 32, coded: bool = False) -> Context:
+    return Context(n, row_bytes, block_rows=7, global_batch=global_batch, coded=coded)
+
+
+@st.composite
+def some_runs(draw: st.DrawFn, n: int) -> Runs:
+    starts = draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=9))
+    lengths = [draw(st.integers(1, n - start)) for start in starts]
+    return Runs(np.array(starts), np.array(lengths))
+
+
+# --- every order ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order", "starts", "lengths"),
+    [
+        (Sequential(), [0], [20]),
+        (Slices(6), [7, 1, 13, 0], [6, 6, 7, 1]),
+        (Rows(), [11, 10, 1, 18, 4, 2, 17, 7, 14, 16, 19, 15, 9, 8, 0, 3, 6, 12, 5, 13], [1] * 20),
+        (
+            Blocks(8, 3),
+            [15, 10, 13, 5, 12, 4, 3, 16, 8, 14, 11, 9, 2, 6, 0, 17, 19, 18, 1, 7],
+            [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+        ),
+        (
+            Blocks(9, 3, whole=True),
+            [11, 3, 2, 9, 1, 5, 18, 4, 0, 10, 8, 14, 12, 7, 17, 16, 13, 6],
+            [1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1],
+        ),
+        (
+            Blocks(3, 3, whole=True),  # the shorter one first, and 12 to 14 behind 15 to 17
+            [18, 0, 9, 3, 15, 12],
+            [2, 3, 3, 6, 3, 3],
+        ),
+    ],
+)
+def test_the_orders_are_frozen(order: RowOrder, starts: list[int], lengths: list[int]) -> None:
+    epoch_runs = order.place(one_run(0, 20), 20, 3, 1)
+    assert epoch_runs.starts.tolist() == starts
+    assert epoch_runs.lengths.tolist() == lengths
+
+
+def test_the_orders_are_frozen_far_out() -> None:
+    n, at = 10**9, one_run(987_654_000, 987_654_004)
+    assert Slices(1024).place(at, n, 3, 1).starts.tolist() == [549375801]
+    assert Rows().place(at, n, 3, 1).rows().tolist() == [533528675, 438391524, 788671270, 227891431]
+    assert Blocks(2_285_714, 9_362).place(at, n, 3, 1).rows().tolist() == [
+        830697335,
+        190027909,
+        281957094,
+        735771675,
+    ]
+
+
+@given(SIZES, st.integers(2, 60), st.integers(1, 5), st.integers(0, 99))
+@settings(deadline=None)
+def test_whole_blocks_are_each_in_one_window(n: int, block: int, blocks: int, epoch: int) -> None:
+    """So that each is decoded once; a window of one block is read as it lies."""
+    order = Blocks(blocks * block, block, whole=True)
+    numbers = np.array(whole(order, n, 7, epoch)) // block
+    count = -(-n // block)
+    places = [np.flatnonzero(numbers == number) for number in range(count)]
+    if blocks == 1 and count > 1:
+        assert all(place[-1] - place[0] == len(place) - 1 for place in places)
+        assert order.mixed_blocks == 0
+    windows = max(1, count // max(1, blocks))
+    most = -(-count // windows) * block  # rows of the longest window
+    assert all(place[-1] - place[0] < most for place in places)
+
+
+def test_the_shorter_block_comes_anywhere() -> None:
+    for order in (Blocks(5, 5, whole=True), Blocks(20, 5, whole=True)):
+        last = [whole(order, 203, 1, epoch).index(202) for epoch in range(40)]
+        assert min(last) < 50
+        assert max(last) > 150
+
+
+def test_whole_blocks_are_mixed_where_a_batch_has_few_of_them() -> None:
+    assert Blocks(whole=True).bind(context(10**6, global_batch=1024, coded=True)) == Blocks(7, 7, whole=True)
+    assert Blocks(whole=True).bind(context(10**6, global_batch=64, coded=True)) == Blocks(448, 7, whole=True)
+    assert Blocks(448, 7, whole=True).mixed_blocks == 64
+    assert Blocks(448, 7).mixed_blocks == 0
+    for order in (Blocks(448, 7, whole=True), Blocks(448, 7)):
+        assert Blocks(9, 9).resumed(order.record()) == order
+
+
+@given(BOUND, SIZES, st.integers(), st.integers())
+@settings(deadline=None)
+def test_an_epoch_holds_every_row_once(order: RowOrder, n: int, seed: int, epoch: int) -> None:
+    assert order.length(n) == n
+    assert sorted(whole(order, n, seed, epoch)) == list(range(n))
+
+
+@given(BOUND, SIZES, st.data())
+@settings(deadline=None)
+def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(
+    order: RowOrder, n: int, data: st.DataObject
+) -> None:
+    positions = data.draw(some_runs(n))
+    placed = order.place(positions, n, 5, 2)
+    sequence = np.array(whole(order, n, 5, 2))
+    assert placed.rows().tolist() == sequence[positions.rows()].tolist()
+    assert (placed.lengths > 0).all()
+    assert (placed.starts.dtype, placed.lengths.dtype) == (np.int64, np.int64)
+    if not isinstance(order, Sequential):  # touching runs are joined
+        assert (placed.starts[1:] != placed.starts[:-1] + placed.lengths[:-1]).all()
+
+
+@given(BOUND, SIZES, st.lists(st.integers(0, 2000), max_size=6))
+@settings(deadline=None)
+def test_pieces_of_an_epoch_join_to_the_epoch(order: RowOrder, n: int, cuts: list[int]) -> None:
+    edges = sorted({0, n, *(cut for cut in cuts if cut < n)})
+    pieces = [order.place(one_run(a, b), n, 9, 1).rows().tolist() for a, b in pairwise(edges)]
+    assert [row for piece in pieces for row in piece] == whole(order, n, 9, 1)
+
+
+@pytest.mark.parametrize("order", BILLION)
+def test_no_positions_are_no_rows(order: RowOrder) -> None:
+    for n in (0, 5):
+        placed = order.place(one_run(0, 0), n, 0, 0)
+        assert (len(placed.starts), len(placed.lengths)) == (0, 0)
+        ahead = order.ahead(0, 0, n, 0, 0)
+        assert (len(ahead.starts), len(ahead.lengths)) == (0, 0)
+
+
+@pytest.mark.parametrize("order", SHUFFLED)
+def test_seed_and_epoch_change_the_sequence(order: RowOrder) -> None:
+    sequences = [whole(order, 200, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    assert all(a != b for i, a in enumerate(sequences) for b in sequences[:i])
+    assert whole(order, 200, 0, 1) == sequences[1]
+
+
+@pytest.mark.parametrize("order", BILLION)
+def test_a_billion_rows_need_only_the_rows_asked_for(order: RowOrder) -> None:
+    n = 10**9
+    positions = Runs(np.arange(64) * 262_144, np.full(64, 16))
+    np.unique(order.place(positions, n, 0, 0).rows())  # NumPy loads parts of itself
+    tracemalloc.start()
+    begun = time.thread_time()  # not the clock: others may use the machine
+    for epoch in (1, 2):
+        placed = [order.place(positions, n, 0, epoch), order.place(one_run(n - 1000, n), n, 0, epoch)]
+        order.ahead(0, 1024, n, 0, epoch)
+        assert [runs.total for runs in placed] == [1024, 1000]
+        assert all(len(np.unique(runs.rows())) == runs.total for runs in placed)
+        assert all(runs.starts.min() >= 0 and (runs.starts + runs.lengths).max() <= n for runs in placed)
+    assert time.thread_time() - begun < 1  # about 0.02 s, with all that is traced
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("order", [Slices(2**61), Slices(3), Blocks(2**61, 2**61), Blocks(100, 7), Rows()])
+def test_the_most_rows_do_not_overflow(order: RowOrder) -> None:
+    n = 2**62
+    rows = order.place(Runs(np.array([0, n - 9, 2**61]), np.array([9, 9, 9])), n, 1, 0).rows()
+    assert len(np.unique(rows)) == 27
+    assert 0 <= rows.min() <= rows.max() < n
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_record_makes_the_same_order(name: str) -> None:
+    bound = BY_NAME[name]().bind(context(1000))
+    assert bound.name == name
+    assert isinstance(bound, RowOrder)
+    assert BY_NAME[name]().resumed(bound.record()) == bound
+    assert BY_NAME[name]().bind(context(1000, 5, 64)).resumed(bound.record()) == bound
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_record_of_another_order_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        BY_NAME[name]().resumed({"name": "weighted"})
+    assert str(error.value) == (
+        f"state_dict: was taken in the order 'weighted'; this dataset has {name!r}. Pass the order that it was taken in."
+    )
+
+
+@pytest.mark.parametrize("record", [{}, {"name": 3}, None, "slices"])
+def test_what_is_no_record_is_refused(record: object) -> None:
+    with pytest.raises(UsageError) as error:
+        Slices(8).resumed(record)  # type: ignore[arg-type]
+    assert str(error.value) == (
+        f"state_dict: the order in it is {record!r}; a name and lengths are allowed. Pass what state_dict() gave."
+    )
+
+
+@pytest.mark.parametrize("rows", [None, 0, 2.5, True])
+def test_a_damaged_length_is_refused(rows: object) -> None:
+    with pytest.raises(UsageError) as error:
+        Slices(8).resumed({"name": "slices", "rows": rows})
+    assert str(error.value) == (
+        f"state_dict: the order's rows: is {rows!r}; whole numbers from 1 are allowed. Pass what state_dict() gave."
+    )
+
+
+# --- sequential --------------------------------------------------------------------------------------------
+
+
+def test_sequential_gives_back_its_runs() -> None:
+    positions = Runs(np.array([10**11, 10**11 + 256]), np.array([256, 256]))
+    for epoch in (0, 1):
+        assert Sequential().place(positions, 10**12, 5, epoch) is positions
+
+
+# --- slices ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5000), st.integers(1, 600), st.integers(0, 50))
+@settings(deadline=None)
+def test_a_slice_is_one_run_or_two_where_the_ring_closes(n: int, slice_rows: int, epoch: int) -> None:
+    closings = 0
+    for start in range(0, n, slice_rows):
+        part = Slices(slice_rows).place(one_run(start, min(n, start + slice_rows)), n, 0, epoch)
+        closings += len(part.starts) - 1
+        if len(part.starts) == 2:
+            assert part.starts[0] + part.lengths[0] == n
+            assert part.starts[1] == 0
+    assert closings <= 1
+
+
+def test_the_short_slice_comes_last_and_moves() -> None:
+    last_rows = {tuple(whole(Slices(10), 103, 0, epoch)[100:]) for epoch in range(60)}
+    assert len(last_rows) > 30
+    for rows in last_rows:
+        assert all((b - a) % 103 == 1 for a, b in pairwise(rows))
+
+
+def test_slices_begin_anywhere_on_the_ring() -> None:
+    offsets = np.array([whole(Slices(8), 64, 0, epoch)[0] % 8 for epoch in range(800)])
+    counts = np.bincount(offsets, minlength=8)
+    assert ((counts - 100) ** 2 / 100).sum() < 26  # chi-square, 7 degrees of freedom: 1 in 2,000
+
+
+def test_a_slice_is_a_global_batch_unless_given() -> None:
+    assert Slices().bind(context(1000)) == Slices(32)
+    assert Slices(5).bind(context(1000)) == Slices(5)
+
+
+# --- blocks ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 40))
+@settings(deadline=None, max_examples=50)
+def test_windows_share_the_blocks_evenly_and_hold_what_was_asked(n: int, window: int, block: int) -> None:
+    cut = Blocks(window, block)._cut(n)
+    bounds = [cut.slots(number) for number in range(cut.windows)]
+    blocks = -(-n // min(block, n))
+    assert [a for a, _ in bounds] == [0, *(b for _, b in bounds[:-1])]
+    assert bounds[-1][1] == blocks
+    counts = [b - a for a, b in bounds]
+    assert max(counts) - min(counts) <= 1
+    least = max(2, -(-window // min(block, n)))
+    assert min(counts) >= min(least, blocks)
+    assert max(counts) < 2 * least
+    for position in range(n):
+        first, last = bounds[cut.window(position)]
+        assert first <= position // cut.block < last
+
+
+@given(st.integers(1, 400), st.integers(1, 60), st.integers(1, 20), st.integers(0, 9))
+@settings(deadline=None)
+def test_a_window_holds_whole_blocks_of_neighbours_on_the_ring(
+    n: int, window: int, block: int, epoch: int
+) -> None:
+    order = Blocks(window, block)
+    cut = order._cut(n)
+    rotation = randomness.key(0, epoch, "blocks") % n
+    on_ring = (np.array(whole(order, n, 0, epoch)) - rotation) % n
+    seen: list[int] = []
+    for first, last in map(cut.slots, range(cut.windows)):
+        blocks, counts = np.unique(
+            on_ring[first * cut.block : last * cut.block] // cut.block, return_counts=True
+        )
+        assert counts.tolist() == [min(cut.block, n - number * cut.block) for number in blocks.tolist()]
+        seen += blocks.tolist()
+    assert sorted(seen) == list(range(len(seen)))
+    if n % cut.block:
+        assert seen[-1] == max(seen)  # the shorter one is in the last window
+
+
+@given(st.integers(1, 500), st.integers(1, 60), st.integers(1, 20), st.data())
+@settings(deadline=None)
+def test_rows_are_asked_for_before_they_are_needed_and_once(
+    n: int, window: int, block: int, data: st.DataObject
+) -> None:
+    order = Blocks(window, block)
+    begin = data.draw(st.integers(0, n - 1))  # a resumed epoch
+    cuts = data.draw(st.lists(st.integers(begin, n), max_size=5))
+    sequence = whole(order, n)
+    asked: list[int] = []
+    for start, stop in pairwise(sorted({begin, n, *cuts})):
+        soon = order.ahead(start, stop, n, 0, 0, begin=start == begin)
+        assert ((soon.starts >= 0) & (soon.starts + soon.lengths <= n)).all()
+        asked += soon.rows().tolist()
+        assert set(sequence[start:stop]) <= set(asked)
+    assert len(asked) == len(set(asked))
+    assert set(asked) >= set(sequence[begin:])
+
+
+def test_the_disk_is_asked_for_two_windows_and_then_for_one_at_a_time_in_file_order() -> None:
+    order, n = Blocks(40, 10), 400
+    sequence = whole(order, n)
+    windows = [sorted(sequence[start : start + 40]) for start in range(0, n, 40)]
+    first = order.ahead(0, 8, n, 0, 0)
+    assert (
+        first.rows().tolist() == windows[0] + windows[1] or 0 in first.starts[1:]
+    )  # the ring closes in a block
+    assert sorted(first.rows().tolist()) == sorted(windows[0] + windows[1])
+    assert [order.ahead(at, at + 8, n, 0, 0).total for at in range(8, 48, 8)] == [0, 0, 0, 0, 40]
+    assert sorted(order.ahead(40, 48, n, 0, 0).rows().tolist()) == windows[2]
+    runs = order.ahead(40, 48, n, 0, 0)
+    assert len(runs.starts) <= 5  # 4 blocks, one of which the ring may close in
+    assert order.ahead(392, 400, n, 0, 0).total == 0
+    assert [kind.ahead(0, 400, n, 0, 0).total for kind in (Sequential(), Slices(8), Rows())] == [0, 0, 0]
+
+
+def test_places_within_a_window_are_equally_likely() -> None:
+    n, epochs = 60, 3000  # one window of 6 blocks
+    rows = np.array([whole(Blocks(60, 10), n, 7, epoch) for epoch in range(epochs)])
+    for position in (0, 1, 31, 59):
+        counts = np.bincount(rows[:, position], minlength=n)
+        assert ((counts - epochs / n) ** 2 / (epochs / n)).sum() < 103  # chi-square, 59 degrees: 1 in 3,000
+    apart = np.bincount((rows[:, 1] - rows[:, 0]) % n, minlength=n)[1:]
+    assert ((apart - epochs / 59) ** 2 / (epochs / 59)).sum() < 102
+
+
+def test_a_batch_is_drawn_from_all_blocks_of_its_window() -> None:
+    n, block = 100_000, 50
+    order = Blocks(2000, block)
+    rows = np.array(whole(order, n))
+    for start in range(0, 1700, 256):
+        batch = np.sort(rows[start : start + 256])
+        places = 1 + (np.diff(batch) > block).sum()  # blocks seldom lie side by side
+        assert 36 <= places <= 42  # of 40
+
+
+def test_block_borders_move_from_epoch_to_epoch() -> None:
+    first = [np.sort(whole(Blocks(20, 10), 1000, 0, epoch)[:20])[0] % 10 for epoch in range(400)]
+    counts = np.bincount(first, minlength=10)
+    assert ((counts - 40) ** 2 / 40).sum() < 30  # chi-square, 9 degrees: 1 in 2,000
+
+
+def test_a_pack_smaller_than_a_window_is_permuted_in_full() -> None:
+    order = Blocks("1GB").bind(context(5000))
+    assert len({tuple(whole(order, 3, 0, epoch)) for epoch in range(200)}) == 6
+    steps = np.diff(whole(order, 5000))
+    assert (steps == 1).sum() < 8
+
+
+def test_windows_are_counted_in_rows() -> None:
+    assert Blocks().bind(context(10, 1000)) == Blocks(WINDOW_BYTES // 1000, BLOCK_BYTES // 1000)
+    assert Blocks("64MB", 9).bind(context(10, 1000)) == Blocks(64_000, 9)
+    assert Blocks(77).bind(context(10, 1 << 21, coded=True)) == Blocks(
+        77, 7
+    )  # decoded whole: the pack's blocks
+    assert Blocks("1B").bind(context(10, 1 << 21)) == Blocks(1, 1)
+    assert Blocks().bind(context(0, 0)).bind(context(0, 5)) == Blocks(WINDOW_BYTES, BLOCK_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("256MB", 256_000_000), ("64 MiB", 1 << 26), ("1.5GB", 1_500_000_000), ("100kB", 100_000), ("8B", 8)],
+)
+def test_sizes_are_read(text: str, nbytes: int) -> None:
+    assert byte_size("Blocks: window", text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "256", "MB", "0MB", "0.1B", "-1MB", "256 megabytes", "1e9B"])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Blocks(text)
+    assert str(error.value) == (
+        f"Blocks: window: is {text!r}; a number and a unit are allowed. Pass for example '256MB'."
+    )
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, True])
+def test_lengths_below_one_are_refused(wrong: int) -> None:
+    allowed = f"is {wrong!r}; whole numbers from 1 are allowed."
+    for make, sentence in (
+        (lambda: Slices(wrong), f"Slices: rows: {allowed} Pass the global batch size."),
+        (lambda: Blocks(wrong), f"Blocks: window: {allowed} Pass its rows, or a size such as '256MB'."),
+        (
+            lambda: Blocks(block=wrong),
+            f"Blocks: block: {allowed} Pass the rows that lie together and are read together.",
+        ),
+    ):
+        with pytest.raises(UsageError) as error:
+            make()
+        assert str(error.value) == sentence
