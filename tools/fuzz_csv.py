@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from packer.tables.reading import record_parser as parse
 from packer.tables.reading.record_parser import Form, end_of_records, parse_records
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.columns import TYPES, Column
+from packer.tables.transform.columns import TYPES, TableColumn
 from packer.tables.transform.records import Layout, Parsed, Wanted
 
 ODD = (
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         types = draw.choices(("-", "number", "number", *TYPES), k=width)
         layout = Layout(
             tuple(
-                Wanted(index, Column(str(index), type), type == "number" and draw.random() < 0.5)
+                Wanted(index, TableColumn(str(index), type), type == "number" and draw.random() < 0.5)
                 for index, type in enumerate(types)
                 if type != "-"
             )

@@ -16,8 +16,8 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.tables.reading.table_source import Reading, TableSource
-from packer.tables.transform.row_mapper import Mapper
-from packer.tables.transform.table_transform import Recipe
+from packer.tables.transform.row_mapper import RowMapper
+from packer.tables.transform.table_transform import TableTransform
 
 CHECKED_ROWS = 1024  # of the source, read and mapped again
 _AT_ONCE = 1 << 15  # rows
@@ -84,17 +84,17 @@ class Sought:
 
 def sought_rows(table: TableSource, pack: Pack, fields: Sequence[Field]) -> Sought:
     """The source's first rows, at most CHECKED_ROWS, read and mapped again as the pack says, without those it left out."""
-    recipe = Recipe.from_json(pack.header.table or {})
-    draft = recipe.draft(table.columns)
+    transform = TableTransform.from_json(pack.header.table or {})
+    plan = transform.plan_for(table.columns)
     name, line = "", 0
-    for chunk in islice(table.chunks(draft.layout), _PIECES):
+    for chunk in islice(table.chunks(plan.layout), _PIECES):
         if chunk.name != name:
             name, line = chunk.name, table.first_line(chunk.name)
         parsed = chunk.read()
-        bad, _ = draft.bad_rows(parsed.records)
+        bad, _ = plan.bad_rows(parsed.records)
         good = np.flatnonzero(np.ones(len(parsed.records), np.bool_) if bad is None else ~bad)[:CHECKED_ROWS]
         if len(good):
-            mapper = Mapper(recipe, draft.layout, parsed.dictionaries)
+            mapper = RowMapper(transform, plan.layout, parsed.dictionaries)
             mapped = mapper.map(parsed.records[good], parsed.texts)
             keys = row_keys([np.asarray(mapped.fields[f.name], f.dtype) for f in fields])
             lines = (line + parsed.lines_of[good]).tolist()

@@ -17,8 +17,8 @@ from packer.errors import PackerError
 from packer.format.positional_io import pread_into
 from packer.tables.staging import Staged
 from packer.tables.transform.cell_checks import is_missing
-from packer.tables.transform.column_plan import Draft
-from packer.tables.transform.column_sums import Part, Sums
+from packer.tables.transform.column_plan import ColumnPlan
+from packer.tables.transform.column_sums import ColumnSums, PartialSums
 from packer.tables.transform.sums import BLOCK
 
 TRAIN = "train"  # the split whose rows are measured
@@ -27,11 +27,11 @@ _STEP = 8 * BLOCK  # rows read at once; statistics depend on BLOCK alone
 
 
 class Measured(NamedTuple):
-    """sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of draft.numeric], NaN for missing; missing: column
+    """sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of plan.numeric], NaN for missing; missing: column
     number -> missing cells of numbers, among all rows; largest: column number of `whole` -> the largest distance from 0 in all rows.
     """
 
-    sums: Sums
+    sums: ColumnSums
     sample: NDArray[np.float64]
     fit: str
     missing: dict[int, int]
@@ -39,7 +39,13 @@ class Measured(NamedTuple):
 
 
 def measure(
-    staged: Staged, order: Order, draft: Draft, *, all_rows: bool, workers: int, whole: Collection[int] = ()
+    staged: Staged,
+    order: Order,
+    plan: ColumnPlan,
+    *,
+    all_rows: bool,
+    workers: int,
+    whole: Collection[int] = (),
 ) -> Measured:
     """Go through all rows once, in the order of the input. Equal rows and seeds give equal results, whatever the workers.
 
@@ -53,20 +59,20 @@ def measure(
     count = min(SAMPLE, stop - first)
     drawn = randomness.permute(np.arange(count), stop - first, randomness.key("table", "sample"))
     sampled = np.sort(order.samples[first + drawn])
-    sums = Sums(draft)
+    sums = ColumnSums(plan)
     local = threading.local()
 
-    def part(start: int) -> tuple[Part, NDArray[np.float64], list[int], list[float]]:
+    def part(start: int) -> tuple[PartialSums, NDArray[np.float64], list[int], list[float]]:
         rows = np.arange(start, min(start + _STEP, staged.rows))
         records = _read(staged, start, len(rows), local)
         mask = None if fit == "all" else order.owner(rows) == names.index(TRAIN)
         low, high = np.searchsorted(sampled, (start, start + len(rows)))
         missing = [int(is_missing(records[w.name], w.column.type).sum()) for w in counted]
         most = [float(np.fmax.reduce(np.abs(records[w.name]), initial=0.0)) for w in bounded]
-        return sums.part(records, mask), draft.sample(records[sampled[low:high] - start]), missing, most
+        return sums.part(records, mask), plan.sample(records[sampled[low:high] - start]), missing, most
 
     # Where all rows are measured, the sums tell.
-    counted = () if fit == "all" else draft.numeric
+    counted = () if fit == "all" else plan.numeric
     bounded = tuple(w for w in counted if w.index in whole)
     missing, largest = np.zeros(len(counted), np.int64), np.zeros(len(bounded))
     samples = []
@@ -78,7 +84,7 @@ def measure(
             largest = np.maximum(largest, most)
     # Column by column in memory, as they are sorted.
     lacking = {w.index: count for w, count in zip(counted, missing.tolist(), strict=True)} or {
-        w.index: sums.rows - sums.of(w.index).count for w in draft.numeric
+        w.index: sums.rows - sums.of(w.index).count for w in plan.numeric
     }
     if fit == "all":
         ends = {index: sums.of(index) for index in whole}

@@ -26,7 +26,7 @@ from packer.format.output import check_space, failure
 from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.workplace import Workplace
 from packer.tables.reading.table_source import TableChunk, TableSource
-from packer.tables.transform.columns import TEXT, Column
+from packer.tables.transform.columns import TEXT, TableColumn
 from packer.tables.transform.records import Bad, Layout, Parsed
 
 FOLDER = "staging"  # in the workplace
@@ -122,7 +122,7 @@ class _Piece(NamedTuple):
     bad: Counter[str]
 
 
-def _read(chunk: TableChunk, columns: Sequence[Column], terms: Terms) -> _Piece:
+def _read(chunk: TableChunk, columns: Sequence[TableColumn], terms: Terms) -> _Piece:
     """Take a piece apart, and leave out the rows that have no place in the pack."""
     parsed = chunk.read()
     reasons = Counter(_reason(b, columns) for b in parsed.bad)
@@ -154,7 +154,7 @@ def _unknown(
     return None, []
 
 
-def _reason(bad: Bad, columns: Sequence[Column]) -> str:
+def _reason(bad: Bad, columns: Sequence[TableColumn]) -> str:
     return bad.reason if bad.column is None else f"column {columns[bad.column].name!r} {bad.reason}"
 
 

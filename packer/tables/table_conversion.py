@@ -38,10 +38,10 @@ from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.staging import Staged, Terms, stage
 from packer.tables.table_rows import TableRows
 from packer.tables.transform import sums
-from packer.tables.transform.column_plan import Choices, Draft, draft
+from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
 from packer.tables.transform.rounding import notes_on_first, notes_on_largest, sought
-from packer.tables.transform.row_mapper import Mapper
-from packer.tables.transform.table_transform import Recipe
+from packer.tables.transform.row_mapper import RowMapper
+from packer.tables.transform.table_transform import TableTransform
 from packer.version import __version__
 
 ADDING = ".adding"
@@ -185,7 +185,7 @@ def convert_table(
     names = [os.fspath(name) for name in sources]
     texts = (na,) if isinstance(na, str) else tuple(na)
     reading = Reading(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
-    choices = Choices(
+    choices = ColumnChoices(
         label=_list(label),
         label_as="number" if label_as == "float" else label_as,
         features=None if features is None else _list(features),
@@ -221,16 +221,16 @@ def convert_table(
     )
     if not (resume and os.path.lexists(out)):
         check_output(out, overwrite=overwrite)
-    recipe = None if like is None else _recipe_of(os.fspath(like), choices, reading)
-    table = open_table(names, reading if recipe is None else _read_alike(reading, recipe))
+    transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
+    table = open_table(names, reading if transform is None else _read_alike(reading, transform))
     indexes: tuple[str, ...] = ()
-    if recipe is None and features is None:
+    if transform is None and features is None:
         named = {name for _, names in choices.lists() for name in names}
         indexes = tuple(name for name in table.indexes if name not in named)
         choices = replace(choices, drop=(*choices.drop, *indexes))
     options = {
-        "choices": None if recipe is not None else choices.record(),
-        "like": None if recipe is None else digest([json.dumps(recipe.to_json()).encode()]).hex(),
+        "choices": None if transform is not None else choices.record(),
+        "like": None if transform is None else digest([json.dumps(transform.to_json()).encode()]).hex(),
         "split": None if split is None else parse_parts(split),
         "split_seed": whole("seed", seed) if split is not None else None,
         "seed": whole("seed", seed) if shuffle else None,
@@ -242,11 +242,11 @@ def convert_table(
         "source": table.fingerprint(),
         "versions": {"packer": __version__, **storing.versions()},
     }
-    job = _Job(
+    job = _Conversion(
         out,
         table,
-        draft(table.columns, choices) if recipe is None else recipe.draft(table.columns),
-        recipe,
+        plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns),
+        transform,
         lambda rows: table_order(rows, split=split, shuffle=shuffle, seed=seed),
         lambda row_bytes: storing.sharded(row_bytes, shard_size),
         running,
@@ -296,8 +296,8 @@ def append_table(
     names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     check_growable(pack, " ".join(shlex.quote(os.fspath(name)) for name in names))
     first = pack.parts[0].header
-    recipe = _recipe_of(out, Choices(), Reading())
-    table = open_table([os.fspath(name) for name in names], _read_alike(Reading(), recipe))
+    transform = _transform_of(out, ColumnChoices(), Reading())
+    table = open_table([os.fspath(name) for name in names], _read_alike(Reading(), transform))
     options = first.provenance.get("options", {})
     split = options.get("split") if first.splits else None
     if first.splits and (split is None or any(":" in str(part) for part in split.values())):
@@ -307,8 +307,8 @@ def append_table(
         )
     fields = {f.name for f in pack.fields}
     needed = [
-        *(recipe.label if "label" in fields else ()),
-        *(c.name for c in recipe.columns if c.field in fields),
+        *(transform.label if "label" in fields else ()),
+        *(c.name for c in transform.columns if c.field in fields),
     ]
     lacking = [name for name in needed if name not in {c.name for c in table.columns}]
     if lacking:
@@ -338,11 +338,11 @@ def append_table(
         "versions": {"packer": __version__, **storing.versions()},
     }
     seed = first.seed
-    job = _Job(
+    job = _Conversion(
         out,
         table,
-        recipe.draft(table.columns),
-        recipe,
+        transform.plan_for(table.columns),
+        transform,
         lambda rows: table_order(
             rows, split=split, shuffle=seed is not None, seed=int(options.get("split_seed", seed or 0))
         ),
@@ -384,17 +384,17 @@ def append_table(
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Conversion:
     """A conversion whose options have been checked.
 
-    recipe: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
+    transform: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
     indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
     """
 
     out: str
     table: TableSource
-    draft: Draft
-    recipe: Recipe | None
+    plan: ColumnPlan
+    transform: TableTransform | None
     order: Callable[[int], Order]
     storing: Callable[[float], Storing]
     running: Running
@@ -406,56 +406,56 @@ class _Job:
     @cached_property
     def rounded(self) -> dict[int, str]:
         """Columns whose numbers are not held as they are, by the first rows -> a sentence; none where the mapping is given."""
-        layout = sought(self.draft, self.table.columns)
-        if self.recipe is not None or not layout.wanted:
+        layout = sought(self.plan, self.table.columns)
+        if self.transform is not None or not layout.wanted:
             return {}
         try:
             chunk = next(iter(self.table.chunks(layout)), None)
             records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
         except SourceError:
             return {}  # told with its line when all is read
-        return notes_on_first(self.draft, layout, records)
+        return notes_on_first(self.plan, layout, records)
 
 
-def _read(job: _Job, place: Workplace) -> Staged:
+def _read(job: _Conversion, place: Workplace) -> Staged:
     """All rows, in raw form, into the workplace."""
     job.begin(Stage("reading", job.table.nbytes, "B"))
-    like = job.recipe is not None
+    like = job.transform is not None
     terms = Terms(
-        job.draft.layout,
-        job.draft.bad_rows,
-        job.recipe.known(job.table.columns) if job.recipe is not None else {},
+        job.plan.layout,
+        job.plan.bad_rows,
+        job.transform.known(job.table.columns) if job.transform is not None else {},
         job.running.skip,
-        sys.maxsize if like else job.draft.choices.max_categories,
+        sys.maxsize if like else job.plan.choices.max_categories,
         like,
     )
     return stage(job.table, terms, place, workers=job.running.workers, progress=job.running.progress)
 
 
-def _fit(job: _Job, staged: Staged, order: Order) -> tuple[Recipe, list[str]]:
+def _fit(job: _Conversion, staged: Staged, order: Order) -> tuple[TableTransform, list[str]]:
     """The mapping that fits the rows, or the one that is given, with the rows' statistics; what a user should know of it."""
-    like = job.recipe is not None
+    like = job.transform is not None
     columns = job.table.columns
-    whole = [w.index for w in job.draft.numeric if columns[w.index].type == "integer" and not like]
-    found = measure(staged, order, job.draft, all_rows=like, workers=job.running.workers, whole=whole)
+    whole = [w.index for w in job.plan.numeric if columns[w.index].type == "integer" and not like]
+    found = measure(staged, order, job.plan, all_rows=like, workers=job.running.workers, whole=whole)
     texts = staged.dictionaries
-    if job.recipe is not None:
-        recipe = job.recipe.measured(job.draft, found.sums, found.sample, texts, found.fit)
-        unknown = recipe.unknown(job.draft, found.sums, texts)
+    if job.transform is not None:
+        transform = job.transform.measured(job.plan, found.sums, found.sample, texts, found.fit)
+        unknown = transform.unknown(job.plan, found.sums, texts)
     else:
         # What means missing in text means nothing in files that have nulls.
         reading = job.table.fingerprint()["reading"]
         if job.table.unit != "line":
             written = {c.name: c.written for c in columns if c.written}
             reading = {"types": written} if written else {}
-        recipe = Recipe.fit(job.draft, found.sums, found.sample, texts, found.fit, reading)
+        transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
         unknown = {}
     missing = {
         c.name: found.missing[w.index]
-        for w in job.draft.numeric
-        if (c := recipe.column(w.column.name)).role == "feature" and c.missing == "nan"
+        for w in job.plan.numeric
+        if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
     }
-    notes = [] if like else notes_on_largest(job.draft, columns, found.largest, job.rounded)
+    notes = [] if like else notes_on_largest(job.plan, columns, found.largest, job.rounded)
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
@@ -465,7 +465,7 @@ def _fit(job: _Job, staged: Staged, order: Order) -> tuple[Recipe, list[str]]:
         notes.append(
             f"{_shares(unknown, staged.rows)}: categories that {job.given} does not have; they are 0, as missing ones."
         )
-    return recipe, notes
+    return transform, notes
 
 
 def _shares(cells: Mapping[str, int], rows: int) -> str:
@@ -476,7 +476,7 @@ def _shares(cells: Mapping[str, int], rows: int) -> str:
     return f"{units.count(len(some), 'column')} ({few}{more})"
 
 
-def _write(job: _Job, place: Workplace, staged: Staged) -> tuple[Header, list[str]]:
+def _write(job: _Conversion, place: Workplace, staged: Staged) -> tuple[Header, list[str]]:
     """The pack, in the workplace, and notes; a pack that an interrupted run had finished there is taken as it is."""
     with suppress(FormatError):
         return open_pack(place.pack).header, []
@@ -490,15 +490,18 @@ def _write(job: _Job, place: Workplace, staged: Staged) -> tuple[Header, list[st
 
 
 def _store(
-    job: _Job, staged: Staged, store: Callable[[Task, int], Written], table: Mapping[str, Any] | None = None
+    job: _Conversion,
+    staged: Staged,
+    store: Callable[[Task, int], Written],
+    table: Mapping[str, Any] | None = None,
 ) -> tuple[Written, list[str]]:
     """Have the staged rows written, mapped and in their order; and notes.
 
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
     """
-    running, layout = job.running, job.draft.layout
+    running, layout = job.running, job.plan.layout
     order = job.order(staged.rows)
-    recipe, notes = _fit(job, staged, order)
+    transform, notes = _fit(job, staged, order)
     job.begin(Stage("writing", staged.rows, "rows"))
     assert isinstance(order.samples, Segments)
     with Shuffled(
@@ -513,13 +516,13 @@ def _store(
             records.prepare()
         except OSError as error:
             raise failure(job.out, error) from error
-        maker = TableRows(staged, records, Mapper(recipe, layout, staged.dictionaries))
+        maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
         row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
         members = {
-            "classes": None if job.draft.label is None else recipe.classes,
+            "classes": None if job.plan.label is None else transform.classes,
             "seed": job.provenance["options"].get("seed"),
             "provenance": job.provenance,
-            "table": table or {**recipe.to_json(), "skipped": staged.to_json()},
+            "table": table or {**transform.to_json(), "skipped": staged.to_json()},
         }
         task = Task(job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False)
         return store(task, row_bytes * staged.rows + (1 << 16)), notes
@@ -532,7 +535,7 @@ def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(map(str, names))
 
 
-def _recipe_of(like: str, choices: Choices, reading: Reading) -> Recipe:
+def _transform_of(like: str, choices: ColumnChoices, reading: Reading) -> TableTransform:
     """The mapping of another pack. Raises UsageError (it is no table's; options that make a mapping are given too)."""
     pack = open_pack(like)
     if pack.header.table is None:
@@ -544,27 +547,27 @@ def _recipe_of(like: str, choices: Choices, reading: Reading) -> Recipe:
             f"like {like}: says what becomes of the columns; {name} is given, too. Leave one of them out."
         )
     try:
-        return Recipe.from_json(pack.header.table)
+        return TableTransform.from_json(pack.header.table)
     except ValueError as error:
         raise FormatError(f"{like}: {error}. Convert its table again.") from None
 
 
-def _read_alike(reading: Reading, recipe: Recipe) -> Reading:
+def _read_alike(reading: Reading, transform: TableTransform) -> Reading:
     """Text files of rows to be mapped alike are read alike, unless it is said otherwise."""
     rule = Reading()
     own = {name: value for name, value in asdict(reading).items() if value != getattr(rule, name)}
     before = {
-        name: value for name, value in recipe.reading.items() if hasattr(rule, name) and name != "types"
+        name: value for name, value in transform.reading.items() if hasattr(rule, name) and name != "types"
     }
     given = {**before, **own}
     return Reading(**{**given, "na": tuple(given.get("na", ()))})
 
 
-def _source_notes(job: _Job) -> list[str]:
+def _source_notes(job: _Conversion) -> list[str]:
     """Sentences about the input; not those about types that were found out of columns of which it is said what they are."""
-    pairs = zip(job.draft.columns, job.draft.roles, strict=True)
+    pairs = zip(job.plan.columns, job.plan.roles, strict=True)
     known = tuple(
-        f"column {c.name!r} " for c, role in pairs if role in ("keep", "drop") or job.recipe is not None
+        f"column {c.name!r} " for c, role in pairs if role in ("keep", "drop") or job.transform is not None
     )
     notes = [note for note in job.table.notes if not note.startswith(known)]
     for name in job.indexes:
@@ -584,11 +587,11 @@ def _missing_loops(table: TableSource) -> list[str]:
     return [loops.without(*missing)] if missing else []
 
 
-def _plan(job: _Job) -> TablePlan:
+def _plan(job: _Conversion) -> TablePlan:
     """What a user is told before the work begins."""
     words = {"label": "label", "keep": "kept", "drop": "dropped"}
     roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
-    table, plan = job.table, job.draft
+    table, plan = job.table, job.plan
     choices = plan.choices
     for column, role in zip(plan.columns, plan.roles, strict=True):
         coded = column.type == "category" and choices.one_hot != "all" and column.name not in choices.one_hot
@@ -599,14 +602,14 @@ def _plan(job: _Job) -> TablePlan:
 
 
 def _report(
-    job: _Job,
+    job: _Conversion,
     header: Header,
     began: float,
     staged: Staged | None = None,
     cleared: str = "",
     notes: Sequence[str] = (),
 ) -> TableReport:
-    skipped = (header.table or {}).get("skipped") or Staged("", "", job.draft.layout).to_json()
+    skipped = (header.table or {}).get("skipped") or Staged("", "", job.plan.layout).to_json()
     return TableReport(
         out=job.out,
         rows=header.rows,

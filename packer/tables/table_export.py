@@ -35,7 +35,7 @@ from packer.progress import Progress
 from packer.read.fields import select_rows
 from packer.tables.table_packs import TablePackRows, is_table
 from packer.tables.transform.column_transform import unique
-from packer.tables.transform.table_transform import Recipe
+from packer.tables.transform.table_transform import TableTransform
 
 SUFFIX = ".exporting"
 """Of the file's name while it is being written."""
@@ -87,7 +87,7 @@ def export_table(
     spans = select_rows(opened, split)
     total = sum(stop - start for start, stop in spans)
     try:
-        columns = _columns(opened, Recipe.from_json(opened.parts[0].header.table or {}))
+        columns = _columns(opened, TableTransform.from_json(opened.parts[0].header.table or {}))
     except ValueError as error:
         raise FormatError(f"{opened.path}: {error}. Convert its table again.") from None
     work = target + SUFFIX
@@ -125,12 +125,12 @@ class _Column(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def _columns(pack: Pack, recipe: Recipe) -> list[_Column]:
+def _columns(pack: Pack, transform: TableTransform) -> list[_Column]:
     fields = {f.name for f in pack.fields}
-    features = iter(enumerate(recipe.features))
-    coded = {name: k for k, name in enumerate(recipe.categories)}
+    features = iter(enumerate(transform.features))
+    coded = {name: k for k, name in enumerate(transform.categories)}
     found: list[_Column] = []
-    for c in recipe.columns:
+    for c in transform.columns:
         for _ in c.outputs:
             k, name = next(features)
             found.append(_Column(name, "features", _at(k), "feature"))
@@ -138,11 +138,11 @@ def _columns(pack: Pack, recipe: Recipe) -> list[_Column]:
             names = ("", *(c.categories or ()))
             found.append(_Column(c.name, "categories", _at(coded[c.name]), "code", names))
         if c.role == "label" and "label" in fields:
-            get = _at(recipe.label.index(c.name)) if len(recipe.label) > 1 else _same
-            if recipe.classes is None:
+            get = _at(transform.label.index(c.name)) if len(transform.label) > 1 else _same
+            if transform.classes is None:
                 found.append(_Column(c.name, "label", get, "feature"))
             else:
-                found.append(_Column(c.name, "label", get, "code", recipe.classes))
+                found.append(_Column(c.name, "label", get, "code", transform.classes))
         if c.field in fields:
             found.append(_Column(c.name, str(c.field), _same, c.type))
     found += [

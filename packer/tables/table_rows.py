@@ -15,20 +15,20 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.writer import Rows
 from packer.tables.staging import Staged
-from packer.tables.transform.row_mapper import Mapper
+from packer.tables.transform.row_mapper import RowMapper
 
 
 class TableRows(ColumnRows):
     """A RowMaker over staged rows; samples are their numbers in the order of the input."""
 
-    def __init__(self, staged: Staged, records: Shuffled, mapper: Mapper) -> None:
+    def __init__(self, staged: Staged, records: Shuffled, mapper: RowMapper) -> None:
         """records: of `staged`, prepared."""
         self._records, self._mapper = records, mapper
         self._dtype = staged.layout.dtype
         # A label that all files lack (with `like`) is no field; a kept column neither.
         made = mapper.map(np.zeros(0, self._dtype)).fields
         self.fields = tuple(
-            Field(f.name, f.dtype, f.shape, f.about) for f in mapper.recipe.fields() if f.name in made
+            Field(f.name, f.dtype, f.shape, f.about) for f in mapper.transform.fields() if f.name in made
         )
         self._texts: bytes | mmap.mmap = b""
         size = os.path.getsize(staged.texts)
@@ -46,6 +46,6 @@ class TableRows(ColumnRows):
             record, name = mapped.beyond
             raise UsageError(
                 f"row {int(samples[record]) + 1:,} of the rows taken, column {name!r}: its value, mapped, is beyond"
-                f" {np.dtype(self._mapper.recipe.dtype).name}. Mend it, pass --dtype float64, or --drop {name}."
+                f" {np.dtype(self._mapper.transform.dtype).name}. Mend it, pass --dtype float64, or --drop {name}."
             )
         return mapped.fields

@@ -11,19 +11,19 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_plan import Choices, Draft, draft
-from packer.tables.transform.column_sums import Sums
-from packer.tables.transform.columns import MISSING_INTEGER, Column
+from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
+from packer.tables.transform.column_sums import ColumnSums
+from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import Layout
-from packer.tables.transform.row_mapper import Mapped, Mapper
-from packer.tables.transform.table_transform import Recipe
+from packer.tables.transform.row_mapper import MappedRows, RowMapper
+from packer.tables.transform.table_transform import TableTransform
 
 
 @dataclass
 class Table:
     """columns; cells: a list for each, None for missing; of the values that raw forms have."""
 
-    columns: list[Column]
+    columns: list[TableColumn]
     cells: list[list[Any]]
 
     @property
@@ -57,29 +57,29 @@ def read(table: Table, layout: Layout) -> tuple[NDArray[Any], dict[int, list[str
 @dataclass
 class Fitted:
     table: Table
-    draft: Draft
-    sums: Sums
-    recipe: Recipe
+    plan: ColumnPlan
+    sums: ColumnSums
+    transform: TableTransform
     records: NDArray[Any]
     dictionaries: dict[int, list[str]]
     texts: bytes
 
-    def map(self) -> Mapped:
-        return Mapper(self.recipe, self.draft.layout, self.dictionaries).map(self.records, self.texts)
+    def map(self) -> MappedRows:
+        return RowMapper(self.transform, self.plan.layout, self.dictionaries).map(self.records, self.texts)
 
 
-def fit(table: Table, choices: Choices, rows: Sequence[bool] | None = None) -> Fitted:
-    """Fit a recipe on all rows, or on some."""
-    plan = draft(table.columns, choices)
+def fit(table: Table, choices: ColumnChoices, rows: Sequence[bool] | None = None) -> Fitted:
+    """Fit a transform on all rows, or on some."""
+    plan = plan_columns(table.columns, choices)
     records, dictionaries, texts = read(table, plan.layout)
     chosen = None if rows is None else np.array(rows, np.bool_)
-    sums = Sums(plan)
+    sums = ColumnSums(plan)
     sums.add(records, chosen)
     sample = plan.sample(records if chosen is None else records[chosen])
-    recipe = Recipe.fit(
+    transform = TableTransform.fit(
         plan, sums, sample, dictionaries, "all" if rows is None else "train", {"header": True}
     )
-    return Fitted(table, plan, sums, recipe, records, dictionaries, texts)
+    return Fitted(table, plan, sums, transform, records, dictionaries, texts)
 
 
 def single(value: float) -> float:
@@ -109,7 +109,7 @@ def tables(draw: st.DrawFn, kinds: Sequence[str] = tuple(CELLS), most: int = 12)
     """Tables of 1 to 12 rows and 1 to 6 columns."""
     types = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
     rows = draw(st.integers(1, most))
-    columns = [Column(f"{kind} {i}", kind) for i, kind in enumerate(types)]
+    columns = [TableColumn(f"{kind} {i}", kind) for i, kind in enumerate(types)]
     cells = [
         draw(
             st.lists(

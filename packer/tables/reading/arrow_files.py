@@ -17,7 +17,7 @@ _PARQUET = (".parquet", ".pq")
 _BUFFER = 1 << 20  # bytes of a column read at once; without it a row group is read whole, whatever its size
 
 
-class Part(NamedTuple):
+class ArrowPart(NamedTuple):
     """Neighbouring rows.
 
     after: [row group or batch, row in it] of the first row behind them; load: gives an array for each column asked for, by any
@@ -29,14 +29,14 @@ class Part(NamedTuple):
     nbytes: int
 
 
-class File(Protocol):
+class ArrowFile(Protocol):
     """A file. rows: None if only reading tells."""
 
     name: str
     schema: Arrow
     rows: int | None
 
-    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[Part]:
+    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
         """Parts of at most so many rows, from a row of a group on. indices: of columns."""
 
 
@@ -61,7 +61,7 @@ def reading(name: str) -> Iterator[None]:
         raise SourceError(f"{name}: cannot be read ({said}). Check it, or write it again.") from None
 
 
-def open_file(name: str) -> File:
+def open_file(name: str) -> ArrowFile:
     """Open a file by its suffix and its first bytes, and read its schema. Raises SourceError."""
     with open(name, "rb") as file:
         begin = file.read(6)
@@ -89,7 +89,7 @@ class _Parquet:
         self._rows = [group.num_rows for group in groups]
         self._before = [0, *accumulate(group.total_byte_size for group in groups)]
 
-    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[Part]:
+    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
         # Columns may have equal names: which of those with this one.
         counts: Counter[str] = Counter()
         every: list[tuple[str, int]] = []
@@ -104,7 +104,7 @@ class _Parquet:
                 continue
             if count <= most:
                 ends = self._bytes(g + 1, 0)
-                yield Part([g + 1, 0], partial(self._group, g, names, numbers), ends - done)
+                yield ArrowPart([g + 1, 0], partial(self._group, g, names, numbers), ends - done)
                 done = ends
                 continue
             with reading(self.name), self._open() as file:
@@ -116,7 +116,7 @@ class _Parquet:
                     arrays = _picked(batch.slice(max(0, first - start)), names, numbers)
                     ends = self._bytes(g, at)
                     after = [g, at] if at < count else [g + 1, 0]
-                    yield Part(after, partial(list, arrays), ends - done)
+                    yield ArrowPart(after, partial(list, arrays), ends - done)
                     done = ends
 
     def _group(self, group: int, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
@@ -150,7 +150,7 @@ class _Ipc:
         with pyarrow().memory_map(name) as file:
             self.schema = self._reader(file, []).schema
 
-    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[Part]:
+    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
         with reading(self.name), pyarrow().memory_map(self.name) as file:
             # Whoever reads fewer columns than there are is given them in the file's order, as they are asked for here.
             reader = self._reader(file, indices)
@@ -163,7 +163,7 @@ class _Ipc:
                     stop = min(start + most, count)
                     at = begin + (end - begin) * stop // count
                     after = [g, stop] if stop < count else [g + 1, 0]
-                    yield Part(after, partial(list, batch.slice(start, stop - start).columns), at - done)
+                    yield ArrowPart(after, partial(list, batch.slice(start, stop - start).columns), at - done)
                     done = at
 
     def _batches(self, file: Arrow, reader: Arrow, group: int) -> Iterator[tuple[int, Arrow, int, int]]:

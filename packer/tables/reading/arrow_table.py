@@ -11,13 +11,13 @@ import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.sources import newest_file
-from packer.tables.reading.arrow_files import File, Part, open_file, pyarrow, reading
+from packer.tables.reading.arrow_files import ArrowFile, ArrowPart, open_file, pyarrow, reading
 from packer.tables.reading.arrow_values import readable, records_of, type_of
 from packer.tables.reading.dialect import form_of, unique_names
 from packer.tables.reading.table_source import Reading, fingerprint
 from packer.tables.reading.text_form import Form
 from packer.tables.reading.type_inference import check_types
-from packer.tables.transform.columns import Column
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.records import Layout, Parsed
 
 _INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
@@ -44,7 +44,7 @@ class ArrowTable:
         status = [os.stat(name) for name in names]
         self.state = [(s.st_size, s.st_mtime_ns) for s in status]
         self.nbytes = sum(size for size, _ in self.state)
-        self._files: list[File] = [open_file(name) for name in names]
+        self._files: list[ArrowFile] = [open_file(name) for name in names]
         first = self._files[0]
         called, notes = unique_names(first.name, first.schema.names)
         check_types(first.name, called, reading.types)
@@ -52,7 +52,7 @@ class ArrowTable:
             _compare_names(first, file)
         known = [self._known(number) for number in range(len(called))]
         self.columns = tuple(
-            Column.given(
+            TableColumn.given(
                 name,
                 reading.types.get(name) or type_of(self._pa, file.schema.field(number).type) or "category",
             )
@@ -109,14 +109,14 @@ class ArrowTable:
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
 
-    def _known(self, number: int) -> File:
+    def _known(self, number: int) -> ArrowFile:
         """The first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
         for file in self._files:
             if not self._pa.types.is_null(file.schema.field(number).type):
                 return file
         return self._files[0]
 
-    def _compare_types(self, known: Sequence[File], file: File) -> None:
+    def _compare_types(self, known: Sequence[ArrowFile], file: ArrowFile) -> None:
         """Raises SourceError if a file has columns of other types. known: for each column, the file that tells its type."""
         for number, (one, first) in enumerate(zip(file.schema, known, strict=True)):
             if file is first:
@@ -152,7 +152,7 @@ class ArrowTable:
 class ArrowChunk:
     """Some rows of a file, a TableChunk."""
 
-    def __init__(self, name: str, after: list[Any], part: Part, layout: Layout, form: Form) -> None:
+    def __init__(self, name: str, after: list[Any], part: ArrowPart, layout: Layout, form: Form) -> None:
         self.name, self.after = name, after
         self._part, self._layout, self._form = part, layout, form
 
@@ -164,7 +164,7 @@ class ArrowChunk:
         return parsed
 
 
-def _compare_names(first: File, file: File) -> None:
+def _compare_names(first: ArrowFile, file: ArrowFile) -> None:
     """Raises SourceError if another file has other columns than the first."""
     here, there = file.schema.names, first.schema.names
     if len(here) != len(there):

@@ -32,7 +32,7 @@ _TEXTS = 1000  # read at once; at most as many are listed as bad
 _INT64_DIGITS = 18  # any number of so many fits
 
 
-class _Raw(NamedTuple):
+class _RawValues(NamedTuple):
     values: NDArray[Any]
     wrong: Wrong
 
@@ -71,7 +71,7 @@ def records_of(pa: Arrow, columns: Sequence[Arrow], layout: Layout, form: Form) 
     columns: an Arrow array of N values for each wanted column; form: how texts that are to be numbers are written.
     """
     rows = len(columns[0])
-    raws: dict[str, _Raw] = {}
+    raws: dict[str, _RawValues] = {}
     wrong: list[tuple[Wanted, Arrow, NDArray[np.bool_], str]] = []
     columns = list(columns)
     for i, w in enumerate(layout.wanted):
@@ -94,13 +94,13 @@ def records_of(pa: Arrow, columns: Sequence[Arrow], layout: Layout, form: Form) 
             kept = column if keep is None else column.filter(pa.array(keep))
             if w.column.type == "category":
                 codes, dictionaries[w.index] = _categories(pa, kept)
-                raws[w.name] = _Raw(codes, [])
+                raws[w.name] = _RawValues(codes, [])
             else:
                 places, texts = _texts(pa, kept, len(blob))
-                raws[w.name] = _Raw(places, [])
+                raws[w.name] = _RawValues(places, [])
                 blob += texts
         elif keep is not None:
-            raws[w.name] = _Raw(raws[w.name].values[keep], [])
+            raws[w.name] = _RawValues(raws[w.name].values[keep], [])
     records = _filled({name: raw.values for name, raw in raws.items()}, layout.dtype)
     lines_of = np.arange(rows) if keep is None else np.flatnonzero(keep)
     return Parsed(records, dictionaries, blob, bad, rows - len(records), rows, lines_of=lines_of)
@@ -148,7 +148,7 @@ def _listed(rows: NDArray[np.intp], wrong: list[tuple[Wanted, Arrow, NDArray[np.
     return found
 
 
-def _read(pa: Arrow, column: Arrow, w: Wanted, form: Form) -> _Raw:
+def _read(pa: Arrow, column: Arrow, w: Wanted, form: Form) -> _RawValues:
     """Values of a column that is neither categories nor text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -159,15 +159,15 @@ def _read(pa: Arrow, column: Arrow, w: Wanted, form: Form) -> _Raw:
     return reader(pa, column, w)
 
 
-Reader = Callable[[Arrow, Arrow, Wanted], _Raw]
+ValueReader = Callable[[Arrow, Arrow, Wanted], _RawValues]
 
 
-def _reader(pa: Arrow, type: Arrow, wanted: str) -> Reader | None:
+def _reader(pa: Arrow, type: Arrow, wanted: str) -> ValueReader | None:
     """What reads values of an Arrow type, no dictionary, as a column type; None if nothing does."""
     t = pa.types
     if any(test(type) for test in _text_tests(pa)) or t.is_null(type):
         return _nothing
-    known: dict[str, tuple[tuple[Callable[[Arrow], bool], Reader], ...]] = {
+    known: dict[str, tuple[tuple[Callable[[Arrow], bool], ValueReader], ...]] = {
         "number": (
             (t.is_floating, _floats),
             (t.is_integer, _whole_numbers),
@@ -188,22 +188,22 @@ def _reader(pa: Arrow, type: Arrow, wanted: str) -> Reader | None:
     return next((reader for test, reader in known[wanted] if test(type)), None)
 
 
-def _nothing(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _nothing(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     """Nulls alone."""
     missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
-    return _Raw(np.full(len(column), missing, w.dtype), [])
+    return _RawValues(np.full(len(column), missing, w.dtype), [])
 
 
 def _missing(column: Arrow) -> NDArray[np.bool_] | None:
     return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
-def _floats(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _floats(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return _numbers(values, w)
 
 
-def _numbers(values: NDArray[Any], w: Wanted) -> _Raw:
+def _numbers(values: NDArray[Any], w: Wanted) -> _RawValues:
     wrong: Wrong = []
     infinite = np.isinf(values)
     if infinite.any():
@@ -213,32 +213,32 @@ def _numbers(values: NDArray[Any], w: Wanted) -> _Raw:
         if beyond.any():
             wrong.append((beyond, "is beyond float32"))
             values = np.where(beyond, np.nan, values)
-    return _Raw(values, wrong)
+    return _RawValues(values, wrong)
 
 
-def _whole_numbers(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _whole_numbers(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     if column.null_count:  # NumPy's integers have no NaN
         column = column.cast(pa.float64(), safe=False)
-    return _Raw(column.to_numpy(zero_copy_only=False).astype(np.float64), [])
+    return _RawValues(column.to_numpy(zero_copy_only=False).astype(np.float64), [])
 
 
-def _decimals(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _decimals(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     """By their texts: Arrow's own way is not to the nearest."""
     texts = column.cast(pa.string()).to_pylist()
     return _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
 
 
-def _booleans(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
-    return _Raw(column.cast(pa.int8()).cast(pa.float32()).to_numpy(zero_copy_only=False), [])
+def _booleans(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+    return _RawValues(column.cast(pa.int8()).cast(pa.float32()).to_numpy(zero_copy_only=False), [])
 
 
-def _flags(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _flags(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     wrong = ~((values == 0) | (values == 1) | np.isnan(values))
-    return _Raw(values, [(wrong, "is neither 0 nor 1")] if wrong.any() else [])
+    return _RawValues(values, [(wrong, "is neither 0 nor 1")] if wrong.any() else [])
 
 
-def _integers(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _integers(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     wrong: Wrong = []
     if pa.types.is_uint64(column.type):
         missing = _missing(column)
@@ -256,10 +256,10 @@ def _integers(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
             beyond &= ~missing
     if beyond.any():
         wrong.append((beyond, "is beyond 64-bit integers"))
-    return _Raw(values, wrong)
+    return _RawValues(values, wrong)
 
 
-def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     given = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(given)
     infinite, beyond = np.isinf(given), np.abs(given) >= 2.0**63
@@ -275,10 +275,10 @@ def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
     ]
     values = np.where(missing | beyond | broken, 0, given).astype(np.int64)
     values[missing] = MISSING_INTEGER
-    return _Raw(values, wrong)
+    return _RawValues(values, wrong)
 
 
-def _whole_decimals(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _whole_decimals(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     try:
         return _integers(pa, column.cast(pa.int64()), w)  # exact, or an error
     except pa.lib.ArrowInvalid:
@@ -296,15 +296,15 @@ def _whole_decimals(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
         for mask, why in ((beyond, "is beyond 64-bit integers"), (broken, "is not a whole number"))
         if mask.any()
     ]
-    return _Raw(values, wrong)
+    return _RawValues(values, wrong)
 
 
-def _dates(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _dates(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     seconds = _times(pa, column, w).values
-    return _Raw(np.floor(seconds / _DAY), [])
+    return _RawValues(np.floor(seconds / _DAY), [])
 
 
-def _times(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
+def _times(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     """Seconds since midnight, or since 1970-01-01 UTC. Of a fraction six digits count, as of those in texts."""
     type, missing = column.type, _missing(column)
     if pa.types.is_date32(type):
@@ -324,10 +324,10 @@ def _times(pa: Arrow, column: Arrow, w: Wanted) -> _Raw:
         values = seconds + micros / 1e6
     if missing is not None:
         values[missing] = np.nan
-    return _Raw(values, [])
+    return _RawValues(values, [])
 
 
-def _from_texts(column: Arrow, w: Wanted, form: Form) -> _Raw:
+def _from_texts(column: Arrow, w: Wanted, form: Form) -> _RawValues:
     """Each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
@@ -348,7 +348,7 @@ def _from_texts(column: Arrow, w: Wanted, form: Form) -> _Raw:
             reasons.setdefault(bad.reason, np.zeros(len(texts) + 1, np.bool_))[start + bad.line] = True
         values[start + np.flatnonzero(good)] = parsed.records[layout.wanted[0].name]
     codes = _codes(encoded.indices)
-    return _Raw(values[codes], [(mask[codes], why) for why, mask in reasons.items()])
+    return _RawValues(values[codes], [(mask[codes], why) for why, mask in reasons.items()])
 
 
 def _codes(indices: Arrow) -> NDArray[np.int32]:

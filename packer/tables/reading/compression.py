@@ -17,7 +17,7 @@ _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE = 0x184D2A50  # to ...5F
 
 
-class Reader(Protocol):
+class ByteReader(Protocol):
     """What bytes are read from."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
@@ -32,7 +32,7 @@ class Raw:
         self._name, self._file = name, file
         file.seek(0)
         self._suffix = compression(name)
-        self._reader: Reader = cast(Reader, file)
+        self._reader: ByteReader = cast(ByteReader, file)
         self._faults: tuple[type[Exception], ...] = ()
         if not self._suffix:
             return
@@ -96,7 +96,7 @@ def compression(name: str) -> str:
     return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
 
 
-Opened = tuple[Reader, tuple[type[Exception], ...]]
+Opened = tuple[ByteReader, tuple[type[Exception], ...]]
 """What to read from, and the errors of its own that it raises for damaged data."""
 
 
@@ -104,12 +104,12 @@ def _gzip(file: io.FileIO) -> Opened:
     try:
         from isal import igzip, isal_zlib
     except ImportError:
-        return cast(Reader, gzip.GzipFile(fileobj=file, mode="rb")), (zlib.error,)
+        return cast(ByteReader, gzip.GzipFile(fileobj=file, mode="rb")), (zlib.error,)
     # IGzipFile.readinto makes bytes and copies them; the reader below it, 5 % faster, decompresses into the buffer.
     modules: tuple[Any, Any] = igzip, isal_zlib
     bare = getattr(modules[1], "_GzipReader", None)
     reader = modules[0].IGzipFile(fileobj=file, mode="rb") if bare is None else bare(file, _AT_A_TIME)
-    return cast(Reader, reader), (zlib.error, modules[1].error)
+    return cast(ByteReader, reader), (zlib.error, modules[1].error)
 
 
 def bytes_behind(file: io.FileIO) -> int:
@@ -143,11 +143,11 @@ def _member_end(file: io.FileIO, at: int) -> int:
 
 
 def _bz2(file: io.FileIO) -> Opened:
-    return cast(Reader, bz2.BZ2File(file)), (ValueError,)
+    return cast(ByteReader, bz2.BZ2File(file)), (ValueError,)
 
 
 def _xz(file: io.FileIO) -> Opened:
-    return cast(Reader, lzma.LZMAFile(file)), (lzma.LZMAError,)
+    return cast(ByteReader, lzma.LZMAFile(file)), (lzma.LZMAError,)
 
 
 def _zst(file: io.FileIO) -> Opened:

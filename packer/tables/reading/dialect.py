@@ -14,7 +14,7 @@ from packer.tables.reading.record_parser import end_of_records, split_records
 from packer.tables.reading.table_source import Reading
 from packer.tables.reading.text_form import Form
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.columns import Column
+from packer.tables.transform.columns import TableColumn
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
@@ -200,7 +200,7 @@ def unique_names(name: str, given: Sequence[str]) -> tuple[list[str], list[str]]
 
 def index_columns(
     written: Sequence[str],
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     records: Sequence[Sequence[bytes]],
     given: Mapping[str, str],
 ) -> dict[str, str]:

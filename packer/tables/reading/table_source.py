@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from packer.tables.transform.columns import Column
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.records import Layout, Parsed
 
 
@@ -49,7 +49,7 @@ class TableSource(Protocol):
     nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     notes: tuple[str, ...]
     indexes: Mapping[str, str]
     unit: str

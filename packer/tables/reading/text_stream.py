@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.compression import Raw, Reader, unreadable
+from packer.tables.reading.compression import ByteReader, Raw, unreadable
 
 _STEP = 1 << 20  # bytes that are skipped, or transcoded, at a time
 _MARKS = {  # the longer ones first, as the bytes of UTF-16 begin those of UTF-32
@@ -91,7 +91,7 @@ class Stream:
         """Read, but not yet given."""
         self._mark = 0
         """Bytes before the text."""
-        self._reader: Reader = raw
+        self._reader: ByteReader = raw
         if self._encoding != "utf-8":
             self._reader = _Transcoder(self.name, self._pending, raw, self._encoding)
             self._pending = b""
@@ -151,7 +151,7 @@ def python_encoding(encoding: str) -> str:
 class _Transcoder:
     """Bytes of another encoding, as UTF-8."""
 
-    def __init__(self, name: str, begin: bytes, reader: Reader, encoding: str) -> None:
+    def __init__(self, name: str, begin: bytes, reader: ByteReader, encoding: str) -> None:
         self._name, self._reader, self._encoding = name, reader, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
         self._block = bytearray(_STEP)

@@ -11,7 +11,7 @@ from packer.errors import SourceError, UsageError
 from packer.tables.reading.doubts import MOSTLY, doubts_of, without_marks
 from packer.tables.reading.text_form import Form
 from packer.tables.transform.cell_values import NA_TEXTS, convert
-from packer.tables.transform.columns import MISSING_INTEGER, TYPES, WRITTEN, Column
+from packer.tables.transform.columns import MISSING_INTEGER, TYPES, WRITTEN, TableColumn
 
 SAMPLE_ROWS = 10_000
 _CONVERTED = ("boolean", "date", "timestamp", "time")  # in the order they are tried in
@@ -25,7 +25,7 @@ Counts = Mapping[bytes, int]
 
 def infer(
     name: str, names: Sequence[str], records: Sequence[Sequence[bytes]], form: Form, given: Mapping[str, str]
-) -> tuple[tuple[Column, ...], list[str]]:
+) -> tuple[tuple[TableColumn, ...], list[str]]:
     """Find out what type each column has.
 
     name: of the file, for messages; names: of the columns; records: the first rows, at most SAMPLE_ROWS; given: column -> type,
@@ -35,23 +35,23 @@ def infer(
     """
     check_types(name, names, given)
     cells = list(zip(*(record for record in records if len(record) == len(names)), strict=True))
-    columns: list[Column] = []
+    columns: list[TableColumn] = []
     notes: list[str] = []
     for number, column in enumerate(names):
         if column in given:
-            columns.append(Column.given(column, given[column]))
+            columns.append(TableColumn.given(column, given[column]))
             continue
         present = cells[number] if cells else ()
         quick = _number_type(present, form)
         if quick:
-            columns.append(Column(column, quick))
+            columns.append(TableColumn(column, quick))
             continue
         counts = _present(present, form)
         type = _type_of(counts, form)
         if type == "category" and _mostly_numbers(counts, form):
             _refuse_other_numbers(name, column, counts, form)
             type = "number"  # the others are bad cells: each is told with its line when it is read
-        columns.append(Column(column, type))
+        columns.append(TableColumn(column, type))
         if not counts:
             notes.append(
                 f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number. "

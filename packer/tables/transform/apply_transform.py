@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.tables.transform import data_frames
 from packer.tables.transform.cell_checks import bad_rows
-from packer.tables.transform.columns import TEXT, Column
-from packer.tables.transform.row_mapper import Mapper
-from packer.tables.transform.table_transform import Recipe
+from packer.tables.transform.columns import TEXT, TableColumn
+from packer.tables.transform.row_mapper import RowMapper
+from packer.tables.transform.table_transform import TableTransform
 
 
 def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
@@ -27,14 +27,14 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     Raises: UsageError if a feature's column is missing, or a cell is not of its column's type, or its label is none of the classes, or
     what a cell becomes does not fit the features' dtype.
     """
-    recipe = _recipe(header)
+    transform = _transform(header)
     frame = data_frames.frame(data)
-    draft = recipe.draft([Column(name, "number") for name in frame.names])
-    layout = draft.layout
+    plan = transform.plan_for([TableColumn(name, "number") for name in frame.names])
+    layout = plan.layout
     records = np.empty(frame.rows, layout.dtype)
     dictionaries: dict[int, list[str]] = {}
     # A pack of text files says how they were read; files that have nulls have no texts that mean missing.
-    reading = recipe.reading
+    reading = transform.reading
     na = data_frames.NA | frozenset(map(str, reading["na"])) if "na" in reading else frozenset()
     marks = str(reading.get("decimal", ".")), str(reading.get("thousands", ""))
     blob = bytearray()
@@ -49,17 +49,17 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
             with np.errstate(over="ignore"):
                 records[w.name] = raw
             _check_range(raw, records[w.name], w.column)
-    mask, bad = bad_rows(records, draft.rules, 1)
+    mask, bad = bad_rows(records, plan.rules, 1)
     if mask is not None:
-        name = draft.columns[bad[0].column or 0].name
+        name = plan.columns[bad[0].column or 0].name
         shown = f"{bad[0].value!r} " if bad[0].value else ""
         raise UsageError(
             f"row {bad[0].line:,}, column {name!r}: {shown}{bad[0].reason}. Mend it, or leave the row out."
         )
-    mapped = Mapper(recipe, layout, dictionaries).map(records, bytes(blob))
+    mapped = RowMapper(transform, layout, dictionaries).map(records, bytes(blob))
     if mapped.bad is not None:
         row = int(np.argmax(mapped.bad))
-        name = recipe.label[0]
+        name = transform.label[0]
         raise UsageError(
             f"row {row:,}, column {name!r}: {str(data_frames.texts(frame.get(name))[row])!r} is none of the label's classes."
             " Leave the row, or the column, out."
@@ -67,7 +67,7 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     if mapped.beyond is not None:
         row, name = mapped.beyond
         raise UsageError(
-            f"row {row:,}, column {name!r}: becomes a number beyond {np.dtype(recipe.dtype).name} once it is mapped."
+            f"row {row:,}, column {name!r}: becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped."
             " Mend the cell, or leave the row out."
         )
     return {
@@ -76,7 +76,7 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     }
 
 
-def _recipe(header: Any) -> Recipe:
+def _transform(header: Any) -> TableTransform:
     table = (
         header if isinstance(header, Mapping) else getattr(getattr(header, "header", header), "table", None)
     )
@@ -86,7 +86,7 @@ def _recipe(header: Any) -> Recipe:
             " Pass one, or its header."
         )
     try:
-        return Recipe.from_json(table)
+        return TableTransform.from_json(table)
     except ValueError as error:
         raise UsageError(f"header: {error}. Convert the table again.") from None
 
@@ -101,7 +101,7 @@ def _texts(cells: list[str | None], blob: bytearray) -> NDArray[Any]:
     return np.array(places, TEXT)
 
 
-def _check_range(raw: NDArray[Any], stored: NDArray[Any], column: Column) -> None:
+def _check_range(raw: NDArray[Any], stored: NDArray[Any], column: TableColumn) -> None:
     if stored.dtype == np.float32 and raw.dtype == np.float64:
         wrong = np.isinf(stored)
         if wrong.any():

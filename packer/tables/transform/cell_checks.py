@@ -14,7 +14,7 @@ from packer.tables.transform.records import MAX_BAD, Bad, Wanted
 
 
 @dataclass(frozen=True)
-class Rule:
+class CellRule:
     """What a column's cells must be. wanted: how it is read; missing: what is wrong with a missing cell, None if nothing is;
     log1p: whether it is taken of them; dtype: what cells must fit into as they are, None if that is not known; classes: the numbers
     that cells may be, rising, None if they may be any; of integers int, compared exactly.
@@ -40,7 +40,7 @@ def rule_of(
     standardize: bool,
     dtype: np.dtype[Any],
     classes: tuple[float, ...] | None = None,
-) -> Rule:
+) -> CellRule:
     """The rule of a column. policy: for missing cells of features; dtype: of the field the column becomes."""
     kind = wanted.column.type
     numeric = kind not in ("category", "text")
@@ -54,14 +54,14 @@ def rule_of(
     elif role == "feature" and numeric and policy == "nan" and dtype.kind in "iu":
         missing = f"is missing, for which {dtype.name} has no value"
     if role == "keep" or not numeric or log1p or standardize or wanted.dtype == dtype or dtype.kind == "O":
-        return Rule(wanted, missing, log1p, classes=classes)
+        return CellRule(wanted, missing, log1p, classes=classes)
     if kind in ("integer", "boolean") and dtype.kind == "f":
-        return Rule(wanted, missing)
-    return Rule(wanted, missing, dtype=dtype)
+        return CellRule(wanted, missing)
+    return CellRule(wanted, missing, dtype=dtype)
 
 
 def bad_rows(
-    records: NDArray[Any], rules: Sequence[Rule], most: int = MAX_BAD
+    records: NDArray[Any], rules: Sequence[CellRule], most: int = MAX_BAD
 ) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
     """Find the rows that break a rule.
 
@@ -92,7 +92,7 @@ def is_missing(x: NDArray[Any], kind: str) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(x))
 
 
-def _wrong(x: NDArray[Any], rule: Rule) -> list[tuple[NDArray[np.bool_], str]]:
+def _wrong(x: NDArray[Any], rule: CellRule) -> list[tuple[NDArray[np.bool_], str]]:
     found: list[tuple[NDArray[np.bool_], str]] = []
     if rule.missing is not None:
         found.append((is_missing(x, rule.wanted.column.type), rule.missing))
@@ -127,7 +127,7 @@ def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.boo
     return found
 
 
-def _text(value: Any, rule: Rule) -> str:
+def _text(value: Any, rule: CellRule) -> str:
     """A raw value for a message; "" if it is missing or stands for a text."""
     kind = rule.wanted.column.type
     if kind in ("category", "text") or is_missing(np.asarray([value]), kind)[0]:

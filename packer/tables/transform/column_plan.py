@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.tables.transform.cell_checks import Rule, bad_rows, rule_of
-from packer.tables.transform.columns import Column
+from packer.tables.transform.cell_checks import CellRule, bad_rows, rule_of
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.records import Bad, Layout, Wanted
 
 DTYPES = (
@@ -34,7 +34,7 @@ SCALED = ("number", "integer", "date", "time", "timestamp")  # what can be stand
 
 
 @dataclass(frozen=True)
-class Choices:
+class ColumnChoices:
     """What a user asks for; the names are those of columns.
 
     label: becomes the field `label`; label_as: "classes": codes from 0, "number", or what its type suggests; features: None: all
@@ -108,12 +108,12 @@ class Choices:
 
     def record(self) -> dict[str, Any]:
         """What differs from the rule, as plain JSON values."""
-        rule, own = asdict(Choices()), asdict(self)
+        rule, own = asdict(ColumnChoices()), asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in own.items() if v != rule[k]}
 
 
 @dataclass(frozen=True)
-class Label:
+class LabelField:
     """How label columns become a field. kind: "classes" or "number"; dtype: of the field."""
 
     kind: str
@@ -121,16 +121,16 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Draft:
+class ColumnPlan:
     """The columns with the types they are read as, and their roles: "feature", "label", "keep" or "drop".
 
     classes: the numbers that a label may be, where they are settled beforehand; else None.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     roles: tuple[str, ...]
-    choices: Choices
-    label: Label | None
+    choices: ColumnChoices
+    label: LabelField | None
     classes: tuple[float, ...] | None = None
 
     @cached_property
@@ -145,7 +145,7 @@ class Draft:
         return tuple(w for w in self.layout.wanted if w.column.type not in TEXTS)
 
     @cached_property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[CellRule, ...]:
         """What cells must be, of the columns for which that can fail."""
         choices = self.choices
         label = np.dtype(self.label.dtype if self.label and self.label.kind == "number" else "O")
@@ -175,7 +175,7 @@ class Draft:
             else np.empty((len(records), 0))
         )
 
-    def _single(self, column: Column, role: str) -> bool:
+    def _single(self, column: TableColumn, role: str) -> bool:
         if column.type != "number" or role == "keep":
             return False
         if role == "label":
@@ -191,7 +191,7 @@ def as_float(x: NDArray[Any]) -> NDArray[np.float64]:
     return np.where(x == np.iinfo(np.int64).min, np.nan, x.astype(np.float64))
 
 
-def draft(columns: Sequence[Column], choices: Choices) -> Draft:
+def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> ColumnPlan:
     """Give every column its role and the type it is read as. Raises UsageError."""
     types = {c.name: c.type for c in columns}
     roles = _roles(types, choices)
@@ -228,9 +228,9 @@ def draft(columns: Sequence[Column], choices: Choices) -> Draft:
                 f"--log1p {name}: is {_described(read[name], roles[name])}; features that hold numbers are allowed."
                 " Leave it out."
             )
-    label = _label([Column(name, read[name]) for name in choices.label], choices)
-    read_columns = tuple(Column(c.name, read[c.name], c.written) for c in columns)
-    return Draft(read_columns, tuple(roles[c.name] for c in columns), choices, label)
+    label = _label([TableColumn(name, read[name]) for name in choices.label], choices)
+    read_columns = tuple(TableColumn(c.name, read[c.name], c.written) for c in columns)
+    return ColumnPlan(read_columns, tuple(roles[c.name] for c in columns), choices, label)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -242,7 +242,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"there are {_listed([repr(n) for n in names[:8]])}" + (" and others" if len(names) > 8 else "")
 
 
-def _roles(types: dict[str, str], choices: Choices) -> dict[str, str]:
+def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
     given = {
         "label": choices.label,
         "keep": choices.keep,
@@ -268,7 +268,7 @@ def _roles(types: dict[str, str], choices: Choices) -> dict[str, str]:
     return {name: roles.get(name, rest) for name in types}
 
 
-def _label(columns: Sequence[Column], choices: Choices) -> Label | None:
+def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField | None:
     if not columns:
         return None
     texts = [c.name for c in columns if c.type in TEXTS]
@@ -281,7 +281,7 @@ def _label(columns: Sequence[Column], choices: Choices) -> Label | None:
                 + (f" ({texts[0]!r} holds texts)" if texts else "")
                 + "; one column can be classes, several only numbers. Pass one, and --keep the others."
             )
-        return Label("number", "<i8" if whole and choices.label_as == "auto" else number)
+        return LabelField("number", "<i8" if whole and choices.label_as == "auto" else number)
     (column,) = columns
     if texts and choices.label_as == "number":
         raise UsageError(
@@ -294,8 +294,8 @@ def _label(columns: Sequence[Column], choices: Choices) -> Label | None:
             f" numbers can be classes. Pass --type {column.name}=category."
         )
     if texts or choices.label_as == "classes" or (column.type == "boolean" and choices.label_as == "auto"):
-        return Label("classes", "<i8")
-    return Label("number", "<i8" if whole and choices.label_as == "auto" else number)
+        return LabelField("classes", "<i8")
+    return LabelField("number", "<i8" if whole and choices.label_as == "auto" else number)
 
 
 def _described(kind: str, role: str) -> str:

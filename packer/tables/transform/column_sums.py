@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.tables.transform.cell_checks import is_missing
-from packer.tables.transform.column_plan import TEXTS, Draft, as_float
+from packer.tables.transform.column_plan import TEXTS, ColumnPlan, as_float
 from packer.tables.transform.columns import MISSING_INTEGER
 from packer.tables.transform.sums import COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 
@@ -30,7 +30,7 @@ _LEAST_SQUARES = 1e-290  # a sum of squares below has lost digits, or all of it
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberSummary:
     """Of a column's present values: how many, mean, population deviation, least, greatest; all 0 if there are none.
 
     mean and std are NaN where sums of float64 cannot tell them: squares of distances that overflow, or that underflow (above 1e150
@@ -46,7 +46,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartialSums:
     """What a part of the rows adds to Sums."""
 
     rows: int
@@ -59,40 +59,40 @@ class Part:
 
 
 @dataclass
-class Sums:
-    """Sums over rows of a draft's layout. rows: that count, so far; counts: column number -> how often each code occurs there;
+class ColumnSums:
+    """Sums over rows of a plan's layout. rows: that count, so far; counts: column number -> how often each code occurs there;
     missing: column number -> missing cells, of categories and texts; values: column number -> the different numbers of a label
     whose numbers are classes, rising, of all rows: int64 of integers, else float64.
     """
 
-    draft: Draft
+    plan: ColumnPlan
     rows: int = 0
     counts: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     missing: dict[int, int] = field(default_factory=dict)
     values: dict[int, NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        draft = self.draft
-        layout: Mapping[str, Any] = draft.layout.dtype.fields or {}
-        features = {w.index for w in draft.numeric if draft.roles[w.index] == "feature"}
+        plan = self.plan
+        layout: Mapping[str, Any] = plan.layout.dtype.fields or {}
+        features = {w.index for w in plan.numeric if plan.roles[w.index] == "feature"}
         # What is summed: members of the records, then what is computed from them: (column number, member, what).
-        self._plain = [w for w in draft.numeric if layout[w.name][0].kind == "f"]
-        self._made = [(w, "integer") for w in draft.numeric if layout[w.name][0].kind == "i"]
-        for w in draft.numeric:
+        self._plain = [w for w in plan.numeric if layout[w.name][0].kind == "f"]
+        self._made = [(w, "integer") for w in plan.numeric if layout[w.name][0].kind == "i"]
+        for w in plan.numeric:
             if w.index not in features:
                 continue
-            if w.column.name in draft.choices.log1p:
+            if w.column.name in plan.choices.log1p:
                 self._made.append((w, "log1p"))
-            if w.column.type == "timestamp" and draft.choices.standardize:
+            if w.column.type == "timestamp" and plan.choices.standardize:
                 self._made += [(w, "days"), (w, "seconds")]
         self._slots = {(w.index, "plain"): i for i, w in enumerate(self._plain)}
         self._slots |= {(w.index, what): len(self._plain) + i for i, (w, what) in enumerate(self._made)}
-        self._texts = [w for w in draft.layout.wanted if w.column.type in TEXTS]
-        classes = draft.label is not None and draft.label.kind == "classes"
+        self._texts = [w for w in plan.layout.wanted if w.column.type in TEXTS]
+        classes = plan.label is not None and plan.label.kind == "classes"
         self._classes = [
             w
-            for w in draft.numeric
-            if classes and draft.roles[w.index] == "label" and w.column.type in ("number", "integer")
+            for w in plan.numeric
+            if classes and plan.roles[w.index] == "label" and w.column.type in ("number", "integer")
         ]
         count = len(self._slots)
         self._count, self._base, self._mean, self._squares = np.zeros((4, count))
@@ -100,7 +100,7 @@ class Sums:
         self._whole = np.ones(count, np.bool_)
         self._limits: dict[int, tuple[int, int]] = {}
 
-    def part(self, records: NDArray[Any], fit: NDArray[np.bool_] | None = None) -> Part:
+    def part(self, records: NDArray[Any], fit: NDArray[np.bool_] | None = None) -> PartialSums:
         """Sum up a part; thread-safe. records: [n] of the layout, C-contiguous, codes of categories counted through the whole
         table; fit: bool [n], the rows that count, None for all.
         """
@@ -126,9 +126,9 @@ class Sums:
             if w.column.type == "category":
                 counts[w.index] = np.bincount(chosen[w.name][~absent]).astype(np.int64)
         values = {w.index: _different(records[w.name]) for w in self._classes}
-        return Part(len(chosen), figures, whole, limits, counts, missing, values)
+        return PartialSums(len(chosen), figures, whole, limits, counts, missing, values)
 
-    def merge(self, part: Part) -> None:
+    def merge(self, part: PartialSums) -> None:
         """Add the next part's sums. Raises UsageError if a label has more classes than --max-categories."""
         self.rows += part.rows
         for block in part.figures:
@@ -150,14 +150,14 @@ class Sums:
                 values = _different(np.concatenate([self.values[index], values]))
             self.values[index] = values
             check_categories(
-                self.draft.columns[index].name, len(values), self.draft.choices.max_categories, "label"
+                self.plan.columns[index].name, len(values), self.plan.choices.max_categories, "label"
             )
 
     def add(self, records: NDArray[Any], fit: NDArray[np.bool_] | None = None) -> None:
         """Sum up the next part and merge it."""
         self.merge(self.part(records, fit))
 
-    def of(self, index: int, what: str | None = None) -> Numbers:
+    def of(self, index: int, what: str | None = None) -> NumberSummary:
         """What was found of a numeric column: as it is read, or "log1p", "days" or "seconds" of it."""
         if what is None:
             what = "plain" if (index, "plain") in self._slots else "integer"
@@ -169,7 +169,7 @@ class Sums:
         squares = float(self._squares[i])
         known = isfinite(squares) and (squares > _LEAST_SQUARES or self._least[i] == self._most[i])
         mean = float(self._base[i]) + float(self._mean[i])
-        return Numbers(
+        return NumberSummary(
             count,
             mean if isfinite(mean) else nan,
             (sqrt(squares / count) if known else nan) if count else 0.0,
@@ -246,7 +246,7 @@ def histogram(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
     return [low, high], np.diff(ends, prepend=0, append=len(values)).tolist()
 
 
-def of_numbers(rows: int, found: Numbers, sample: NDArray[np.float64]) -> dict[str, Any]:
+def of_numbers(rows: int, found: NumberSummary, sample: NDArray[np.float64]) -> dict[str, Any]:
     """The header's statistics of a numeric column. sample: [m], NaN where missing."""
     some = found.count > 0
     record: dict[str, Any] = {

@@ -31,8 +31,8 @@ KEPT: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Treated:
-    """What is done with a column; see Recipe.to_json for its members' names in the header.
+class ColumnTransform:
+    """What is done with a column; see TableTransform.to_json for its members' names in the header.
 
     type: that it is read as; missing: the policy, of features; fill: what missing cells become, after log1p; standardize: mean and
     std, of a timestamp those of days and of seconds; categories: by rising text (numbers that are classes: by rising number).
@@ -63,7 +63,7 @@ class Treated:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of its features, but for its indicator; Recipe.features tells equal ones apart."""
+        """The names of its features, but for its indicator; TableTransform.features tells equal ones apart."""
         if self.role != "feature" or self.coded:
             return ()
         if self.one_hot:
@@ -71,10 +71,10 @@ class Treated:
         return (self.name, f"{self.name}.seconds") if self.type == "timestamp" else (self.name,)
 
 
-def treated_of(record: Mapping[str, Any]) -> Treated:
+def column_transform_of(record: Mapping[str, Any]) -> ColumnTransform:
     """A column of the header's member `table`, which has been checked."""
     categories, scale = record["categories"], record["standardize"]
-    return Treated(
+    return ColumnTransform(
         record["name"],
         record["type"],
         record["role"],
@@ -90,7 +90,7 @@ def treated_of(record: Mapping[str, Any]) -> Treated:
     )
 
 
-def sound(c: Treated, whole: bool) -> bool:
+def sound(c: ColumnTransform, whole: bool) -> bool:
     """Whether what is done with a column goes together. whole: features hold whole numbers."""
     feature = c.role == "feature"
     if (
@@ -131,7 +131,7 @@ def sound(c: Treated, whole: bool) -> bool:
     )
 
 
-def sound_label(columns: Sequence[Treated], kind: str | None, dtype: str | None) -> bool:
+def sound_label(columns: Sequence[ColumnTransform], kind: str | None, dtype: str | None) -> bool:
     """Whether columns can be a label of that kind and dtype."""
     if kind == "number":
         whole = all(c.type in ("integer", "boolean") for c in columns)

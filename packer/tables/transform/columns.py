@@ -46,7 +46,7 @@ RAW_DTYPES: dict[str, np.dtype[np.generic]] = {
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the input. name: unique among them; type: one of TYPES; written: one of WRITTEN, "" for the usual way."""
 
     name: str
@@ -54,6 +54,6 @@ class Column:
     written: str = ""
 
     @classmethod
-    def given(cls, name: str, kind: str) -> Column:
+    def given(cls, name: str, kind: str) -> TableColumn:
         """A column of a type as users name it: one of TYPES, or of WRITTEN."""
         return cls(name, WRITTEN[kind], kind) if kind in WRITTEN else cls(name, kind)

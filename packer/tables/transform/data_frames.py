@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.tables.transform.cell_values import NA_TEXTS, convert
-from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, Column
+from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, TableColumn
 from packer.tables.transform.written import REASONS, convert_written
 
 NA = frozenset(NA_TEXTS)
@@ -73,7 +73,7 @@ def frame(data: Any) -> Frame:
 
 
 def numbers(
-    values: Any, column: Column, na: frozenset[str] = NA, marks: tuple[str, str] = (".", "")
+    values: Any, column: TableColumn, na: frozenset[str] = NA, marks: tuple[str, str] = (".", "")
 ) -> NDArray[Any]:
     """The raw values of a column that holds numbers, dates or times.
 
@@ -185,7 +185,7 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
     return array
 
 
-def _of_array(array: NDArray[Any], column: Column) -> NDArray[Any] | None:
+def _of_array(array: NDArray[Any], column: TableColumn) -> NDArray[Any] | None:
     """Raw values of an array of numbers or datetimes at once; None if its cells must be looked at."""
     kind, dtype = column.type, array.dtype
     if dtype.kind == "M" and kind in ("date", "timestamp"):
@@ -221,7 +221,9 @@ def _of_array(array: NDArray[Any], column: Column) -> NDArray[Any] | None:
     return None if np.isinf(raw).any() else raw
 
 
-def _of_cells(cells: list[Any], column: Column, na: frozenset[str], marks: tuple[str, str]) -> NDArray[Any]:
+def _of_cells(
+    cells: list[Any], column: TableColumn, na: frozenset[str], marks: tuple[str, str]
+) -> NDArray[Any]:
     """Raw values cell by cell; texts are read as in files."""
     kind = column.type
     raw = np.empty(len(cells), np.float64)
@@ -344,7 +346,7 @@ def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
     return str(cell)
 
 
-def _misfit(row: int, cell: Any, column: Column) -> UsageError:
+def _misfit(row: int, cell: Any, column: TableColumn) -> UsageError:
     shown = repr(cell if isinstance(cell, str) else str(cell))
     shown = shown if len(shown) <= 80 else shown[:80] + "..."
     reason = REASONS.get(column.written) or _KINDS[column.type]

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.tables.transform import column_sums
-from packer.tables.transform.column_plan import SCALED, Choices, Draft
-from packer.tables.transform.column_sums import Sums, check_categories
-from packer.tables.transform.column_transform import BOOLEANS, Treated
+from packer.tables.transform.column_plan import SCALED, ColumnChoices, ColumnPlan
+from packer.tables.transform.column_sums import ColumnSums, check_categories
+from packer.tables.transform.column_transform import BOOLEANS, ColumnTransform
 
 
 def measured_statistics(
-    draft: Draft, sums: Sums, sample: NDArray[np.float64], dictionaries: Mapping[int, Sequence[str]]
+    plan: ColumnPlan, sums: ColumnSums, sample: NDArray[np.float64], dictionaries: Mapping[int, Sequence[str]]
 ) -> dict[str, dict[str, Any]]:
     """The statistics of the columns that are read, by name, as the header has them."""
     found: dict[str, dict[str, Any]] = {}
-    places = {w.index: k for k, w in enumerate(draft.numeric)}
-    for w in draft.layout.wanted:
+    places = {w.index: k for k, w in enumerate(plan.numeric)}
+    for w in plan.layout.wanted:
         index, missing = w.index, sums.missing.get(w.index, 0)
         if w.column.type == "text":
             found[w.column.name] = {"rows": sums.rows, "missing": missing}
@@ -36,7 +36,7 @@ def measured_statistics(
     return found
 
 
-def fit_texts(column: Treated, choices: Choices, names: Sequence[str]) -> Treated:
+def fit_texts(column: ColumnTransform, choices: ColumnChoices, names: Sequence[str]) -> ColumnTransform:
     """What becomes of a column of texts. names: the different ones. Raises UsageError if they are too many."""
     if column.type == "text":
         return column
@@ -51,11 +51,11 @@ def fit_texts(column: Treated, choices: Choices, names: Sequence[str]) -> Treate
 
 
 def fit_numbers(
-    column: Treated, draft: Draft, index: int, sums: Sums, sample: NDArray[np.float64]
-) -> Treated:
+    column: ColumnTransform, plan: ColumnPlan, index: int, sums: ColumnSums, sample: NDArray[np.float64]
+) -> ColumnTransform:
     """What becomes of a column of numbers. index: its number; sample: float64 [m], NaN where missing. Raises UsageError."""
-    choices, found = draft.choices, sums.of(index)
-    if column.role == "label" and draft.label is not None and draft.label.kind == "classes":
+    choices, found = plan.choices, sums.of(index)
+    if column.role == "label" and plan.label is not None and plan.label.kind == "classes":
         if column.type == "boolean":
             return replace(column, categories=BOOLEANS)
         values = sums.values.get(index, np.zeros(0))

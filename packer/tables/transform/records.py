@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.columns import RAW_DTYPES, Column
+from packer.tables.transform.columns import RAW_DTYPES, TableColumn
 
 MAX_BAD = 1000  # rows listed of a chunk
 
@@ -20,7 +20,7 @@ class Wanted:
     """A column that is to be read. index: its number in the input; single: a number as <f4 instead of <f8."""
 
     index: int
-    column: Column
+    column: TableColumn
     single: bool = False
 
     @property

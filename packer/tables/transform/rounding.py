@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_plan import Draft
-from packer.tables.transform.columns import MISSING_INTEGER, Column
+from packer.tables.transform.column_plan import ColumnPlan
+from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import Layout, Wanted
 
 _FRACTIONS = 2000  # rows in which different fractions are counted; whole numbers are in all rows
@@ -22,54 +22,54 @@ _APART = 0.9  # of different fractions that must stay different
 _FLOAT = ("number", "integer")
 
 
-def sought(draft: Draft, columns: tuple[Column, ...]) -> Layout:
+def sought(plan: ColumnPlan, columns: tuple[TableColumn, ...]) -> Layout:
     """The columns that become numbers of a float dtype, as they must be read to be compared with what they become.
 
-    columns: of the input, with the types they have there, which a draft may have changed.
+    columns: of the input, with the types they have there, which a plan may have changed.
     """
     return Layout(
         tuple(
             Wanted(w.index, columns[w.index])
-            for w in draft.numeric
-            if columns[w.index].type in _FLOAT and target(draft, w.index) is not None
+            for w in plan.numeric
+            if columns[w.index].type in _FLOAT and target(plan, w.index) is not None
         )
     )
 
 
-def target(draft: Draft, index: int) -> np.dtype[Any] | None:
+def target(plan: ColumnPlan, index: int) -> np.dtype[Any] | None:
     """The float dtype that must tell a column's numbers apart: of its field; None if they become whole numbers, or none."""
-    role, column = draft.roles[index], draft.columns[index]
+    role, column = plan.roles[index], plan.columns[index]
     if role == "feature" and column.type in _FLOAT:
-        dtype = np.dtype(draft.choices.dtype)
-        if dtype.kind == "f" and draft.choices.standardize:  # what is told apart in float64 stays apart
+        dtype = np.dtype(plan.choices.dtype)
+        if dtype.kind == "f" and plan.choices.standardize:  # what is told apart in float64 stays apart
             return np.dtype(np.float64)
         return dtype if dtype.kind == "f" else None
-    if role == "label" and draft.label is not None and draft.label.kind == "number":
-        dtype = np.dtype(draft.label.dtype)
+    if role == "label" and plan.label is not None and plan.label.kind == "number":
+        dtype = np.dtype(plan.label.dtype)
         return dtype if dtype.kind == "f" else None
     return None
 
 
-def notes_on_first(draft: Draft, layout: Layout, records: NDArray[Any]) -> dict[int, str]:
+def notes_on_first(plan: ColumnPlan, layout: Layout, records: NDArray[Any]) -> dict[int, str]:
     """Say which columns lose digits that tell their values apart, by the first rows.
 
     layout: of `sought`; records: [n] of it. Returns: number of a column -> a sentence.
     """
     found = {}
     for w in layout.wanted:
-        dtype = target(draft, w.index)
+        dtype = target(plan, w.index)
         x = records[w.name]
         x = x[x != MISSING_INTEGER] if x.dtype.kind == "i" else x[np.isfinite(x)]
         if dtype is None or not len(x):
             continue
-        log1p = draft.roles[w.index] == "feature" and w.column.name in draft.choices.log1p
-        if (said := _said(draft, w, x, dtype, log1p)) is not None:
+        log1p = plan.roles[w.index] == "feature" and w.column.name in plan.choices.log1p
+        if (said := _said(plan, w, x, dtype, log1p)) is not None:
             found[w.index] = said
     return found
 
 
 def notes_on_largest(
-    draft: Draft, columns: tuple[Column, ...], largest: Mapping[int, float], known: Mapping[int, str]
+    plan: ColumnPlan, columns: tuple[TableColumn, ...], largest: Mapping[int, float], known: Mapping[int, str]
 ) -> list[str]:
     """Say which columns of whole numbers go beyond what their dtype holds, by the largest of all rows.
 
@@ -77,21 +77,21 @@ def notes_on_largest(
     """
     notes = []
     for index, most in largest.items():
-        dtype = target(draft, index)
+        dtype = target(plan, index)
         if dtype is None or columns[index].type != "integer" or index in known:
             continue
-        if columns[index].name in draft.choices.log1p:
+        if columns[index].name in plan.choices.log1p:
             continue
         limit = 1 << (np.finfo(dtype).nmant + 1)
         if most >= limit:
             notes.append(
                 f"column {columns[index].name!r} holds whole numbers up to about {most:,.0f}; {dtype.name} holds all of them only to"
-                f" {limit:,}, and rounds larger ones. {_remedy(draft, index, dtype, most < 1 << 53)}"
+                f" {limit:,}, and rounds larger ones. {_remedy(plan, index, dtype, most < 1 << 53)}"
             )
     return notes
 
 
-def _said(draft: Draft, w: Wanted, x: NDArray[Any], dtype: np.dtype[Any], log1p: bool) -> str | None:
+def _said(plan: ColumnPlan, w: Wanted, x: NDArray[Any], dtype: np.dtype[Any], log1p: bool) -> str | None:
     whole = not log1p and bool(x.dtype.kind == "i" or (x == np.trunc(x)).all())
     if not whole:
         x = x[:_FRACTIONS]
@@ -115,7 +115,7 @@ def _said(draft: Draft, w: Wanted, x: NDArray[Any], dtype: np.dtype[Any], log1p:
     example = f", {one} becomes {other}" if not log1p else ""
     return (
         f"column {w.column.name!r} holds {what} {logs} {dtype.name} rounds: {before:,} different ones in the first {len(x):,} rows"
-        f" become {after:,}{example}. {_remedy(draft, w.index, dtype, fine and not log1p)}"
+        f" become {after:,}{example}. {_remedy(plan, w.index, dtype, fine and not log1p)}"
     )
 
 
@@ -128,11 +128,11 @@ def _changed(x: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(~inside | (np.where(inside, wide, 0.0).astype(np.int64) != x))
 
 
-def _remedy(draft: Draft, index: int, dtype: np.dtype[Any], fine: bool) -> str:
+def _remedy(plan: ColumnPlan, index: int, dtype: np.dtype[Any], fine: bool) -> str:
     """fine: whether float64 holds them."""
-    name = shlex.quote(draft.columns[index].name)
+    name = shlex.quote(plan.columns[index].name)
     wider = "--dtype float64 stores them as they are" if fine and dtype.itemsize < 8 else ""
-    if draft.roles[index] == "label":
+    if plan.roles[index] == "label":
         return (
             f"If that matters, {wider}."
             if wider

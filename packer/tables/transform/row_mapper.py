@@ -1,4 +1,4 @@
-"""Records in, fields out: the arithmetic of a recipe, over whole columns."""
+"""Records in, fields out: the arithmetic of a transform, over whole columns."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from packer.tables.transform.cell_checks import is_missing
 from packer.tables.transform.column_plan import as_float
 from packer.tables.transform.column_sums import days_of, seconds_of
-from packer.tables.transform.column_transform import Treated
+from packer.tables.transform.column_transform import ColumnTransform
 from packer.tables.transform.columns import MISSING_INTEGER
 from packer.tables.transform.records import Layout, Wanted
-from packer.tables.transform.table_transform import Recipe
+from packer.tables.transform.table_transform import TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
 _CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache
 
 
 @dataclass
-class Mapped:
+class MappedRows:
     """fields: name -> [n, ...], C-contiguous, or the rows' texts; bad: bool [n], the rows whose label is missing or no known
     class, None if there are none; beyond: (record, column name) of the first record whose features do not all fit their dtype (a cell
     that is there became infinite), None if all do.
@@ -37,44 +37,47 @@ Step = Callable[[NDArray[Any], NDArray[Any]], "tuple[int, str] | None"]
 """Fills columns of the features [n, F] from records [n]. Returns the first record, and its column, that became infinite."""
 
 
-class Mapper:
-    """A recipe for records of one layout; thread-safe.
+class RowMapper:
+    """A transform for records of one layout; thread-safe.
 
-    recipe: fitted; layout: of the records, that of a draft; dictionaries: column number -> the texts that the
+    transform: fitted; layout: of the records, that of a plan; dictionaries: column number -> the texts that the
     codes in these records mean.
     """
 
     def __init__(
-        self, recipe: Recipe, layout: Layout, dictionaries: Mapping[int, Sequence[str]] | None = None
+        self,
+        transform: TableTransform,
+        layout: Layout,
+        dictionaries: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
-        self.recipe, self.layout = recipe, layout
+        self.transform, self.layout = transform, layout
         dictionaries = dictionaries or {}
         self._wanted = {w.column.name: w for w in layout.wanted}
         self._codes: dict[str, NDArray[np.int64]] = {}
         for w in layout.wanted:
-            c = recipe.column(w.column.name)
+            c = transform.column(w.column.name)
             if c.type == "category":
                 self._codes[c.name] = _codes(c, dictionaries.get(w.index, ()))
-        self._dtype = np.dtype(recipe.dtype)
+        self._dtype = np.dtype(transform.dtype)
         self._steps = self._plan()
-        self._label = [self._wanted[name] for name in recipe.label if name in self._wanted]
-        exact = recipe.classes is not None and recipe.column(recipe.label[0]).type == "integer"
-        self._classes = np.array(recipe.class_values or (), np.int64 if exact else np.float64)
+        self._label = [self._wanted[name] for name in transform.label if name in self._wanted]
+        exact = transform.classes is not None and transform.column(transform.label[0]).type == "integer"
+        self._classes = np.array(transform.class_values or (), np.int64 if exact else np.float64)
 
     def map(
         self, records: NDArray[Any], texts: bytes | memoryview = b"", features: NDArray[Any] | None = None
-    ) -> Mapped:
+    ) -> MappedRows:
         """Map records [n] of the layout.
 
-        texts: the blob that `at` of text columns counts from; features: [n, F] of the recipe's dtype, C-contiguous, is filled if
+        texts: the blob that `at` of text columns counts from; features: [n, F] of the transform's dtype, C-contiguous, is filled if
         given. Raises ValueError if the records are of another layout.
         """
         if records.dtype != self.layout.dtype:
             raise ValueError(f"records have dtype {records.dtype}; {self.layout.dtype} is mapped")
-        recipe, n = self.recipe, len(records)
-        mapped = Mapped({})
-        if recipe.features:
-            shape = (n, len(recipe.features))
+        transform, n = self.transform, len(records)
+        mapped = MappedRows({})
+        if transform.features:
+            shape = (n, len(transform.features))
             if features is None:
                 features = np.empty(shape, self._dtype)
             elif features.shape != shape or features.dtype != self._dtype:
@@ -85,7 +88,7 @@ class Mapper:
                 beyond = [found for step in self._steps if (found := step(records, features)) is not None]
             mapped.beyond = min(beyond, default=None, key=lambda found: found[0])
             mapped.fields["features"] = features
-        names = recipe.categories
+        names = transform.categories
         if names:
             codes = np.empty((n, len(names)), np.int64)
             for j, name in enumerate(names):
@@ -93,7 +96,7 @@ class Mapper:
             mapped.fields["categories"] = codes
         if self._label:
             mapped.fields["label"], mapped.bad = self._labels(records)
-        for c in recipe.columns:
+        for c in transform.columns:
             if c.field is not None and c.name in self._wanted:
                 mapped.fields[c.field] = _kept(c, records[self._wanted[c.name].name], texts)
         return mapped
@@ -102,7 +105,7 @@ class Mapper:
         """Steps that fill the features: one for each run of numbers that lie side by side in a record, one for any other column."""
         members: Mapping[str, Any] = self.layout.dtype.fields or {}
         steps: list[Step] = []
-        run: list[Treated] = []
+        run: list[ColumnTransform] = []
         at = first = 0
 
         def finish() -> None:
@@ -110,7 +113,7 @@ class Mapper:
                 steps.append(self._run(list(run), first))
                 run.clear()
 
-        for c in self.recipe.columns:
+        for c in self.transform.columns:
             if not c.outputs:
                 continue
             member = self._wanted[c.name].name
@@ -127,11 +130,11 @@ class Mapper:
                 run.append(c)
             at += len(c.outputs)
         finish()
-        for j, c in enumerate((c for c in self.recipe.columns if c.indicator), at):
+        for j, c in enumerate((c for c in self.transform.columns if c.indicator), at):
             steps.append(self._indicator(c, j))
         return steps
 
-    def _run(self, run: list[Treated], first: int) -> Step:
+    def _run(self, run: list[ColumnTransform], first: int) -> Step:
         member, width = self._wanted[run[0].name].name, len(run)
         fill = np.array([np.nan if c.fill is None else c.fill for c in run])
         mean, std = np.array([c.standardize or (0.0, 1.0) for c in run]).T
@@ -169,7 +172,7 @@ class Mapper:
 
         return step
 
-    def _timestamp(self, c: Treated, first: int) -> Step:
+    def _timestamp(self, c: ColumnTransform, first: int) -> Step:
         member = self._wanted[c.name].name
         day_mean, day_std, mean, std = c.standardize or (0.0, 1.0, 0.0, 1.0)
 
@@ -184,7 +187,7 @@ class Mapper:
 
         return step
 
-    def _one_hot(self, c: Treated, first: int) -> Step:
+    def _one_hot(self, c: ColumnTransform, first: int) -> Step:
         member, codes = self._wanted[c.name].name, self._codes[c.name]
         width = len(c.outputs)
 
@@ -196,7 +199,7 @@ class Mapper:
 
         return step
 
-    def _indicator(self, c: Treated, at: int) -> Step:
+    def _indicator(self, c: ColumnTransform, at: int) -> Step:
         wanted = self._wanted[c.name]
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> None:
@@ -206,11 +209,11 @@ class Mapper:
 
     def _labels(self, records: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         raw = [(w, records[w.name]) for w in self._label]
-        dtype = np.dtype(self.recipe.label_dtype)
+        dtype = np.dtype(self.transform.label_dtype)
         bad = np.zeros(len(records), np.bool_)
         for w, x in raw:
             bad |= is_missing(x, w.column.type)
-        if self.recipe.label_kind == "classes":
+        if self.transform.label_kind == "classes":
             label = self._class_codes(*raw[0])
             bad |= label < 0
         else:
@@ -230,7 +233,7 @@ class Mapper:
         return np.asarray(np.where(self._classes[places] == values, places, -1), np.int64)
 
 
-def _codes(c: Treated, texts: Sequence[str]) -> NDArray[np.int64]:
+def _codes(c: ColumnTransform, texts: Sequence[str]) -> NDArray[np.int64]:
     """Category numbers by code, 0 for those that are not known; the entry of code -1, missing, is the last."""
     numbers = {text: k for k, text in enumerate(c.categories or (), 1)}
     return np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
@@ -244,7 +247,7 @@ def _infinite(features: NDArray[Any]) -> tuple[int, int] | None:
     return divmod(int(np.argmax(found)), found.shape[1]) if found.any() else None
 
 
-def _kept(c: Treated, x: NDArray[Any], texts: bytes | memoryview) -> NDArray[Any] | list[bytes]:
+def _kept(c: ColumnTransform, x: NDArray[Any], texts: bytes | memoryview) -> NDArray[Any] | list[bytes]:
     if c.type == "text":
         blob = memoryview(texts)
         ends = x["at"] + x["length"]

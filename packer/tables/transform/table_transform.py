@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.tablerecord import check_table
-from packer.tables.transform.column_plan import DTYPES, TEXTS, Choices, Draft, Label, nearest
-from packer.tables.transform.column_sums import Sums
+from packer.tables.transform.column_plan import DTYPES, TEXTS, ColumnChoices, ColumnPlan, LabelField, nearest
+from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.column_transform import (
     KEPT,
     TAKEN,
-    Treated,
+    ColumnTransform,
+    column_transform_of,
     kept_fields,
     sound,
     sound_label,
-    treated_of,
     unique,
 )
-from packer.tables.transform.columns import WRITTEN, Column
+from packer.tables.transform.columns import WRITTEN, TableColumn
 from packer.tables.transform.fitting import fit_numbers, fit_texts, measured_statistics
 
 MAX_FEATURES = 1 << 16
@@ -45,14 +45,14 @@ class FieldSpec(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TableTransform:
     """A fitted mapping.
 
     columns: of the input, in order; dtype: of the features, numpy's type string; label: columns, kind and dtype of the field, or
     None; fit_name: the rows whose statistics are used, "all" or a split's name; reading: how text files were read, plain JSON.
     """
 
-    columns: tuple[Treated, ...]
+    columns: tuple[ColumnTransform, ...]
     dtype: str
     label: tuple[str, ...] = ()
     label_kind: str | None = None
@@ -63,49 +63,51 @@ class Recipe:
     @classmethod
     def fit(
         cls,
-        draft: Draft,
-        sums: Sums,
+        plan: ColumnPlan,
+        sums: ColumnSums,
         sample: NDArray[np.float64],
         dictionaries: Mapping[int, Sequence[str]],
         fit_name: str = "all",
         reading: Mapping[str, Any] | None = None,
-    ) -> Recipe:
-        """Decide what the draft leaves open.
+    ) -> TableTransform:
+        """Decide what the plan leaves open.
 
-        sums: over the rows that count; sample: float64 [m, draft.numeric], of these rows; dictionaries: column number -> texts of
+        sums: over the rows that count; sample: float64 [m, plan.numeric], of these rows; dictionaries: column number -> texts of
         the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
         Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
         """
-        found = measured_statistics(draft, sums, sample, dictionaries)
-        places = {w.index: k for k, w in enumerate(draft.numeric)}
-        fields = kept_fields([c.name for c, r in zip(draft.columns, draft.roles, strict=True) if r == "keep"])
+        found = measured_statistics(plan, sums, sample, dictionaries)
+        places = {w.index: k for k, w in enumerate(plan.numeric)}
+        fields = kept_fields([c.name for c, r in zip(plan.columns, plan.roles, strict=True) if r == "keep"])
         columns = []
-        for index, (column, role) in enumerate(zip(draft.columns, draft.roles, strict=True)):
+        for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True)):
             name = column.name
-            treated = Treated(name, column.type, role, field=fields.get(name), statistics=found.get(name))
+            treated = ColumnTransform(
+                name, column.type, role, field=fields.get(name), statistics=found.get(name)
+            )
             if role == "drop":
                 columns.append(treated)
             elif column.type in TEXTS:
-                columns.append(fit_texts(treated, draft.choices, dictionaries.get(index, ())))
+                columns.append(fit_texts(treated, plan.choices, dictionaries.get(index, ())))
             else:
-                columns.append(fit_numbers(treated, draft, index, sums, sample[:, places[index]]))
-        label = draft.label
-        recipe = cls(
+                columns.append(fit_numbers(treated, plan, index, sums, sample[:, places[index]]))
+        label = plan.label
+        transform = cls(
             tuple(columns),
-            np.dtype(draft.choices.dtype).str,
-            draft.choices.label,
+            np.dtype(plan.choices.dtype).str,
+            plan.choices.label,
             label.kind if label else None,
             label.dtype if label else None,
             fit_name,
             dict(reading or {}),
         )
-        if len(recipe.features) > MAX_FEATURES:
-            wide = max(recipe.columns, key=lambda c: len(c.outputs))
+        if len(transform.features) > MAX_FEATURES:
+            wide = max(transform.columns, key=lambda c: len(c.outputs))
             raise UsageError(
-                f"table: has {len(recipe.features):,} features, {len(wide.outputs):,} of them from {wide.name!r};"
+                f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from {wide.name!r};"
                 f" {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of --one-hot."
             )
-        return recipe
+        return transform
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -125,12 +127,12 @@ class Recipe:
             return None
         return self.column(self.label[0]).categories
 
-    def column(self, name: str) -> Treated:
+    def column(self, name: str) -> ColumnTransform:
         """The column of that name. Raises KeyError."""
         return self._named[name]
 
     @cached_property
-    def _named(self) -> dict[str, Treated]:
+    def _named(self) -> dict[str, ColumnTransform]:
         return {c.name: c for c in self.columns}
 
     def fields(self) -> tuple[FieldSpec, ...]:
@@ -151,7 +153,7 @@ class Recipe:
                 )
         return tuple(fields)
 
-    def draft(self, columns: Sequence[Column]) -> Draft:
+    def plan_for(self, columns: Sequence[TableColumn]) -> ColumnPlan:
         """What becomes of another table's columns, which are found by name; those that are not known are passed over.
 
         Label and kept columns may be missing: so are their fields then. Raises UsageError if a feature is.
@@ -167,22 +169,22 @@ class Recipe:
         label = self.label if all(name in names for name in self.label) else ()
         own = {c.name: c for c in self.columns if c.role != "label" or label}
         treated = [own.get(name) for name in names]
-        return Draft(
+        return ColumnPlan(
             tuple(
-                Column(c.name, t.type, self.written.get(c.name, "")) if t else c
+                TableColumn(c.name, t.type, self.written.get(c.name, "")) if t else c
                 for c, t in zip(columns, treated, strict=True)
             ),
             tuple(t.role if t else "drop" for t in treated),
             self.choices,
-            Label(self.label_kind or "", self.label_dtype or "") if label else None,
+            LabelField(self.label_kind or "", self.label_dtype or "") if label else None,
             self.class_values if label else None,
         )
 
     @property
-    def choices(self) -> Choices:
-        """What a user would ask for to get such a recipe."""
+    def choices(self) -> ColumnChoices:
+        """What a user would ask for to get such a transform."""
         features = [c for c in self.columns if c.role == "feature"]
-        return Choices(
+        return ColumnChoices(
             label=self.label,
             label_as="classes" if self.label_kind == "classes" else "auto",
             features=tuple(c.name for c in features),
@@ -193,7 +195,9 @@ class Recipe:
             standardize=any(c.standardize is not None for c in features),
             log1p=tuple(c.name for c in features if c.log1p),
             dtype=np.dtype(self.dtype).name,
-            max_categories=max(Choices.max_categories, *(len(c.categories or ()) for c in self.columns)),
+            max_categories=max(
+                ColumnChoices.max_categories, *(len(c.categories or ()) for c in self.columns)
+            ),
         )
 
     @cached_property
@@ -215,27 +219,29 @@ class Recipe:
 
     def measured(
         self,
-        draft: Draft,
-        sums: Sums,
+        plan: ColumnPlan,
+        sums: ColumnSums,
         sample: NDArray[np.float64],
         dictionaries: Mapping[int, Sequence[str]],
         fit_name: str | None = None,
-    ) -> Recipe:
+    ) -> TableTransform:
         """The same mapping, with the statistics of other rows; none for columns that these lack.
 
-        draft: of self.draft; sums, sample, dictionaries: as in fit; fit_name: of the rows that count, None: leave it.
+        plan: of self.plan; sums, sample, dictionaries: as in fit; fit_name: of the rows that count, None: leave it.
         """
-        found = measured_statistics(draft, sums, sample, dictionaries)
+        found = measured_statistics(plan, sums, sample, dictionaries)
         columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
         return replace(self, columns=columns, fit_name=self.fit_name if fit_name is None else fit_name)
 
-    def unknown(self, draft: Draft, sums: Sums, dictionaries: Mapping[int, Sequence[str]]) -> dict[str, int]:
+    def unknown(
+        self, plan: ColumnPlan, sums: ColumnSums, dictionaries: Mapping[int, Sequence[str]]
+    ) -> dict[str, int]:
         """How many cells of other rows hold a category that is not known: of each column of features that has such cells.
 
-        draft: of self.draft; sums: over the rows that count; dictionaries: as in fit.
+        plan: of self.plan; sums: over the rows that count; dictionaries: as in fit.
         """
         found = {}
-        for index, (column, role) in enumerate(zip(draft.columns, draft.roles, strict=True)):
+        for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True)):
             if role == "feature" and column.type == "category":
                 known = set(self.column(column.name).categories or ())
                 names, counts = dictionaries.get(index, ()), sums.counts.get(index, np.zeros(0, np.int64))
@@ -244,7 +250,7 @@ class Recipe:
                     found[column.name] = cells
         return found
 
-    def known(self, columns: Sequence[Column]) -> dict[int, dict[str, int]]:
+    def known(self, columns: Sequence[TableColumn]) -> dict[int, dict[str, int]]:
         """Number of the label's column in another table -> the texts it may hold, with their codes, where they are classes."""
         return {
             i: {text: code for code, text in enumerate(self.classes or ())}
@@ -283,12 +289,12 @@ class Recipe:
         }
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Recipe:
+    def from_json(cls, record: Mapping[str, Any]) -> TableTransform:
         """Read what to_json wrote. Raises ValueError."""
         check_table(record)
         label = record["label"]
-        recipe = cls(
-            tuple(treated_of(c) for c in record["columns"]),
+        transform = cls(
+            tuple(column_transform_of(c) for c in record["columns"]),
             record["dtype"],
             () if label is None else tuple(label["columns"]),
             None if label is None else label["kind"],
@@ -296,8 +302,8 @@ class Recipe:
             record["fit"],
             dict(record["reading"]),
         )
-        recipe._check(record)
-        return recipe
+        transform._check(record)
+        return transform
 
     def _check(self, record: Mapping[str, Any]) -> None:
         """Whether the members go together. Raises ValueError."""

@@ -21,7 +21,7 @@ from packer.tables.reading import arrow_table as module
 from packer.tables.reading.opening import open_table
 from packer.tables.reading.table_source import Reading, TableSource
 from packer.tables.transform import data_frames as frames
-from packer.tables.transform.columns import MISSING_INTEGER, Column
+from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import Bad, Layout, Parsed, Wanted
 
 pa = pytest.importorskip("pyarrow")
@@ -51,7 +51,7 @@ def write(path: Path, table: Any, form: str, batch_rows: int = 1 << 20) -> str:
 
 def layout_of(source: TableSource, *, single: bool = False, **types: str) -> Layout:
     """All columns, as they are or as other types."""
-    columns = [Column(c.name, types.get(c.name, c.type)) for c in source.columns]
+    columns = [TableColumn(c.name, types.get(c.name, c.type)) for c in source.columns]
     return Layout(tuple(Wanted(i, c, single and c.type == "number") for i, c in enumerate(columns)))
 
 
@@ -156,7 +156,7 @@ def test_every_type_of_arrows(tmp_path: Path, form: str, name: str):
     type, given_, column, expected = TYPES[name]
     array = pa.array(given_, type=type) if name != "dictionary" else pa.array(given_).dictionary_encode()
     source = open_table([write(tmp_path, pa.table({"x": array}), form)], Reading())
-    assert source.columns == (Column("x", column),)
+    assert source.columns == (TableColumn("x", column),)
     assert source.unit == "row"
     layout = layout_of(source)
     parsed = read_all(source, layout)
@@ -279,7 +279,7 @@ def test_texts_are_read_as_the_cells_of_a_csv_are(tmp_path: Path, type: str, enc
     array = pa.array(TEXTS)
     name = write(tmp_path, pa.table({"x": array.dictionary_encode() if encoded else array}), "parquet")
     source = open_table([name], Reading(types={"x": type}))
-    assert source.columns == (Column("x", type),)
+    assert source.columns == (TableColumn("x", type),)
     layout = layout_of(source)
     parsed = read_all(source, layout)
     expected, rows, reason = AS[type]
@@ -465,7 +465,7 @@ def test_a_column_of_nulls_has_the_type_of_the_next_files(tmp_path: Path):
         (tmp_path / str(k)).mkdir()
         names.append(write(tmp_path / str(k), pa.table({"a": [k, k], "b": column}), "parquet"))
     source = open_table(names, Reading())
-    assert source.columns == (Column("a", "integer"), Column("b", "category"))
+    assert source.columns == (TableColumn("a", "integer"), TableColumn("b", "category"))
     assert source.notes == ()
     layout = layout_of(source)
     assert values(read_all(source, layout), layout)[1] == [None] * 4 + ["x", "y"] + [None] * 2

@@ -11,7 +11,7 @@ from packer.tables.reading.dialect import form_of
 from packer.tables.reading.record_parser import parse_records
 from packer.tables.reading.table_source import Reading
 from packer.tables.reading.type_inference import infer
-from packer.tables.transform.columns import Column
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.records import Layout, Wanted
 
 
@@ -94,10 +94,10 @@ def test_records_are_read_alike_by_both_parsers(compiled: bool, monkeypatch: pyt
     if not compiled:
         monkeypatch.setattr(parse, "COMPILED", False)
     columns = [
-        Column.given("p", "currency"),
-        Column.given("r", "percent"),
-        Column.given("d", "date-dmy"),
-        Column("n", "number"),
+        TableColumn.given("p", "currency"),
+        TableColumn.given("r", "percent"),
+        TableColumn.given("d", "date-dmy"),
+        TableColumn("n", "number"),
     ]
     single = [True, False, False, True]
     layout = Layout(tuple(Wanted(i, c, s) for i, (c, s) in enumerate(zip(columns, single, strict=True))))

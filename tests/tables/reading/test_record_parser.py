@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packer.tables.reading import record_parser as parse
 from packer.tables.reading.record_parser import Form, end_of_records, parse_records, split_records
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.columns import MISSING_INTEGER, Column
+from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import Bad, Layout, Parsed, Wanted
 
 NA = frozenset(text.encode() for text in NA_TEXTS)
@@ -39,7 +39,7 @@ def layout(types: str | Sequence[str], single: bool = False) -> Layout:
     names = types.split() if isinstance(types, str) else types
     return Layout(
         tuple(
-            Wanted(i, Column(str(i), type), single and type == "number")
+            Wanted(i, TableColumn(str(i), type), single and type == "number")
             for i, type in enumerate(names)
             if type != "-"
         )

@@ -10,7 +10,7 @@ from packer.errors import SourceError, UsageError
 from packer.tables.reading.dialect import form_of
 from packer.tables.reading.table_source import Reading
 from packer.tables.reading.type_inference import _number_type, _present, _type_of, infer
-from packer.tables.transform.columns import Column
+from packer.tables.transform.columns import TableColumn
 
 
 def inferred(
@@ -67,7 +67,7 @@ def test_types(type: str, cells: list[str]) -> None:
 
 def test_bytes_that_are_no_text_are_categories() -> None:
     (column,), _ = infer("a.csv", ["x"], [[b"caf\xe9"], [b"x"]], form_of(Reading()), {})
-    assert column == Column("x", "category")
+    assert column == TableColumn("x", "category")
 
 
 def test_marks_of_numbers() -> None:
@@ -191,7 +191,7 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
 def test_ragged_records_are_left_out() -> None:
     records = [[b"1", b"x"], [b"x"], [b"x", b"y", b"z"], [b"2", b"y"]]
     columns, _ = infer("a.csv", ["a", "b"], records, form_of(Reading()), {})
-    assert columns == (Column("a", "integer"), Column("b", "category"))
+    assert columns == (TableColumn("a", "integer"), TableColumn("b", "category"))
 
 
 @given(

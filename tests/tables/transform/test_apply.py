@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.tables import apply
-from packer.tables.transform.column_plan import Choices
-from packer.tables.transform.columns import Column
+from packer.tables.transform.column_plan import ColumnChoices
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.row_mapper import Fields
 from tests.tables.rawtables import Fitted, Table, fit, tables
 from tests.tables.transform.test_table_transform import choices_for
@@ -43,7 +43,7 @@ def test_equal_to_what_conversion_stores_to_the_bit(data):
     choices = data.draw(choices_for(table))
     try:
         fitted = fit(table, choices)
-        bad = fitted.draft.bad_rows(fitted.records)[0]
+        bad = fitted.plan.bad_rows(fitted.records)[0]
         if bad is not None:  # conversion leaves them out before anything is measured
             fitted = fit(table, choices, (~bad).tolist())
     except UsageError:
@@ -51,33 +51,38 @@ def test_equal_to_what_conversion_stores_to_the_bit(data):
     cells = as_data(table)
     if bad is not None:
         with pytest.raises(UsageError, match=r"^row \d+, column "):
-            apply(fitted.recipe.to_json(), cells)
+            apply(fitted.transform.to_json(), cells)
         return
     mapped = fitted.map()
     if mapped.beyond is not None:
         with pytest.raises(
             UsageError, match=f"^row {mapped.beyond[0]}, column '{mapped.beyond[1]}': becomes a number beyond"
         ):
-            apply(fitted.recipe.to_json(), cells)
+            apply(fitted.transform.to_json(), cells)
         return
     stored = mapped.fields
-    check(apply(fitted.recipe.to_json(), cells), stored)
+    check(apply(fitted.transform.to_json(), cells), stored)
     order = data.draw(st.permutations(list(cells)))
     check(
-        apply(fitted.recipe.to_json(), {"more": [0] * table.rows} | {name: cells[name] for name in order}),
+        apply(fitted.transform.to_json(), {"more": [0] * table.rows} | {name: cells[name] for name in order}),
         stored,
     )
 
 
 def small() -> Fitted:
     table = Table(
-        [Column("x", "integer"), Column("c", "category"), Column("y", "category"), Column("k", "text")],
+        [
+            TableColumn("x", "integer"),
+            TableColumn("c", "category"),
+            TableColumn("y", "category"),
+            TableColumn("k", "text"),
+        ],
         [[1, None, 4], ["a", "b", None], ["u", "v", "u"], ["one", None, "é"]],
     )
-    return fit(table, Choices(label=("y",), keep=("k",), missing="mean", standardize=True))
+    return fit(table, ColumnChoices(label=("y",), keep=("k",), missing="mean", standardize=True))
 
 
-TABLE = small().recipe.to_json()
+TABLE = small().transform.to_json()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,7 @@ def test_data_that_cannot_be_mapped(data, message):
 
 
 def test_numbers_beyond_float32():
-    record = fit(Table([Column("x", "number")], [[1.0]]), Choices()).recipe.to_json()
+    record = fit(Table([TableColumn("x", "number")], [[1.0]]), ColumnChoices()).transform.to_json()
     with pytest.raises(UsageError) as error:
         apply(record, {"x": [1.0, 1e39]})
     assert str(error.value) == "row 1, column 'x': 1e+39 is beyond float32. Mend it, or leave the row out."
@@ -159,8 +164,8 @@ def test_numbers_beyond_float32():
 
 def test_numbers_that_are_beyond_the_dtype_once_they_are_mapped():
     record = fit(
-        Table([Column("x", "number")], [[0.0, 1e-9]]), Choices(standardize=True, dtype="float16")
-    ).recipe.to_json()
+        Table([TableColumn("x", "number")], [[0.0, 1e-9]]), ColumnChoices(standardize=True, dtype="float16")
+    ).transform.to_json()
     with pytest.raises(UsageError) as error:
         apply(record, {"x": [0.0, None, 1.0]})
     assert str(error.value) == (

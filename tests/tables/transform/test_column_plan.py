@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.tables.transform.column_plan import Choices, draft
-from packer.tables.transform.columns import TEXT, TYPES, Column
+from packer.tables.transform.column_plan import ColumnChoices, plan_columns
+from packer.tables.transform.columns import TEXT, TYPES, TableColumn
 
-COLUMNS = [Column(kind, kind) for kind in TYPES]
+COLUMNS = [TableColumn(kind, kind) for kind in TYPES]
 
 
 def test_roles_and_types_that_are_read():
-    plan = draft(COLUMNS, Choices(label=("integer",), keep=("text", "category"), drop=("date",)))
+    plan = plan_columns(COLUMNS, ColumnChoices(label=("integer",), keep=("text", "category"), drop=("date",)))
     assert [c.type for c in plan.columns] == [
         "number",
         "integer",
@@ -42,7 +42,7 @@ def test_roles_and_types_that_are_read():
 
 
 def test_only_named_features_are_read():
-    plan = draft(COLUMNS, Choices(features=("number", "category"), label=("boolean",)))
+    plan = plan_columns(COLUMNS, ColumnChoices(features=("number", "category"), label=("boolean",)))
     assert [(w.column.name, w.column.type) for w in plan.layout.wanted] == [
         ("number", "number"), ("boolean", "boolean"), ("category", "category"),
     ]  # fmt: skip
@@ -66,7 +66,7 @@ def test_only_named_features_are_read():
 )
 @pytest.mark.parametrize("kind", ["number", "integer"])
 def test_numbers_are_read_as_float32_where_nothing_is_computed(choices, dtype, kind):
-    plan = draft([Column("a", kind), Column("b", "number")], Choices(**choices))
+    plan = plan_columns([TableColumn("a", kind), TableColumn("b", "number")], ColumnChoices(**choices))
     if kind == "integer" and ("label" in choices or "keep" in choices or choices.get("dtype") == "int8"):
         dtype = "<i8"
     assert plan.layout.dtype["c0"] == dtype
@@ -83,14 +83,15 @@ def test_numbers_are_read_as_float32_where_nothing_is_computed(choices, dtype, k
     ],
 )  # fmt: skip
 def test_labels(types, choices, kind, dtype):
-    label = draft(
-        COLUMNS, Choices(label=tuple(types.split()), drop=() if types == "text" else ("text",), **choices)
+    label = plan_columns(
+        COLUMNS,
+        ColumnChoices(label=tuple(types.split()), drop=() if types == "text" else ("text",), **choices),
     ).label
     assert (label.kind, label.dtype) == (kind, dtype)
 
 
 def test_choices_as_a_record():
-    record = Choices(label=("a",), one_hot="all", features=("b", "c")).record()
+    record = ColumnChoices(label=("a",), one_hot="all", features=("b", "c")).record()
     assert json.loads(json.dumps(record)) == record
     assert (record["label"], record["one_hot"], record["features"]) == (["a"], "all", ["b", "c"])
 
@@ -198,7 +199,7 @@ def test_choices_as_a_record():
 )
 def test_choices_that_cannot_be_met(choices: dict[str, Any], message: str):
     with pytest.raises(UsageError) as error:
-        draft(COLUMNS, Choices(**choices))
+        plan_columns(COLUMNS, ColumnChoices(**choices))
     assert str(error.value) == message
 
 
@@ -207,4 +208,4 @@ def test_no_list_names_a_column_twice(option):
     with pytest.raises(
         UsageError, match=f"^--{option.replace('_', '-')} a,b,a: names 'a' twice; once is allowed"
     ):
-        Choices(**{option: ("a", "b", "a")})
+        ColumnChoices(**{option: ("a", "b", "a")})

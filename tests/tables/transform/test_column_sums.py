@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.tables.transform import sums as sums_module
-from packer.tables.transform.column_plan import Choices, draft
+from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import (
     LEVELS,
-    Sums,
+    ColumnSums,
     days_of,
     histogram,
     of_categories,
@@ -22,7 +22,7 @@ from packer.tables.transform.column_sums import (
     quantiles,
     seconds_of,
 )
-from packer.tables.transform.columns import Column
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.sums import BLOCK, COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 from tests.tables.rawtables import Table, fit, read, tables
 
@@ -102,8 +102,8 @@ def test_statistics_are_those_of_exact_arithmetic(table, data):
     kept = tuple(c.name for c in table.columns if c.type == "integer")
     if len(kept) == len(table.columns):
         return
-    fitted = fit(table, Choices(dtype="float64", keep=kept), chosen)
-    for column, cells in zip(fitted.recipe.columns, table.cells, strict=True):
+    fitted = fit(table, ColumnChoices(dtype="float64", keep=kept), chosen)
+    for column, cells in zip(fitted.transform.columns, table.cells, strict=True):
         present = [c for c, use in zip(cells, chosen, strict=True) if use and c is not None]
         found = column.statistics
         assert (found["rows"], found["missing"]) == (sum(chosen), sum(chosen) - len(present))
@@ -126,12 +126,14 @@ def test_statistics_are_those_of_exact_arithmetic(table, data):
 def test_parts_of_any_length_give_equal_results(step):
     draws = np.random.default_rng(0)
     rows = 5 * BLOCK + 17
-    plan = draft([Column(str(i), "number") for i in range(3)], Choices(standardize=True, log1p=("2",)))
+    plan = plan_columns(
+        [TableColumn(str(i), "number") for i in range(3)], ColumnChoices(standardize=True, log1p=("2",))
+    )
     records = np.empty(rows, plan.layout.dtype)
     for name in records.dtype.names:
         records[name] = draws.exponential(size=rows)
     fit_rows = draws.random(rows) < 0.8
-    whole, parts = Sums(plan), Sums(plan)
+    whole, parts = ColumnSums(plan), ColumnSums(plan)
     whole.add(records, fit_rows)
     for start in range(0, rows, step):
         parts.add(records[start : start + step], fit_rows[start : start + step])
@@ -143,10 +145,10 @@ def test_parts_of_any_length_give_equal_results(step):
 def test_seconds_since_1970_keep_their_digits():
     rows = 100_000
     draws = np.random.default_rng(1)
-    plan = draft([Column("t", "timestamp")], Choices())
+    plan = plan_columns([TableColumn("t", "timestamp")], ColumnChoices())
     records = np.empty(rows, plan.layout.dtype)
     records["c0"] = 1_400_000_000 + draws.random(rows)
-    sums = Sums(plan)
+    sums = ColumnSums(plan)
     sums.add(records)
     found = sums.of(0)
     assert found.mean - 1.4e9 == pytest.approx((records["c0"] - 1.4e9).mean(), rel=1e-6)
@@ -154,27 +156,28 @@ def test_seconds_since_1970_keep_their_digits():
 
 
 def test_equal_values_have_no_deviation():
-    plan = draft([Column("x", "number")], Choices())
+    plan = plan_columns([TableColumn("x", "number")], ColumnChoices())
     records = np.full(3 * BLOCK, 0.1, plan.layout.dtype)
     records["c0"] = 0.1
-    sums = Sums(plan)
+    sums = ColumnSums(plan)
     sums.add(records)
     assert (sums.of(0).mean, sums.of(0).std) == (float(np.float32(0.1)), 0.0)
 
 
 def test_kept_whole_numbers_have_exact_ends():
     table = Table(
-        [Column("x", "number"), Column("id", "integer")], [[0.0] * 3, [2**60 + 1, None, -(2**61) - 1]]
+        [TableColumn("x", "number"), TableColumn("id", "integer")],
+        [[0.0] * 3, [2**60 + 1, None, -(2**61) - 1]],
     )
-    found = fit(table, Choices(keep=("id",))).recipe.columns[1].statistics
+    found = fit(table, ColumnChoices(keep=("id",))).transform.columns[1].statistics
     assert (found["min"], found["max"], found["missing"]) == (-(2**61) - 1, 2**60 + 1, 1)
 
 
 @given(tables(kinds=["category"]), st.data())
 def test_categories_are_counted(table, data):
     chosen = data.draw(st.lists(st.booleans(), min_size=table.rows, max_size=table.rows))
-    fitted = fit(table, Choices(), chosen)
-    for column, cells in zip(fitted.recipe.columns, table.cells, strict=True):
+    fitted = fit(table, ColumnChoices(), chosen)
+    for column, cells in zip(fitted.transform.columns, table.cells, strict=True):
         used = [c for c, use in zip(cells, chosen, strict=True) if use]
         present = {c: used.count(c) for c in used if c is not None}
         assert column.categories == tuple(sorted({c for c in cells if c is not None}))
@@ -191,10 +194,10 @@ def test_only_the_most_frequent_categories_are_listed():
 
 
 def test_counts_grow_with_the_dictionary():
-    plan = draft([Column("c", "category")], Choices())
-    sums = Sums(plan)
+    plan = plan_columns([TableColumn("c", "category")], ColumnChoices())
+    sums = ColumnSums(plan)
     for cells in (["a", "b"], ["b", "c", "d"], ["a"]):
-        records, dictionaries, _ = read(Table([Column("c", "category")], [cells]), plan.layout)
+        records, dictionaries, _ = read(Table([TableColumn("c", "category")], [cells]), plan.layout)
         records["c0"] = ["abcd".index(dictionaries[0][code]) for code in records["c0"]]
         sums.add(records)
     assert sums.counts[0].tolist() == [2, 2, 1, 1]
@@ -218,8 +221,8 @@ def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells)
     monkeypatch.setattr(
         "packer.tables.transform.column_sums.block_sums", lambda *args: block_sums(*args, compiled=compiled)
     )
-    plan = draft([Column("x", "number")], Choices(dtype="float64"))
-    sums = Sums(plan)
+    plan = plan_columns([TableColumn("x", "number")], ColumnChoices(dtype="float64"))
+    sums = ColumnSums(plan)
     for block in (cells, cells * BLOCK):
         records = np.zeros(len(block), plan.layout.dtype)
         records["c0"] = block
@@ -234,10 +237,10 @@ def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells)
 
 
 def test_quantiles_of_a_sample_have_the_ends_of_all_rows():
-    plan = draft([Column("x", "number")], Choices())
+    plan = plan_columns([TableColumn("x", "number")], ColumnChoices())
     records = np.zeros(1001, plan.layout.dtype)
     records["c0"] = np.arange(1001)
-    sums = Sums(plan)
+    sums = ColumnSums(plan)
     sums.add(records)
     found = of_numbers(1001, sums.of(0), np.arange(250.0, 751.0))
     assert found["quantiles"]["values"][::5] == [0, 500, 1000]
@@ -252,11 +255,11 @@ def test_days_and_seconds():
 
 
 def test_too_many_classes_are_found_while_summing():
-    plan = draft(
-        [Column("x", "number"), Column("y", "number")],
-        Choices(label=("y",), label_as="classes", max_categories=9),
+    plan = plan_columns(
+        [TableColumn("x", "number"), TableColumn("y", "number")],
+        ColumnChoices(label=("y",), label_as="classes", max_categories=9),
     )
-    sums = Sums(plan)
+    sums = ColumnSums(plan)
     records = np.zeros(6, plan.layout.dtype)
     records["c1"] = range(6)
     sums.add(records)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.tables.transform.columns import MISSING_INTEGER, Column
+from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
 from packer.tables.transform.data_frames import codes, frame, numbers, texts
 
 NAN = float("nan")
@@ -60,7 +60,7 @@ class Missing:
     ],
 )  # fmt: skip
 def test_numbers(kind, cells, raw):
-    found = numbers(cells, Column("x", kind))
+    found = numbers(cells, TableColumn("x", kind))
     assert found.dtype == {"integer": np.int64, "boolean": np.float32}.get(kind, np.float64)
     np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
@@ -91,7 +91,7 @@ def test_numbers(kind, cells, raw):
 )
 def test_cells_of_another_kind(kind, cells, row, shown, reason):
     with pytest.raises(UsageError) as error:
-        numbers(cells, Column("x y", kind))
+        numbers(cells, TableColumn("x y", kind))
     assert str(error.value) == (
         f"row {row}, column 'x y': {shown} {reason}; such cells and missing ones are allowed. Mend it, or leave the row out."
     )
@@ -112,9 +112,9 @@ def test_codes():
 
 def test_own_texts_for_missing():
     na = frozenset(["-"])
-    assert numbers(["1", "-"], Column("x", "number"), na)[0] == 1
+    assert numbers(["1", "-"], TableColumn("x", "number"), na)[0] == 1
     with pytest.raises(UsageError, match="'NA' is not a number"):
-        numbers(["NA"], Column("x", "number"), na)
+        numbers(["NA"], TableColumn("x", "number"), na)
 
 
 def test_frames():
@@ -132,7 +132,7 @@ def test_frames():
         "data: is a list; a pandas or polars DataFrame, a pyarrow Table or a dict of columns is allowed. Pass one of them."
     )
     with pytest.raises(UsageError, match=r"a column has shape \(2, 2\)"):
-        numbers(np.zeros((2, 2)), Column("x", "number"))
+        numbers(np.zeros((2, 2)), TableColumn("x", "number"))
 
 
 # Packages that may be absent: what they hand out, against the plain form.
@@ -167,7 +167,7 @@ def test_pandas(name, kind, cells, raw):
         ]
     for series in forms:
         table = frame(pandas.DataFrame({"before": [0, 0, 0], "x": series}))
-        found = numbers(table.get("x"), Column("x", kind))
+        found = numbers(table.get("x"), TableColumn("x", kind))
         np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
 
@@ -181,7 +181,7 @@ def test_pyarrow(name, kind, cells, raw):
     for array in forms:
         table = frame(pyarrow.table({"x": pyarrow.chunked_array([array[:1], array[1:]])}))
         assert (table.names, table.rows) == (("x",), 3)
-        found = numbers(table.get("x"), Column("x", kind))
+        found = numbers(table.get("x"), TableColumn("x", kind))
         np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
 
@@ -197,7 +197,7 @@ def test_polars(name, kind, cells, raw):
     for series in forms:
         table = frame(polars.DataFrame({"x": series}))
         assert (table.names, table.rows) == (("x",), 3)
-        found = numbers(table.get("x"), Column("x", kind))
+        found = numbers(table.get("x"), TableColumn("x", kind))
         np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
 
@@ -226,7 +226,7 @@ def test_pandas_names_that_are_no_texts_or_occur_twice():
     data = pandas.DataFrame([[1.0, 2.0, 3.0]], columns=[0, "a", "a"])
     table = frame(data)
     assert table.names == ("0", "a", "a")
-    assert [numbers(table.get(name), Column(name, "number")).tolist() for name in ("0", "a")] == [
+    assert [numbers(table.get(name), TableColumn(name, "number")).tolist() for name in ("0", "a")] == [
         [1.0],
         [2.0],
     ]

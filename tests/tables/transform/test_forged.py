@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from packer.errors import FormatError, UsageError
 from packer.format.header import Extent, Field, Header
 from packer.tables import apply
-from packer.tables.transform.column_plan import Choices
-from packer.tables.transform.columns import Column
+from packer.tables.transform.column_plan import ColumnChoices
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.table_summary import describe
-from packer.tables.transform.table_transform import Recipe
+from packer.tables.transform.table_transform import TableTransform
 from tests.tables.rawtables import Fitted, Table, fit
 from tests.tables.transform.test_apply import as_data
 
 TABLE = Table(
     [
-        Column("x", "number"), Column("i", "integer"), Column("b", "boolean"), Column("d", "date"), Column("t", "timestamp"),
-        Column("c", "category"), Column("h", "category"), Column("y", "integer"), Column("k", "text"), Column("n", "boolean"),
-        Column("gone", "number"),
+        TableColumn("x", "number"), TableColumn("i", "integer"),
+        TableColumn("b", "boolean"), TableColumn("d", "date"), TableColumn("t", "timestamp"),
+        TableColumn("c", "category"), TableColumn("h", "category"),
+        TableColumn("y", "integer"), TableColumn("k", "text"), TableColumn("n", "boolean"),
+        TableColumn("gone", "number"),
     ],
     [
         [1.0, None, 3.0], [4, 5, None], [0.0, 1.0, None], [3.0, 4.0, None], [1e9, None, 2e9], ["a", None, "b"], ["u", "v", None],
@@ -32,7 +34,7 @@ TABLE = Table(
     ],
 )  # fmt: skip
 FITTED = [
-    fit(TABLE, Choices(label=("y",), keep=("k", "n"), drop=("gone",), one_hot=("h",), **choices))
+    fit(TABLE, ColumnChoices(label=("y",), keep=("k", "n"), drop=("gone",), one_hot=("h",), **choices))
     for choices in (
         {"label_as": "classes", "standardize": True, "missing": "median", "indicators": True, "log1p": ("x",)},
         {"dtype": "int64", "missing": "zero"},
@@ -58,7 +60,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @st.composite
 def forged(draw: st.DrawFn) -> tuple[Fitted, dict[str, Any]]:
     fitted = draw(st.sampled_from(FITTED))
-    record: dict[str, Any] = copy.deepcopy(fitted.recipe.to_json())
+    record: dict[str, Any] = copy.deepcopy(fitted.transform.to_json())
     for _ in range(draw(st.integers(1, 2))):
         *path, last = draw(st.sampled_from(places(record)))
         inner: Any = record
@@ -84,14 +86,14 @@ def test_records_that_were_changed_are_refused_or_work(case):
         read = Header.from_bytes(header.to_bytes(), "x")
         for line in describe(read.table or {}):
             line.encode()
-    recipe: Recipe | None = None
+    transform: TableTransform | None = None
     with suppress(UsageError, ValueError):
-        recipe = Recipe.from_json(record)
-        recipe.measured(fitted.draft, fitted.sums, fitted.draft.sample(fitted.records), fitted.dictionaries)
+        transform = TableTransform.from_json(record)
+        transform.measured(fitted.plan, fitted.sums, fitted.plan.sample(fitted.records), fitted.dictionaries)
         mapped = apply(record, as_data(fitted.table))
-        for field in recipe.fields():
+        for field in transform.fields():
             value = mapped[field.name]
             if field.shape is not None:
                 assert isinstance(value, np.ndarray)
                 assert (value.dtype.str, value.shape[1:]) == (field.dtype, field.shape)
-    assert recipe is None or read is not None
+    assert transform is None or read is not None

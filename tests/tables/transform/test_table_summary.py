@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from packer.tables.transform.column_plan import Choices
-from packer.tables.transform.columns import Column
+from packer.tables.transform.column_plan import ColumnChoices
+from packer.tables.transform.columns import TableColumn
 from packer.tables.transform.table_summary import describe, histogram, short
 from tests.tables.rawtables import Table, fit
 
@@ -13,9 +13,11 @@ from tests.tables.rawtables import Table, fit
 def test_a_table_of_every_type():
     table = Table(
         [
-            Column("a number", "number"), Column("b", "boolean"), Column("d", "date"), Column("t", "time"), Column("s", "timestamp"),
-            Column("c", "category"), Column("h", "category"), Column("id", "integer"), Column("note", "text"), Column("gone", "number"),
-            Column("y", "category"),
+            TableColumn("a number", "number"), TableColumn("b", "boolean"),
+            TableColumn("d", "date"), TableColumn("t", "time"), TableColumn("s", "timestamp"),
+            TableColumn("c", "category"), TableColumn("h", "category"),
+            TableColumn("id", "integer"), TableColumn("note", "text"), TableColumn("gone", "number"),
+            TableColumn("y", "category"),
         ],
         [
             [float(i) if i else None for i in range(100)], [float(i < 25) for i in range(100)], [float(i) for i in range(100)],
@@ -23,10 +25,10 @@ def test_a_table_of_every_type():
             [f"kind {i % 20}" for i in range(100)], list(range(100)), ["x"] * 99 + [None], [0.0] * 100, ["cat"] * 100,
         ],
     )  # fmt: skip
-    choices = Choices(
+    choices = ColumnChoices(
         label=("y",), keep=("id", "note"), drop=("gone",), one_hot=("h",), standardize=True, indicators=True
     )
-    lines = describe(fit(table, choices).recipe.to_json())
+    lines = describe(fit(table, choices).transform.to_json())
     bars = "[▁▂▃▄▅▆▇█]{16}"
     for line, pattern in zip(
         lines,
@@ -49,16 +51,18 @@ def test_a_table_of_every_type():
 
 
 def test_many_columns():
-    table = Table([Column(f"x{i}", "number") for i in range(100)], [[1.0]] * 100)
-    lines = describe(fit(table, Choices()).recipe.to_json())
+    table = Table([TableColumn(f"x{i}", "number") for i in range(100)], [[1.0]] * 100)
+    lines = describe(fit(table, ColumnChoices()).transform.to_json())
     assert len(lines) == 61
     assert lines[-1] == "and 40 more"
-    assert describe(fit(table, Choices()).recipe.to_json(), 100)[-1].startswith("x99")
+    assert describe(fit(table, ColumnChoices()).transform.to_json(), 100)[-1].startswith("x99")
 
 
 def test_names_and_categories_that_would_spoil_the_lines():
-    table = Table([Column("x" * 50, "number"), Column("a\nb", "category")], [[None], ["red\x1b[31m"]])
-    one, two = describe(fit(table, Choices()).recipe.to_json())
+    table = Table(
+        [TableColumn("x" * 50, "number"), TableColumn("a\nb", "category")], [[None], ["red\x1b[31m"]]
+    )
+    one, two = describe(fit(table, ColumnChoices()).transform.to_json())
     assert one.startswith("x" * 31 + "…  number")
     assert one.endswith("no values")
     assert two.startswith("a�b ")
@@ -83,5 +87,5 @@ def test_short_numbers(number, text):
 
 
 def test_dates_beyond_the_calendar():
-    record = fit(Table([Column("d", "timestamp")], [[1e15]]), Choices()).recipe.to_json()
+    record = fit(Table([TableColumn("d", "timestamp")], [[1e15]]), ColumnChoices()).transform.to_json()
     assert describe(record)[0].endswith("1e+15 to 1e+15")

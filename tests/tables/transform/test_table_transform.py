@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.tables.transform.column_plan import MISSING, Choices, draft
-from packer.tables.transform.column_sums import Sums
-from packer.tables.transform.columns import Column
-from packer.tables.transform.row_mapper import Mapper
+from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_columns
+from packer.tables.transform.column_sums import ColumnSums
+from packer.tables.transform.columns import TableColumn
+from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_summary import describe
-from packer.tables.transform.table_transform import FieldSpec, Recipe
+from packer.tables.transform.table_transform import FieldSpec, TableTransform
 from tests.tables.rawtables import Fitted, Table, fit, read, tables
 
 
 @st.composite
-def choices_for(draw: st.DrawFn, table: Table) -> Choices:
+def choices_for(draw: st.DrawFn, table: Table) -> ColumnChoices:
     """Any choices that go with a table."""
     names = [c.name for c in table.columns]
     kinds = {c.name: c.type for c in table.columns}
@@ -37,7 +37,7 @@ def choices_for(draw: st.DrawFn, table: Table) -> Choices:
         for name in rest
         if kinds[name] in ("number", "integer") and all(cell is None or cell > -1 for cell in cells[name])
     ]
-    return Choices(
+    return ColumnChoices(
         keep=tuple(keep),
         missing=draw(st.sampled_from(["nan", "zero", "error"] if whole else MISSING)),
         indicators=draw(st.booleans()),
@@ -49,8 +49,8 @@ def choices_for(draw: st.DrawFn, table: Table) -> Choices:
 
 
 def one_by_one(fitted: Fitted) -> dict[str, Any]:
-    """What the fields must hold, cell by cell, from the header's record of the recipe and the Python values alone."""
-    table = fitted.recipe.to_json()
+    """What the fields must hold, cell by cell, from the header's record of the transform and the Python values alone."""
+    table = fitted.transform.to_json()
     dtype = np.dtype(table["dtype"])
     features, codes, kept = [], [], {}
     for row in range(fitted.table.rows):
@@ -116,14 +116,14 @@ def test_fields_are_those_computed_cell_by_cell(data):
         fitted = fit(table, data.draw(choices_for(table)))
     except UsageError:  # no column is left as a feature
         return
-    mask, bad = fitted.draft.bad_rows(fitted.records)
+    mask, bad = fitted.plan.bad_rows(fitted.records)
     if mask is not None:
         assert [b.line for b in bad] == sorted(b.line for b in bad)
         assert set(np.flatnonzero(mask).tolist()) == {b.line for b in bad}
         return
     mapped, expected = fitted.map(), one_by_one(fitted)
-    assert set(mapped.fields) == set(expected) == {f.name for f in fitted.recipe.fields()}
-    for spec in fitted.recipe.fields():
+    assert set(mapped.fields) == set(expected) == {f.name for f in fitted.transform.fields()}
+    for spec in fitted.transform.fields():
         value, right = mapped.fields[spec.name], expected[spec.name]
         if spec.shape is None:
             assert value == [(c or "").encode() for c in right]
@@ -149,15 +149,15 @@ def test_fields_are_those_computed_cell_by_cell(data):
 def test_the_record_is_plain_json_and_comes_back(data):
     table = data.draw(tables())
     try:
-        recipe = fit(table, data.draw(choices_for(table))).recipe
+        transform = fit(table, data.draw(choices_for(table))).transform
     except UsageError:
         return
-    text = json.dumps(recipe.to_json(), allow_nan=False)
-    again = Recipe.from_json(json.loads(text))
-    assert again == recipe
+    text = json.dumps(transform.to_json(), allow_nan=False)
+    again = TableTransform.from_json(json.loads(text))
+    assert again == transform
     assert json.dumps(again.to_json()) == text
-    plan = recipe.draft(table.columns)
-    assert plan.layout == fit(table, replace(recipe.choices, max_categories=100_000)).draft.layout
+    plan = transform.plan_for(table.columns)
+    assert plan.layout == fit(table, replace(transform.choices, max_categories=100_000)).plan.layout
 
 
 @settings(max_examples=60)
@@ -171,17 +171,17 @@ def test_a_recipe_for_another_table_finds_columns_by_name(data):
         return
     order = data.draw(st.permutations(range(len(table.columns))))
     other = Table(
-        [Column("more", "number"), *(table.columns[i] for i in order)],
+        [TableColumn("more", "number"), *(table.columns[i] for i in order)],
         [[1.0] * table.rows, *(table.cells[i] for i in order)],
     )
-    plan = fitted.recipe.draft(other.columns)
+    plan = fitted.transform.plan_for(other.columns)
     records, dictionaries, texts = read(other, plan.layout)
     dictionaries = {i: ["never seen", *own] for i, own in dictionaries.items()}
     for w in plan.layout.wanted:
         if w.column.type == "category":
             records[w.name] += records[w.name] >= 0
-    mapped = Mapper(fitted.recipe, plan.layout, dictionaries).map(records, texts)
-    if fitted.draft.bad_rows(fitted.records)[0] is not None:
+    mapped = RowMapper(fitted.transform, plan.layout, dictionaries).map(records, texts)
+    if fitted.plan.bad_rows(fitted.records)[0] is not None:
         assert plan.bad_rows(records)[0] is not None
         return
     expected = fitted.map()
@@ -190,7 +190,7 @@ def test_a_recipe_for_another_table_finds_columns_by_name(data):
 
 
 def numbers(*cells: float | None, kind: str = "number") -> Table:
-    return Table([Column("x", kind)], [list(cells)])
+    return Table([TableColumn("x", kind)], [list(cells)])
 
 
 @pytest.mark.parametrize(
@@ -198,11 +198,11 @@ def numbers(*cells: float | None, kind: str = "number") -> Table:
     [("nan", math.nan), ("error", math.nan), ("mean", 3.0), ("median", 2.0), ("zero", 0.0)],
 )
 def test_missing_cells(policy, filled):
-    fitted = fit(numbers(1, None, 2, 6), Choices(missing=policy, indicators=True))
-    assert fitted.recipe.features == ("x", "x.missing")
+    fitted = fit(numbers(1, None, 2, 6), ColumnChoices(missing=policy, indicators=True))
+    assert fitted.transform.features == ("x", "x.missing")
     features = fitted.map().fields["features"]
     np.testing.assert_array_equal(features, np.array([[1, 0], [filled, 1], [2, 0], [6, 0]], np.float32))
-    mask, bad = fitted.draft.bad_rows(fitted.records)
+    mask, bad = fitted.plan.bad_rows(fitted.records)
     if policy == "error":
         assert mask.tolist() == [False, True, False, False]
         assert (bad[0].line, bad[0].column, bad[0].value, bad[0].reason) == (1, 0, "", "is missing")
@@ -211,16 +211,18 @@ def test_missing_cells(policy, filled):
 
 
 def test_fills_are_of_the_rows_that_count_and_behind_the_logarithm():
-    fitted = fit(numbers(0, 3, None, 1000), Choices(missing="mean", log1p=("x",)), [True, True, True, False])
-    assert fitted.recipe.columns[0].fill == pytest.approx(math.log(4) / 2, rel=1e-15)
-    assert fitted.recipe.fit_name == "train"
-    fitted = fit(numbers(0, 3, 3, None, 1000), Choices(missing="median", log1p=("x",)))
-    assert fitted.recipe.columns[0].fill == pytest.approx(math.log(4), rel=1e-15)
+    fitted = fit(
+        numbers(0, 3, None, 1000), ColumnChoices(missing="mean", log1p=("x",)), [True, True, True, False]
+    )
+    assert fitted.transform.columns[0].fill == pytest.approx(math.log(4) / 2, rel=1e-15)
+    assert fitted.transform.fit_name == "train"
+    fitted = fit(numbers(0, 3, 3, None, 1000), ColumnChoices(missing="median", log1p=("x",)))
+    assert fitted.transform.columns[0].fill == pytest.approx(math.log(4), rel=1e-15)
 
 
 @pytest.mark.parametrize("policy", ["mean", "median"])
 def test_a_column_without_a_value_is_filled_with_zero(policy):
-    fitted = fit(numbers(None, None), Choices(missing=policy, standardize=True, indicators=True))
+    fitted = fit(numbers(None, None), ColumnChoices(missing=policy, standardize=True, indicators=True))
     assert fitted.map().fields["features"].tolist() == [[0, 1], [0, 1]]
 
 
@@ -229,7 +231,7 @@ def test_standardized_features_have_mean_0_and_deviation_1(kind):
     draws = np.random.default_rng(3)
     cells = draws.integers(0, 86_400, 20_000) + (1_700_000_000 if kind == "timestamp" else 0)
     cells = cells + (86_400.0 * draws.integers(0, 3000, 20_000) if kind == "timestamp" else 0)
-    fitted = fit(numbers(*cells.tolist(), kind=kind), Choices(standardize=True, dtype="float64"))
+    fitted = fit(numbers(*cells.tolist(), kind=kind), ColumnChoices(standardize=True, dtype="float64"))
     features = fitted.map().fields["features"]
     assert features.mean(axis=0) == pytest.approx(np.zeros(features.shape[1]), abs=1e-12)
     assert features.std(axis=0) == pytest.approx(np.ones(features.shape[1]), rel=1e-12)
@@ -237,23 +239,23 @@ def test_standardized_features_have_mean_0_and_deviation_1(kind):
 
 def test_booleans_codes_and_indicators_are_not_standardized_and_constants_become_zero():
     table = Table(
-        [Column("b", "boolean"), Column("c", "category"), Column("k", "number")],
+        [TableColumn("b", "boolean"), TableColumn("c", "category"), TableColumn("k", "number")],
         [[0.0, 1.0, 1.0], ["u", None, "v"], [7.0, None, 7.0]],
     )
-    fitted = fit(table, Choices(standardize=True, one_hot="all", indicators=True, missing="mean"))
-    assert fitted.recipe.features == ("b", "c=u", "c=v", "k", "k.missing")
+    fitted = fit(table, ColumnChoices(standardize=True, one_hot="all", indicators=True, missing="mean"))
+    assert fitted.transform.features == ("b", "c=u", "c=v", "k", "k.missing")
     assert fitted.map().fields["features"].tolist() == [[0, 1, 0, 0, 0], [1, 0, 0, 0, 1], [1, 0, 1, 0, 0]]
 
 
 def test_timestamps_are_days_and_seconds_exact_in_float32():
     seconds = [-1.0, 0.0, 86_399.0, 1_700_000_001.0, 4_102_444_799.0]
-    fitted = fit(numbers(*seconds, kind="timestamp"), Choices())
-    assert fitted.recipe.features == ("x", "x.seconds")
+    fitted = fit(numbers(*seconds, kind="timestamp"), ColumnChoices())
+    assert fitted.transform.features == ("x", "x.seconds")
     assert fitted.map().fields["features"].tolist() == [list(divmod(s, 86_400)) for s in seconds]
 
 
 def labelled(kind: str, *cells: Any) -> Table:
-    return Table([Column("x", "number"), Column("y", kind)], [[0.0] * len(cells), list(cells)])
+    return Table([TableColumn("x", "number"), TableColumn("y", kind)], [[0.0] * len(cells), list(cells)])
 
 
 @pytest.mark.parametrize(
@@ -289,11 +291,11 @@ def labelled(kind: str, *cells: Any) -> Table:
     ],
 )
 def test_labels(kind, cells, choices, dtype, values, classes):
-    fitted = fit(labelled(kind, *cells), Choices(label=("y",), **choices))
+    fitted = fit(labelled(kind, *cells), ColumnChoices(label=("y",), **choices))
     label = fitted.map().fields["label"]
-    assert (label.dtype.str, label.tolist(), fitted.recipe.classes) == (dtype, values, classes)
-    assert fitted.recipe.fields()[-1] == FieldSpec("label", dtype, (), {})
-    assert Recipe.from_json(fitted.recipe.to_json()) == fitted.recipe
+    assert (label.dtype.str, label.tolist(), fitted.transform.classes) == (dtype, values, classes)
+    assert fitted.transform.fields()[-1] == FieldSpec("label", dtype, (), {})
+    assert TableTransform.from_json(fitted.transform.to_json()) == fitted.transform
 
 
 @pytest.mark.parametrize(
@@ -301,71 +303,81 @@ def test_labels(kind, cells, choices, dtype, values, classes):
     [(("integer", "boolean"), "<i8"), (("integer", "number"), "<f4"), (("boolean", "date"), "<f4")],
 )
 def test_several_labels(kinds, dtype):
-    table = Table([Column("x", "number"), *(Column(k, k) for k in kinds)], [[0.0, 1.0], [1, 0], [1, 1]])
-    fitted = fit(table, Choices(label=kinds[::-1]))
+    table = Table(
+        [TableColumn("x", "number"), *(TableColumn(k, k) for k in kinds)], [[0.0, 1.0], [1, 0], [1, 1]]
+    )
+    fitted = fit(table, ColumnChoices(label=kinds[::-1]))
     label = fitted.map().fields["label"]
     assert (label.dtype.str, label.tolist()) == (dtype, [[1, 1], [1, 0]])
-    assert fitted.recipe.fields()[-1].shape == (2,)
-    assert Recipe.from_json(fitted.recipe.to_json()) == fitted.recipe
+    assert fitted.transform.fields()[-1].shape == (2,)
+    assert TableTransform.from_json(fitted.transform.to_json()) == fitted.transform
 
 
 @pytest.mark.parametrize("kind", ["category", "boolean", "integer", "number", "date"])
 def test_rows_without_a_label_are_bad(kind):
     cells: list[Any] = ["a", None, "b"] if kind == "category" else [1, None, 0]
-    fitted = fit(labelled(kind, *cells), Choices(label=("y",)))
-    mask, bad = fitted.draft.bad_rows(fitted.records)
+    fitted = fit(labelled(kind, *cells), ColumnChoices(label=("y",)))
+    mask, bad = fitted.plan.bad_rows(fitted.records)
     assert mask.tolist() == [False, True, False]
     assert [(b.line, b.column, b.reason) for b in bad] == [(1, 1, "is missing; a label is needed")]
     assert fitted.map().bad.tolist() == [False, True, False]
 
 
 def test_labels_that_the_recipe_does_not_know_are_bad():
-    recipe = fit(labelled("category", "a", "b"), Choices(label=("y",))).recipe
+    transform = fit(labelled("category", "a", "b"), ColumnChoices(label=("y",))).transform
     other = labelled("category", "b", "c", "a")
-    plan = recipe.draft(other.columns)
-    assert recipe.known(other.columns) == {1: {"a": 0, "b": 1}}
+    plan = transform.plan_for(other.columns)
+    assert transform.known(other.columns) == {1: {"a": 0, "b": 1}}
     records, dictionaries, _ = read(other, plan.layout)
-    mapped = Mapper(recipe, plan.layout, dictionaries).map(records)
+    mapped = RowMapper(transform, plan.layout, dictionaries).map(records)
     assert mapped.bad.tolist() == [False, True, False]
     assert mapped.fields["label"][[0, 2]].tolist() == [1, 0]
 
 
 def test_numbers_that_are_no_class_are_bad():
-    recipe = fit(labelled("number", 1, 2.5), Choices(label=("y",), label_as="classes")).recipe
+    transform = fit(labelled("number", 1, 2.5), ColumnChoices(label=("y",), label_as="classes")).transform
     other = labelled("number", 2.5, 2, 1, None)
-    plan = recipe.draft(other.columns)
-    assert recipe.known(other.columns) == {}
+    plan = transform.plan_for(other.columns)
+    assert transform.known(other.columns) == {}
     records, _, _ = read(other, plan.layout)
     mask, bad = plan.bad_rows(records)
     assert mask.tolist() == [False, True, False, True]
     assert (bad[0].value, bad[0].reason) == ("2", "is none of the label's classes")
-    assert Mapper(recipe, plan.layout).map(records).bad.tolist() == mask.tolist()
+    assert RowMapper(transform, plan.layout).map(records).bad.tolist() == mask.tolist()
 
 
 def test_unknown_categories_are_counted():
-    table = Table([Column("c", "category"), Column("h", "category")], [["a", "b", None], ["u", "v", "v"]])
-    recipe = fit(table, Choices(one_hot=("h",))).recipe
-    assert recipe.features == ("h=u", "h=v")
+    table = Table(
+        [TableColumn("c", "category"), TableColumn("h", "category")], [["a", "b", None], ["u", "v", "v"]]
+    )
+    transform = fit(table, ColumnChoices(one_hot=("h",))).transform
+    assert transform.features == ("h=u", "h=v")
     other = Table(table.columns, [["b", "c", None, "c"], ["w", "v", "u", None]])
-    plan = recipe.draft(other.columns)
+    plan = transform.plan_for(other.columns)
     records, dictionaries, _ = read(other, plan.layout)
-    mapped = Mapper(recipe, plan.layout, dictionaries).map(records)
-    sums = Sums(plan)
+    mapped = RowMapper(transform, plan.layout, dictionaries).map(records)
+    sums = ColumnSums(plan)
     sums.add(records)
-    assert recipe.unknown(plan, sums, dictionaries) == {"c": 2, "h": 1}
-    assert fit(table, Choices(one_hot=("h",))).recipe.unknown(plan, Sums(plan), dictionaries) == {}
+    assert transform.unknown(plan, sums, dictionaries) == {"c": 2, "h": 1}
+    assert (
+        fit(table, ColumnChoices(one_hot=("h",))).transform.unknown(plan, ColumnSums(plan), dictionaries)
+        == {}
+    )
     assert mapped.fields["categories"].tolist() == [[2], [0], [0], [0]]
     assert mapped.fields["features"].tolist() == [[0, 0], [0, 1], [1, 0], [0, 0]]
 
 
 def test_label_and_kept_columns_may_be_missing_features_not():
-    table = Table([Column("x", "number"), Column("y", "integer"), Column("id", "integer")], [[1.0], [2], [3]])
-    recipe = fit(table, Choices(label=("y",), keep=("id",))).recipe
-    plan = recipe.draft([Column("x", "number")])
-    records, _, _ = read(Table([Column("x", "number")], [[5.0]]), plan.layout)
-    assert list(Mapper(recipe, plan.layout).map(records).fields) == ["features"]
+    table = Table(
+        [TableColumn("x", "number"), TableColumn("y", "integer"), TableColumn("id", "integer")],
+        [[1.0], [2], [3]],
+    )
+    transform = fit(table, ColumnChoices(label=("y",), keep=("id",))).transform
+    plan = transform.plan_for([TableColumn("x", "number")])
+    records, _, _ = read(Table([TableColumn("x", "number")], [[5.0]]), plan.layout)
+    assert list(RowMapper(transform, plan.layout).map(records).fields) == ["features"]
     with pytest.raises(UsageError) as error:
-        recipe.draft([Column("X1", "number"), Column("y", "integer")])
+        transform.plan_for([TableColumn("X1", "number"), TableColumn("y", "integer")])
     assert str(error.value) == (
         "table: has no column 'x', of which features are made; there are 'X1' and 'y'."
         " Give the table the columns that the pack was made from."
@@ -374,9 +386,11 @@ def test_label_and_kept_columns_may_be_missing_features_not():
 
 def test_kept_fields_have_names_that_a_pack_can_have():
     names = ["id", "ID", "0", "a b", "a-b", "class", "label", "étage", "_x", "packer"]
-    table = Table([Column("x", "number"), *(Column(n, "number") for n in names)], [[0.0] for _ in range(11)])
-    recipe = fit(table, Choices(keep=tuple(names))).recipe
-    assert [c.field for c in recipe.columns[1:]] == [
+    table = Table(
+        [TableColumn("x", "number"), *(TableColumn(n, "number") for n in names)], [[0.0] for _ in range(11)]
+    )
+    transform = fit(table, ColumnChoices(keep=tuple(names))).transform
+    assert [c.field for c in transform.columns[1:]] == [
         "id", "ID_2", "column_0", "a_b", "a_b_2", "class_", "label_2", "column__tage", "column__x", "packer_2",
     ]  # fmt: skip
 
@@ -393,8 +407,8 @@ def test_kept_fields_have_names_that_a_pack_can_have():
     ],
 )  # fmt: skip
 def test_numbers_that_do_not_fit(dtype, cells, reasons):
-    fitted = fit(numbers(*cells), Choices(dtype=dtype))
-    mask, bad = fitted.draft.bad_rows(fitted.records)
+    fitted = fit(numbers(*cells), ColumnChoices(dtype=dtype))
+    mask, bad = fitted.plan.bad_rows(fitted.records)
     assert [b.reason for b in bad] == reasons
     good = [i for i in range(len(cells)) if mask is None or not mask[i]]
     kept = fitted.map().fields["features"][good, 0]
@@ -411,8 +425,8 @@ def test_numbers_that_do_not_fit(dtype, cells, reasons):
     ],
 )
 def test_days_and_seconds_must_fit(dtype, cells, bad_rows):
-    fitted = fit(numbers(*cells, kind="timestamp"), Choices(dtype=dtype))
-    assert [b.line for b in fitted.draft.bad_rows(fitted.records)[1]] == bad_rows
+    fitted = fit(numbers(*cells, kind="timestamp"), ColumnChoices(dtype=dtype))
+    assert [b.line for b in fitted.plan.bad_rows(fitted.records)[1]] == bad_rows
     good = [i for i in range(len(cells)) if i not in bad_rows]
     expected = np.array([divmod(cells[i], 86_400) for i in good], dtype)
     assert fitted.map().fields["features"][good].tolist() == expected.tolist()
@@ -420,13 +434,15 @@ def test_days_and_seconds_must_fit(dtype, cells, bad_rows):
 
 def test_whole_features_are_exact():
     cells = [2**53 + 1, None, -(2**63) + 1, 2**63 - 1]
-    fitted = fit(numbers(*cells, kind="integer"), Choices(dtype="int64", missing="zero", indicators=True))
-    assert fitted.draft.bad_rows(fitted.records)[0] is None
+    fitted = fit(
+        numbers(*cells, kind="integer"), ColumnChoices(dtype="int64", missing="zero", indicators=True)
+    )
+    assert fitted.plan.bad_rows(fitted.records)[0] is None
     features = fitted.map().fields["features"]
     assert features.tolist() == [[c or 0, c is None] for c in cells]
     assert features.dtype == np.int64
-    assert Recipe.from_json(json.loads(json.dumps(fitted.recipe.to_json()))) == fitted.recipe
-    plan = fit(numbers(127, 128, None, -(2**40), kind="integer"), Choices(dtype="int8")).draft
+    assert TableTransform.from_json(json.loads(json.dumps(fitted.transform.to_json()))) == fitted.transform
+    plan = fit(numbers(127, 128, None, -(2**40), kind="integer"), ColumnChoices(dtype="int8")).plan
     _, bad = plan.bad_rows(read(numbers(127, 128, None, -(2**40), kind="integer"), plan.layout)[0])
     assert [(b.line, b.value, b.reason) for b in bad] == [
         (1, "128", "is beyond int8 (-128 to 127)"),
@@ -447,108 +463,121 @@ def test_whole_features_are_exact():
 )
 def test_what_does_not_fit_once_it_is_mapped_is_told(fitted_on, mapped, choices, beyond):
     """The first row, whatever the number of rows; NaN of missing cells is not meant."""
-    recipe = fit(numbers(*map(float, fitted_on)), Choices(**choices)).recipe
+    transform = fit(numbers(*map(float, fitted_on)), ColumnChoices(**choices)).transform
     for before in (0, 100_000):
         other = numbers(*[0.0] * before, *(cell for (cell,) in mapped))
-        plan = recipe.draft(other.columns)
-        found = Mapper(recipe, plan.layout).map(read(other, plan.layout)[0]).beyond
+        plan = transform.plan_for(other.columns)
+        found = RowMapper(transform, plan.layout).map(read(other, plan.layout)[0]).beyond
         assert found == (beyond and (beyond[0] + before, beyond[1]))
 
 
 def test_the_first_of_several_columns_that_do_not_fit():
     table = Table(
-        [Column("a", "number"), Column("c", "category"), Column("b", "number"), Column("t", "timestamp")],
+        [
+            TableColumn("a", "number"),
+            TableColumn("c", "category"),
+            TableColumn("b", "number"),
+            TableColumn("t", "timestamp"),
+        ],
         [[0.0, 1.0], ["u", "v"], [0.0, 1.0], [0.0, 1.0]],
     )
-    recipe = fit(table, Choices(standardize=True, dtype="float16", one_hot="all")).recipe
+    transform = fit(table, ColumnChoices(standardize=True, dtype="float16", one_hot="all")).transform
     other = Table(table.columns, [[0.0, 0.0, 1e6], ["u"] * 3, [0.0, 0.0, 1e6], [0.0, 86_399.0, 0.0]])
-    plan = recipe.draft(other.columns)
+    plan = transform.plan_for(other.columns)
     records, dictionaries, _ = read(other, plan.layout)
-    assert Mapper(recipe, plan.layout, dictionaries).map(records).beyond == (1, "t")
+    assert RowMapper(transform, plan.layout, dictionaries).map(records).beyond == (1, "t")
 
 
 @pytest.mark.parametrize("cells", [[1e200, -1e200, 3.0], [1.7e308, -1.7e308, 1.6e308], [1e-200, 2e-200, 0.0]])
 def test_numbers_that_sums_cannot_hold(cells):
-    fitted = fit(numbers(*cells), Choices(dtype="float64"))
-    found = json.loads(json.dumps(fitted.recipe.to_json(), allow_nan=False))["columns"][0]["statistics"]
+    fitted = fit(numbers(*cells), ColumnChoices(dtype="float64"))
+    found = json.loads(json.dumps(fitted.transform.to_json(), allow_nan=False))["columns"][0]["statistics"]
     assert (found["std"], found["min"], found["max"]) == (None, min(cells), max(cells))
     assert found["mean"] is None or found["mean"] == pytest.approx(
         sum(x / 3 for x in cells), abs=1e-15 * max(cells)
     )
-    assert Recipe.from_json(fitted.recipe.to_json()) == fitted.recipe
-    assert describe(fitted.recipe.to_json())[0].startswith("x  number  feature")
+    assert TableTransform.from_json(fitted.transform.to_json()) == fitted.transform
+    assert describe(fitted.transform.to_json())[0].startswith("x  number  feature")
     with pytest.raises(
         UsageError, match=r"^column 'x': holds numbers so large, .* which --standardize needs"
     ):
-        fit(numbers(*cells), Choices(dtype="float64", standardize=True))
+        fit(numbers(*cells), ColumnChoices(dtype="float64", standardize=True))
     if max(cells) > 1:
-        fit(numbers(*map(abs, cells)), Choices(dtype="float64", standardize=True, log1p=("x",)))
+        fit(numbers(*map(abs, cells)), ColumnChoices(dtype="float64", standardize=True, log1p=("x",)))
 
 
 def test_a_mean_that_overflows_fills_nothing():
     with pytest.raises(UsageError, match=r"^column 'x': .* which --missing mean needs"):
-        fit(numbers(1.7e308, -1.7e308, None), Choices(dtype="float64", missing="mean"))
+        fit(numbers(1.7e308, -1.7e308, None), ColumnChoices(dtype="float64", missing="mean"))
     with pytest.raises(UsageError, match=r"^column 'x': .* which --missing median needs"):
-        fit(numbers(1.7e308, 1.6e308, None), Choices(dtype="float64", missing="median"))
+        fit(numbers(1.7e308, 1.6e308, None), ColumnChoices(dtype="float64", missing="median"))
 
 
 @pytest.mark.parametrize("distance", [1e-130, 1e-20, 1e130])
 def test_deviations_of_any_size_are_divided_by(distance):
-    fitted = fit(numbers(0.0, distance), Choices(dtype="float64", standardize=True))
+    fitted = fit(numbers(0.0, distance), ColumnChoices(dtype="float64", standardize=True))
     assert fitted.map().fields["features"].tolist() == pytest.approx(np.array([[-1.0], [1.0]]), rel=1e-12)
 
 
 def test_statistics_of_other_rows():
     table = Table(
-        [Column("x", "number"), Column("c", "category"), Column("y", "integer"), Column("k", "text")],
+        [
+            TableColumn("x", "number"),
+            TableColumn("c", "category"),
+            TableColumn("y", "integer"),
+            TableColumn("k", "text"),
+        ],
         [[0.0, 2.0], ["a", "b"], [7, 8], ["t", None]],
     )
-    recipe = fit(table, Choices(label=("y",), label_as="classes", keep=("k",), standardize=True)).recipe
+    transform = fit(
+        table, ColumnChoices(label=("y",), label_as="classes", keep=("k",), standardize=True)
+    ).transform
     other = Table(
-        [Column("c", "category"), Column("more", "text"), Column("x", "number")],
+        [TableColumn("c", "category"), TableColumn("more", "text"), TableColumn("x", "number")],
         [["z", "b", "z"], ["", "", ""], [5.0, None, 6.0]],
     )
-    plan = recipe.draft(other.columns)
+    plan = transform.plan_for(other.columns)
     records, dictionaries, _ = read(other, plan.layout)
-    sums = Sums(plan)
+    sums = ColumnSums(plan)
     sums.add(records)
-    again = recipe.measured(plan, sums, plan.sample(records), dictionaries, "train")
+    again = transform.measured(plan, sums, plan.sample(records), dictionaries, "train")
     assert again.fit_name == "train"
     assert [replace(c, statistics=None) for c in again.columns] == [
-        replace(c, statistics=None) for c in recipe.columns
+        replace(c, statistics=None) for c in transform.columns
     ]
     x, c, y, k = (column.statistics for column in again.columns)
     assert (x["rows"], x["missing"], x["mean"], x["min"], x["max"]) == (3, 1, 5.5, 5, 6)
     assert c == {"rows": 3, "missing": 0, "distinct": 2, "counts": [["z", 2], ["b", 1]]}
     assert (y, k) == (None, None)
-    assert recipe.unknown(plan, sums, dictionaries) == {"c": 2}
-    assert Recipe.from_json(again.to_json()) == again
+    assert transform.unknown(plan, sums, dictionaries) == {"c": 2}
+    assert TableTransform.from_json(again.to_json()) == again
     assert len(describe(again.to_json())) == 4
 
 
 def test_names_of_features_are_all_different():
     table = Table(
-        [Column("a", "category"), Column("a=b", "number"), Column("y", "number"), Column("y.missing", "number"), Column("a=b.1", "number")],
+        [TableColumn("a", "category"), TableColumn("a=b", "number"), TableColumn("y", "number"),
+        TableColumn("y.missing", "number"), TableColumn("a=b.1", "number")],
         [["b", None], [1.0, 2.0], [None, 3.0], [4.0, 5.0], [6.0, 7.0]],
     )  # fmt: skip
-    fitted = fit(table, Choices(one_hot="all", indicators=True))
-    assert fitted.recipe.features == ("a=b", "a=b.1", "y", "y.missing", "a=b.1.1", "y.missing.1")
+    fitted = fit(table, ColumnChoices(one_hot="all", indicators=True))
+    assert fitted.transform.features == ("a=b", "a=b.1", "y", "y.missing", "a=b.1.1", "y.missing.1")
     assert fitted.map().fields["features"][0].tolist() == pytest.approx(
         [1, 1, math.nan, 4, 6, 1], nan_ok=True
     )
-    assert Recipe.from_json(fitted.recipe.to_json()) == fitted.recipe
+    assert TableTransform.from_json(fitted.transform.to_json()) == fitted.transform
 
 
 def test_kept_fields_have_names_of_at_most_100_characters():
     names = ["x" * 300, "x" * 200, "x" * 100, "é" * 101]
-    table = Table([Column("f", "number"), *(Column(n, "number") for n in names)], [[0.0]] * 5)
-    fields = [c.field for c in fit(table, Choices(keep=tuple(names))).recipe.columns[1:]]
+    table = Table([TableColumn("f", "number"), *(TableColumn(n, "number") for n in names)], [[0.0]] * 5)
+    fields = [c.field for c in fit(table, ColumnChoices(keep=tuple(names))).transform.columns[1:]]
     assert fields == ["x" * 100, "x" * 98 + "_2", "x" * 98 + "_3", "column_" + "_" * 93]
 
 
 def test_no_logarithm_below_minus_one():
     table = numbers(-1.0, -0.5, -2.0, None)
-    plan = draft(table.columns, Choices(log1p=("x",)))
+    plan = plan_columns(table.columns, ColumnChoices(log1p=("x",)))
     _, bad = plan.bad_rows(read(table, plan.layout)[0])
     assert [(b.line, b.value, b.reason) for b in bad] == [
         (0, "-1", "has no log1p; numbers above -1 have one"),
@@ -558,16 +587,16 @@ def test_no_logarithm_below_minus_one():
 
 def test_too_many_categories():
     with pytest.raises(UsageError, match="column 'y': has more than 2 categories"):
-        fit(labelled("category", "a", "b", "c"), Choices(label=("y",), max_categories=2))
+        fit(labelled("category", "a", "b", "c"), ColumnChoices(label=("y",), max_categories=2))
     with pytest.raises(UsageError, match="Pass --label-as number or a larger --max-categories"):
-        fit(labelled("number", 1, 2, 3), Choices(label=("y",), label_as="classes", max_categories=2))
+        fit(labelled("number", 1, 2, 3), ColumnChoices(label=("y",), label_as="classes", max_categories=2))
 
 
 @pytest.mark.parametrize("adjacent", [True, False])
 def test_records_need_not_lie_side_by_side_and_results_can_be_given(adjacent):
-    table = Table([Column(f"x{i}", "number") for i in range(5)], [[float(i), i + 0.5] for i in range(5)])
-    fitted = fit(table, Choices(drop=() if adjacent else ("x2",)))
-    mapper = Mapper(fitted.recipe, fitted.draft.layout)
+    table = Table([TableColumn(f"x{i}", "number") for i in range(5)], [[float(i), i + 0.5] for i in range(5)])
+    fitted = fit(table, ColumnChoices(drop=() if adjacent else ("x2",)))
+    mapper = RowMapper(fitted.transform, fitted.plan.layout)
     apart = np.repeat(fitted.records, 3)[::3]
     out = np.empty((2, 5 if adjacent else 4), np.float32)
     assert mapper.map(apart, features=out).fields["features"] is out
@@ -580,11 +609,12 @@ def test_records_need_not_lie_side_by_side_and_results_can_be_given(adjacent):
 
 GOOD = fit(
     Table(
-        [Column("x", "number"), Column("c", "category"), Column("t", "timestamp"), Column("y", "category"), Column("k", "text")],
+        [TableColumn("x", "number"), TableColumn("c", "category"),
+        TableColumn("t", "timestamp"), TableColumn("y", "category"), TableColumn("k", "text")],
         [[1.0, None], ["a", "b"], [0.0, 9.0], ["u", "v"], ["t", None]],
     ),
-    Choices(label=("y",), keep=("k",), standardize=True, missing="mean", indicators=True),
-).recipe.to_json()  # fmt: skip
+    ColumnChoices(label=("y",), keep=("k",), standardize=True, missing="mean", indicators=True),
+).transform.to_json()  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -604,13 +634,13 @@ GOOD = fit(
 )  # fmt: skip
 def test_malformed_records(path, value):
     record = copy.deepcopy(GOOD)
-    Recipe.from_json(record)
+    TableTransform.from_json(record)
     inner = record
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
     with pytest.raises(ValueError, match=r".") as error:
-        Recipe.from_json(record)
+        TableTransform.from_json(record)
     assert type(error.value) is ValueError
 
 
@@ -634,21 +664,22 @@ def test_members_of_the_record():
 
 def test_too_many_features():
     table = Table(
-        [Column("x", "number"), Column("c", "category")], [[0.0] * 65_536, list(map(str, range(65_536)))]
+        [TableColumn("x", "number"), TableColumn("c", "category")],
+        [[0.0] * 65_536, list(map(str, range(65_536)))],
     )
-    assert fit(table, Choices()).recipe.features == ("x",)
+    assert fit(table, ColumnChoices()).transform.features == ("x",)
     with pytest.raises(UsageError) as error:
-        fit(table, Choices(one_hot="all"))
+        fit(table, ColumnChoices(one_hot="all"))
     assert str(error.value) == (
         "table: has 65,537 features, 65,536 of them from 'c'; 65,536 are allowed. Leave 'c' out of --one-hot."
     )
 
 
 def test_a_fill_that_the_dtype_rounds_is_one_and_one_beyond_it_is_none():
-    table = Table([Column("x", "integer")], [[None, -65505]])
-    recipe = fit(table, Choices(missing="mean", dtype="float16")).recipe
-    record = recipe.to_json()
-    assert Recipe.from_json(record) == recipe
+    table = Table([TableColumn("x", "integer")], [[None, -65505]])
+    transform = fit(table, ColumnChoices(missing="mean", dtype="float16")).transform
+    record = transform.to_json()
+    assert TableTransform.from_json(record) == transform
     record["columns"][0]["fill"] = -65520.0
     with pytest.raises(ValueError, match="column 'x' is malformed"):
-        Recipe.from_json(record)
+        TableTransform.from_json(record)

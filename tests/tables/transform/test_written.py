@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.tables.transform import data_frames as frames
-from packer.tables.transform.columns import TYPES, WRITTEN, Column
+from packer.tables.transform.columns import TYPES, WRITTEN, TableColumn
 from packer.tables.transform.written import REASONS, convert_written
 
 EPOCH = date(1970, 1, 1).toordinal()
@@ -26,8 +26,8 @@ def read(text: str, written: str, decimal: str = ".", thousands: str = "") -> fl
 def test_every_way_has_a_type_and_a_reason() -> None:
     assert set(REASONS) == set(WRITTEN)
     assert set(WRITTEN.values()) <= set(TYPES)
-    assert Column.given("x", "percent") == Column("x", "number", "percent")
-    assert Column.given("x", "date") == Column("x", "date")
+    assert TableColumn.given("x", "percent") == TableColumn("x", "number", "percent")
+    assert TableColumn.given("x", "date") == TableColumn("x", "date")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_timestamps() -> None:
 
 
 def test_cells_of_data_frames() -> None:
-    price, when = Column("p", "number", "currency"), Column("d", "date", "date-dmy")
+    price, when = TableColumn("p", "number", "currency"), TableColumn("d", "date", "date-dmy")
     assert frames.numbers(["$1,234.50", None, 3.5, "NA"], price).tolist()[::2] == [1234.5, 3.5]
     assert np.isnan(frames.numbers(["$1,234.50", None, 3.5, "NA"], price)[[1, 3]]).all()
     assert frames.numbers(["3,5 €"], price, marks=(",", ".")).tolist() == [3.5]
