@@ -77,7 +77,7 @@ def test_it_says_what_the_transforms_became(run: Run) -> None:
         (("--rows", 0), "rows: it is 0; whole numbers from 1 up are allowed. Pass one."),
         (
             ("--augment", "RandomHorizontalFilp()"),
-            "augment: position 1: 'RandomHorizontalFilp' is no transform of packer.augment. "
+            "augment: 'RandomHorizontalFilp()' is no transform of packer.augment. "
             "The nearest is RandomHorizontalFlip.",
         ),
     ],

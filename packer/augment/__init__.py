@@ -11,7 +11,7 @@
     blur.py sharpness.py levels.py auto.py    those that look about (chosen.py: some images of a batch changed)
     mix.py apply.py                           images mixed; some images spared
     draws.py       what chance decides; checks.py: what arguments may be
-    parse.py       transforms from a text; views.py: crops and mirrored images at test time
+    transform_text.py  transforms from a text; views.py: crops and mirrored images at test time
 
     passes/        one pass over a batch: in torch, in C, in Triton
 
@@ -32,13 +32,13 @@ from packer.augment.erase import Cutout, RandomErasing
 from packer.augment.flips import AlternatingHorizontalFlip, RandomHorizontalFlip, RandomVerticalFlip
 from packer.augment.levels import RandomAutocontrast, RandomEqualize
 from packer.augment.mix import CutMix, MixUp
-from packer.augment.parse import parse
 from packer.augment.pipeline import Pipeline
 from packer.augment.resizes import RandomResizedCrop, Resize
 from packer.augment.scale import Normalize, ToDtype
 from packer.augment.sharpness import RandomAdjustSharpness
 from packer.augment.tones import RandomInvert, RandomPosterize, RandomSolarize
 from packer.augment.transform import Transform
+from packer.augment.transform_text import parse
 from packer.augment.views import FiveCrop, HorizontalFlips, Shifts, TenCrop, averaged
 
 __all__ = [

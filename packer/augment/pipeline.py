@@ -412,7 +412,7 @@ class Pipeline:
 def _listed(transforms: Any) -> tuple[Transform, ...]:
     """A list of transforms, or the text of one."""
     if isinstance(transforms, str):
-        from packer.augment.parse import parse  # it knows all operations by name
+        from packer.augment.transform_text import parse  # it knows all operations by name
 
         return tuple(parse(transforms))
     if not isinstance(transforms, Sequence):

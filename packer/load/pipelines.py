@@ -170,7 +170,7 @@ def _check_transform(one: Any) -> None:
     """Say what to write instead of something that looks like a transform."""
     from torch import nn
 
-    from packer.augment.parse import REMEDIES
+    from packer.augment.transform_text import REMEDIES
 
     if _is_transform(one):
         return

@@ -281,11 +281,11 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
         ({"repeat": 2}, "repeat: it is 2, and without augment all draws are alike. Pass augment too."),
         (
             {"augment": "RandomCorp(8)"},
-            "augment: position 1: 'RandomCorp' is no transform of packer.augment. The nearest is RandomCrop.",
+            "augment: 'RandomCorp(8)' is no transform of packer.augment. The nearest is RandomCrop.",
         ),
         (
             {"augment": "Normalize()"},
-            "augment: position 1: Normalize has no mean and std, and those of a pack are not known. Write both of them.",
+            "augment: 'Normalize()' has no mean and std, and those of a pack are not known. Write both of them.",
         ),
         (
             {"augment": ""},
