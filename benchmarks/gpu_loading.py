@@ -30,7 +30,7 @@ import packer
 from packer import PackedBatchDataset, open_pack, units
 from packer.augment import Normalize
 from packer.format.header import Field
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

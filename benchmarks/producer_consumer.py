@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 
 from packer import PackedBatchDataset
 from packer.format.header import Field
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.load.processes.transforms import PythonTransform
 
 Batch = tuple[NDArray[np.float32], NDArray[np.int64]]

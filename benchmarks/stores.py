@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
-from packer.codecs.blocks import NAMES, BlockCodec, block_codec
+from packer.codecs.block_codecs import NAMES, BlockCodec, block_codec
 from packer.errors import PackerError
 from packer.format.pack import open_pack
 

@@ -47,7 +47,7 @@ from torch import Tensor
 from packer import PackedBatchDataset
 from packer.bench.limits import CopyLimit
 from packer.format.header import Field
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 
 Batches: TypeAlias = Iterable[tuple[Tensor, Tensor]]
 ORDERS = ("sequential", "slices", "blocks", "rows")

@@ -111,11 +111,11 @@ UNITS: dict[str, set[str]] = {
         "packer.codecs",
         "packer.convert",
         "packer.convert.images",
-        "packer.convert.repairtable",
+        "packer.convert.repair_tables",
         "packer.format",
         "packer.progress",
     },
-    "packer.convert.repairtable": {
+    "packer.convert.repair_tables": {
         "packer.format",
         "packer.tables",
         "packer.tables.reading",

@@ -45,12 +45,13 @@ import numpy as np
 from pack_mutations import KINDS, Files, Mutation, Original, mutation
 
 from packer.errors import FormatError
-from packer.format import hdf5, unsealed
+from packer.format import hdf5_inspection
+from packer.format import unsealed_hdf5 as unsealed
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 
 ENDS = ("refused", "found", "same", "forged")
 DEFECTS = ("undetected", "exception", "crash", "hang", "memory")
@@ -97,7 +98,7 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
     if verify is None:
         if any(f.name == "key" for f in pack.fields):
             note("keys", pack.keys())
-        reader = Reader(pack, pack.fields)
+        reader = RowReader(pack, pack.fields)
         back = Runs(np.arange(pack.rows)[::-1].copy(), np.ones(pack.rows, np.int64))
         for f in pack.fields:
             if f.loaded.ragged:
@@ -170,7 +171,7 @@ def _ask_hdf5(function: str, name: str) -> dict[str, Any]:
     answer = io.StringIO()
     try:
         with contextlib.redirect_stdout(answer):
-            getattr(hdf5, function)(name)
+            getattr(hdf5_inspection, function)(name)
         said: dict[str, Any] = json.loads(answer.getvalue())
         return said
     except Exception:

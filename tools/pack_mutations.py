@@ -20,7 +20,7 @@ import xxhash
 from packer.errors import FormatError
 from packer.format.checksums import block_checksum, digest, outside
 from packer.format.header import OFFSETS, Header
-from packer.format.npy import PREAMBLE
+from packer.format.npy_container import PREAMBLE
 from packer.format.pack import open_pack
 from packer.format.trailer import SIZE, Trailer
 

@@ -42,7 +42,7 @@ from packer.convert.order import Samples
 from packer.convert.rows import RowMaker
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import Field
-from packer.format.writer import Rows
+from packer.format.pack_writer import Rows
 from packer.starting import held_back
 
 if TYPE_CHECKING:  # what decodes images takes a third of a second to load; tables have none

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
-from packer.codecs.blocks import NAMES, block_codec
+from packer.codecs.block_codecs import NAMES, block_codec
 from packer.convert.order import Order
 from packer.convert.rows import RowMaker
 from packer.convert.storing import Storing

@@ -37,10 +37,10 @@ from packer.convert.exportnames import (
 from packer.convert.exportrows import CHANNELS, ExportRows
 from packer.errors import PackerError, UsageError
 from packer.format.filesystem import remove
-from packer.format.output import check_output, check_space, failure
+from packer.format.output_path import check_output, check_space, failure
 from packer.format.pack import open_pack
 from packer.format.positional_io import pwrite_all
-from packer.format.workplace import locked
+from packer.format.working_folder import locked
 from packer.pixels.resize import FITS
 from packer.progress import Progress
 from packer.sentence import Option

@@ -19,8 +19,8 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.labels import number_labels
 from packer.orders.runs import Runs
-from packer.read.fields import decode_ragged
-from packer.read.reader import Reader
+from packer.read.loaded_fields import decode_ragged
+from packer.read.row_reader import RowReader
 
 LABELS_FILE, CLASSES_FILE = "labels.csv", "classes.txt"
 _CORNERS = ["xmin", "ymin", "xmax", "ymax"]
@@ -59,7 +59,7 @@ class TargetFields(NamedTuple):
 class LabelFiles:
     """The labels.csv and classes.txt of some rows of a pack."""
 
-    def __init__(self, pack: Pack, reader: Reader, fields: TargetFields, rows: NDArray[np.int64]) -> None:
+    def __init__(self, pack: Pack, reader: RowReader, fields: TargetFields, rows: NDArray[np.int64]) -> None:
         """rows: int64 [N], rising; reader: of the pack's fields."""
         self._pack, self._reader, self._fields, self._rows = pack, reader, fields, rows
         self._label = None if fields.label is None else read_fixed(reader, fields.label, rows)
@@ -239,7 +239,7 @@ def runs_of(rows: NDArray[np.int64]) -> Runs:
     return Runs(rows[firsts], np.diff(firsts, append=len(rows)))
 
 
-def read_fixed(reader: Reader, f: Field, rows: NDArray[np.int64]) -> NDArray[Any]:
+def read_fixed(reader: RowReader, f: Field, rows: NDArray[np.int64]) -> NDArray[Any]:
     """Read rows of a field of fixed shape, [len(rows), *shape]."""
     out = np.empty((len(rows), f.row_bytes), np.uint8)
     if len(rows):

@@ -21,8 +21,8 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.pairs import RESERVED
 from packer.orders.runs import Runs
-from packer.read.fields import decode_ragged, select_rows
-from packer.read.reader import Reader
+from packer.read.loaded_fields import decode_ragged, select_rows
+from packer.read.row_reader import RowReader
 
 CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
 """Channels of an image -> the name that packer convert has for them."""
@@ -68,7 +68,7 @@ class ExportRows:
         used = {"image", "key", *self.targets.names, *(f.name for f in self.masks)}
         self.left = [f.name for f in pack.fields if f.name not in used]
         """Fields that are not exported."""
-        self.reader = Reader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
+        self.reader = RowReader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
 
     def ending(self, f: Field) -> str:
         """Return the ending of a mask's files."""

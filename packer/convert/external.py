@@ -26,7 +26,7 @@ from packer.errors import SourceError
 from packer.format.filesystem import remove
 from packer.format.positional_io import pread_into, pwrite_all, reserve
 from packer.read import gather
-from packer.read.residency import resident
+from packer.read.page_cache import resident
 
 _PLACE = np.dtype("<u4")  # of a record in its bucket
 _PLACE_COST = (

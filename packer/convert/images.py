@@ -25,7 +25,7 @@ from packer.convert.storing import Storing
 from packer.convert.survey import survey
 from packer.errors import UsageError
 from packer.format.header import NORMALIZE
-from packer.format.output import check_output, format_of
+from packer.format.output_path import check_output, format_of
 from packer.format.pack import Pack
 from packer.inputs.filenames import as_text
 from packer.inputs.labels import BARS, LABEL_AS

@@ -15,13 +15,12 @@ from packer.convert.storing import Storing
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.filesystem import remove
 from packer.format.header import PARTIAL_SUFFIX, Field, Header
-from packer.format.joined import joined
-from packer.format.output import failure
+from packer.format.output_path import failure
 from packer.format.pack import Pack, open_pack
-from packer.format.shards import Shard, read_index, seal_of, shard_name, write_index
+from packer.format.pack_writer import PackWriter
+from packer.format.shards import Shard, merge_headers, read_index, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack
-from packer.format.workplace import Workplace, locked
-from packer.format.writer import PackWriter
+from packer.format.working_folder import WorkingFolder, locked
 
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
 
@@ -114,7 +113,7 @@ def write_pack(task: Task, out: str, running: Running) -> Written:
 
 def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
     total = len(task.order.samples)
-    place = Workplace(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume)
+    place = WorkingFolder(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume)
     done, kept = Written(Header(0, 1, (), {}), cleared=place.cleared), False
     # Shards all of whose inputs were skipped do not exist; what was skipped is in the journal, then in the index.
     empty: dict[str, list[dict[str, str]]] = {
@@ -163,7 +162,7 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
             place.publish()
         except OSError as error:
             raise failure(out, error) from error
-        done.header = joined(headers, [s.file for s in shards], skipped)
+        done.header = merge_headers(headers, [s.file for s in shards], skipped)
         return done
     except BaseException as error:
         if isinstance(error, PackerError):  # what failed in a shard that is being made is told of the output

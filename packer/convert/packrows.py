@@ -15,14 +15,14 @@ from packer.convert.rows import Made
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
-from packer.format.joined import joined
 from packer.format.pack import Pack
-from packer.format.workplace import difference
+from packer.format.shards import merge_headers
+from packer.format.working_folder import difference
 from packer.orders.runs import Runs
 from packer.pixels.geometry import Geometry
 from packer.pixels.maker import PixelMaker, PixelSpec
 from packer.pixels.resize import place, resize
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 
 _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
 
@@ -77,7 +77,7 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
         numbers = [
             np.array([classes.index(name) for name in part.header.classes or ()], np.int64) for part in parts
         ]
-    header = joined([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
+    header = merge_headers([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
     return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts)), classes, numbers
 
 
@@ -94,7 +94,7 @@ class PackRows:
         is; jpeg: whether images are to be stored as JPEG files.
         """
         self._pack, self._numbers, self._spec = pack, numbers, spec
-        self._reader = Reader(pack, pack.fields)
+        self._reader = RowReader(pack, pack.fields)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._local = threading.local()
         self._image = pack.header.field("image")

@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import check_workers
-from packer.codecs.blocks import codec_from_record
+from packer.codecs.block_codecs import codec_from_record
 from packer.convert.engine import pack_rows
 from packer.convert.images import prepare
 from packer.convert.order import fill
 from packer.convert.packing import Task
-from packer.convert.repairtable import repair_tables
+from packer.convert.repair_tables import repair_tables
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import BlockChecksum
 from packer.format.filesystem import check_inside
 from packer.format.header import OFFSETS, Field
 from packer.format.pack import Pack, check_own, open_pack
+from packer.format.pack_writer import Rows
 from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.repair_metadata import STRUCTURES, restore_arrays, restore_structures, restore_table
 from packer.format.shards import read_index
 from packer.format.verify import Problem, verify_pack
-from packer.format.workplace import difference
-from packer.format.writer import Rows
+from packer.format.working_folder import difference
 from packer.progress import Progress
 
 _PASSES = 3

@@ -12,9 +12,9 @@ from packer.errors import PackerError, UsageError
 from packer.format.filesystem import remove
 from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.journal import read_journal
-from packer.format.output import check_space
+from packer.format.output_path import check_space
 from packer.format.pack import open_pack
-from packer.format.workplace import clear_idle, difference, locked
+from packer.format.working_folder import clear_idle, difference, locked
 
 
 def check_room(out: str, needed: int) -> None:

@@ -24,7 +24,7 @@ from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.storing import Storing
 from packer.errors import PackerError, UsageError
 from packer.format.header import NORMALIZE, Header
-from packer.format.output import check_output, check_space, format_of
+from packer.format.output_path import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
 from packer.pixels.maker import PixelSpec, decoder_versions
 from packer.progress import Progress

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.header import Field
-from packer.format.writer import Rows
+from packer.format.pack_writer import Rows
 
 
 class Made(NamedTuple):

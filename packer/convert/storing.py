@@ -10,11 +10,11 @@ import numpy as np
 
 from packer.arguments import as_bytes
 from packer.codecs import jpeg
-from packer.codecs.blocks import NAMES, block_codec
+from packer.codecs.block_codecs import NAMES, block_codec
 from packer.convert.rows import RowMaker
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
-from packer.format.writer import FORMATS
+from packer.format.pack_writer import FORMATS
 
 STORES = ("raw", "jpeg")
 COMPRESSIONS = ("none", *NAMES)

@@ -1,14 +1,26 @@
-"""The file: what a pack is, on disk, and nothing else. Read ``header.py`` first: it holds the format's prose.
+"""The file: a pack on disk, written, sealed, opened, verified; without images and without torch.
 
-    header.py      the format as a document, its constants, Header / Field / Extent and their JSON
-    json_text.py   JSON from strangers: bounded, finite, not deep
-    trailer.py     the 128 bytes that seal a pack
-    checksums.py   the hashes, block by block
-    hdf5.py        one file: HDF5 as a container whose rows lie in flat extents
-    npy.py         one directory: a plain .npy a field
-    writer.py      PackWriter: rows in, a sealed pack under its final name out
-    output.py      the final name: checked, locked, given by one rename
-    pack.py        open_pack: a sealed pack in, header and extents out
+    header.py           the format as a document, its constants, Header / Field / Extent and their JSON
+    trailer.py          the 128 bytes that seal a pack
+    shards.py           a directory of packs: its index, their headers as one
+    json_text.py        JSON from strangers: bounded, finite, not deep
+    checksums.py        the hashes, of blocks and of byte ranges
+    pack_writer.py      PackWriter: blocks of rows in, a sealed pack under its final name out
+    hdf5_container.py   the pack being written as one HDF5 file
+    npy_container.py    the pack being written as a directory of .npy files
+    block_files.py      blocks whose stored size is not known beforehand, a file each
+    working_folder.py   the folder beside the output in which a pack is made, locked
+    journal.py          the blocks that are done, a line each, for resuming
+    output_path.py      the name a pack is to get: checked; what a failure to write means
+    pack.py             open_pack: a sealed pack in, header and extents out
+    unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
+    hdf5_inspection.py  what HDF5 says there
+    verify.py           verify_pack: every byte against its checksum
+    block_hashing.py    the checksums of all blocks computed from the files
+    value_checks.py     offsets and labels looked at meanwhile
+    repair_metadata.py  checksum table, npy heads and HDF5's structures made again
+    positional_io.py    whole reads and writes at an offset, room on the disk
+    filesystem.py       links that lead out, swapping, removing, flushing names
 
-Imports only ``packer.errors``; knows neither images nor torch.
+Start with header.py. Imports: codecs, progress, tablerecord.
 """

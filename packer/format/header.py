@@ -20,7 +20,7 @@ Codecs
     A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG files; ``shape`` is
     the shape that all of them decode to, null if they differ. Any other name: a fixed field of an HDF5 pack whose chunks
     went through a registered HDF5 filter, one chunk a block, the last one filled up with zeros to the length of the others;
-    ``packer/codecs/blocks.py`` lists them. A reader that does not know a field's codec MUST refuse that field, not the pack.
+    ``packer/codecs/block_codecs.py`` lists them. A reader that does not know a field's codec MUST refuse that field, not the pack.
 
 HDF5
     Each array is a dataset at the root, under its own name, dense, unfiltered unless its field has a codec. Those of fixed

@@ -29,12 +29,11 @@ from packer.format.header import (
     Field,
     Header,
 )
-from packer.format.joined import joined
-from packer.format.npy import PREAMBLE, array_head
+from packer.format.npy_container import PREAMBLE, array_head
 from packer.format.positional_io import pread_all
-from packer.format.shards import INDEX_FILE, read_index, seal_of
+from packer.format.shards import INDEX_FILE, merge_headers, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
-from packer.format.unsealed import read_unsealed
+from packer.format.unsealed_hdf5 import read_unsealed
 
 _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
 
@@ -375,7 +374,7 @@ def _open_shards(name: str) -> Pack:
                 " Bring back the right one."
             )
         shards.append(shard)
-    header = joined([s.header for s in shards], [s.file for s in index.shards], index.skipped)
+    header = merge_headers([s.header for s in shards], [s.file for s in index.shards], index.skipped)
     return Pack(name, header, index.digest, tuple(shards))
 
 

@@ -13,16 +13,16 @@ import os
 
 import numpy as np
 
-from packer.codecs.blocks import codec_from_record
+from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, PackerError
-from packer.format.blocks import Added, Coded, Stream
+from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
+from packer.format.block_hashing import hash_blocks
 from packer.format.checksums import digest, file_ranges, outside
 from packer.format.filesystem import remove
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, Extent, Header
-from packer.format.npy import PREAMBLE, array_head, preamble
+from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, read_seal
 from packer.format.positional_io import pread_all, pread_path, pwrite_path
-from packer.format.rehash import rehash
 from packer.format.trailer import Trailer
 from packer.machine import cores
 
@@ -66,7 +66,7 @@ def restore_arrays(path: str) -> list[str]:
 def restore_table(pack: Pack) -> None:
     """Write the checksum table anew, from rows that are whole. Raises PackerError if it is not the one that was sealed."""
     trailer = _trailer(pack)
-    table = rehash(pack, threads=cores(), progress=lambda done: None, watches={}).table
+    table = hash_blocks(pack, threads=cores(), progress=lambda done: None, watches={}).table
     if digest([table]) != trailer.checksums_digest:
         raise PackerError(
             f"{pack.path}: its checksum table cannot be mended, since some rows are still damaged."
@@ -99,7 +99,7 @@ def _restore_npy(pack: Pack, planned: int, block_rows: int) -> None:
 
 
 def _restore_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
-    from packer.format.hdf5 import Hdf5Container, taken
+    from packer.format.hdf5_container import Hdf5Container, taken
 
     header, trailer, made = pack.header, _trailer(pack), f"{pack.path}.mending"
     remove(made)
@@ -135,17 +135,17 @@ def _same(found: list[Extents], extents: Extents, pack: Pack) -> bytes:
     return pack.header.to_bytes()
 
 
-def _hollow(pack: Pack) -> dict[str, Added]:
+def _hollow(pack: Pack) -> dict[str, AddedArray]:
     """What was added to the pack when it was put together, with nothing in it but sizes: enough to lay a file out alike."""
-    added: dict[str, Added] = {}
+    added: dict[str, AddedArray] = {}
     for f in pack.header.fields:
         extents = pack.header.extents[f.name]
         if f.compressed:
-            added[f.name] = Coded(
+            added[f.name] = CompressedArray(
                 f, codec_from_record(dict(f.codec or {})), (bytes(e.nbytes) for e in extents), 0
             )
         elif f.ragged:
-            added[f.name] = Stream(sum(e.rows for e in extents), ())
+            added[f.name] = StreamedArray(sum(e.rows for e in extents), ())
             added[f.name + OFFSETS] = np.zeros(pack.rows + 1, "<i8")
     return added
 

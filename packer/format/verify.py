@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
+from packer.format.block_hashing import BlockHashes, hash_blocks
 from packer.format.checksums import digest, file_ranges, outside
 from packer.format.filesystem import check_inside
 from packer.format.header import (
@@ -32,14 +33,13 @@ from packer.format.header import (
     TRAILER_FILE,
     Header,
 )
-from packer.format.npy import PREAMBLE, array_head, preamble
+from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
 from packer.format.positional_io import pread_all
-from packer.format.rehash import Rehashed, rehash
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import MAGIC, SIZE, Trailer
-from packer.format.unsealed import read_table
-from packer.format.values import Values, watched
+from packer.format.unsealed_hdf5 import read_table
+from packer.format.value_checks import ValueCheck, value_checks
 from packer.machine import cores
 from packer.progress import Progress
 
@@ -114,9 +114,9 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
         if not _meant_as_pack(name):
             raise
         return Verdict((Problem(name, _kind_of_refusal(name), str(error)),), 0, time.perf_counter() - begun)
-    watches = watched(pack.header)
+    watches = value_checks(pack.header)
     bar.start(pack.nbytes)
-    found = rehash(pack, threads=threads or min(4, cores()), progress=bar.move, watches=watches)
+    found = hash_blocks(pack, threads=threads or min(4, cores()), progress=bar.move, watches=watches)
     check = _Check(pack)
     try:
         check.run(found, watches)
@@ -175,7 +175,7 @@ class _Check:
         self._pack, self._header = pack, pack.header
         self._trailer = Trailer.from_bytes(pack.seal)
 
-    def run(self, found: Rehashed, watches: Mapping[str, Values]) -> None:
+    def run(self, found: BlockHashes, watches: Mapping[str, ValueCheck]) -> None:
         """Compare everything."""
         if self._trailer is None:
             self._unsealed()
@@ -301,7 +301,7 @@ class _Check:
             return None
         return np.frombuffer(data, "<u8").reshape(shape) if len(data) == nbytes else None
 
-    def _sealed_table(self, stored: Table | None, found: Rehashed) -> Table | None:
+    def _sealed_table(self, stored: Table | None, found: BlockHashes) -> Table | None:
         """The checksum table as it was sealed, stored or computed; None if neither is that, with a problem if it is sealed."""
         if self._trailer is None:
             return None
@@ -352,7 +352,7 @@ class _Check:
                 " HDF5 may not",
             )
 
-    def _rows(self, table: Table, found: Rehashed, watches: Mapping[str, Values]) -> None:
+    def _rows(self, table: Table, found: BlockHashes, watches: Mapping[str, ValueCheck]) -> None:
         """Blocks that differ from the table, then whole blocks whose values are impossible."""
         wrong = table != found.table
         for place in found.unread:

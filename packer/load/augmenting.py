@@ -15,7 +15,7 @@ from packer.format.header import Field
 from packer.load.batch import batch_type
 from packer.load.caches.indexed_rows import IndexedRows
 from packer.load.slots import Slots, allocate
-from packer.read.fields import is_mask
+from packer.read.loaded_fields import is_mask
 
 if TYPE_CHECKING:
     from packer.augment import Pipeline

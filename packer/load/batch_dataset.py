@@ -38,9 +38,9 @@ from packer.orders.epoch_shares import Share
 from packer.orders.order_choice import AUTO, parse, resume, shuffled
 from packer.orders.row_orders import Blocks, RowOrder, Rows, Sequential
 from packer.orders.runs import one_run
-from packer.read.fields import ROW, select_fields, stored
-from packer.read.reader import Reader
-from packer.read.selection import overlooked_splits, select
+from packer.read.loaded_fields import ROW, select_fields, stored
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import overlooked_splits, select
 from packer.starting import interrupt_later
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class PackedBatchDataset(RowsInfo):
         self.subset = select(self.pack, split=split, classes=classes, subset=subset)
         self.rows = self.subset.rows
         self._stored = stored(self.fields)
-        self._reader = Reader(self.pack, self._stored, verify=dataset_options.check_verify(verify))
+        self._reader = RowReader(self.pack, self._stored, verify=dataset_options.check_verify(verify))
         about = dataset_options.context(self._reader, self.subset, self.batch_size * self.world_size)
         self.order, why = parse(order, shuffle, about)
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.name == Sequential.name)

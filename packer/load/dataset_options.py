@@ -19,8 +19,8 @@ from packer.load.ranks import local_rank
 from packer.orders.epoch_shares import ENDS
 from packer.orders.row_orders import Context
 from packer.orders.subset import Subset
-from packer.read.reader import Reader
-from packer.read.selection import read_column
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import read_column
 
 if TYPE_CHECKING:
     import torch
@@ -161,7 +161,7 @@ def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
     return ends
 
 
-def context(reader: Reader, subset: Subset, global_batch: int) -> Context:
+def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
     """What an order is bound to."""
     pack, fields = reader.pack, reader.fields
     stored = sum(
@@ -196,7 +196,7 @@ def context(reader: Reader, subset: Subset, global_batch: int) -> Context:
 
 
 def parse_placement(
-    placement: str, device: str, reader: Reader, fields: Sequence[Field], subset: Subset, transformed: bool
+    placement: str, device: str, reader: RowReader, fields: Sequence[Field], subset: Subset, transformed: bool
 ) -> tuple[str, str]:
     """Where rows are kept, and why."""
     if transformed:

@@ -11,9 +11,9 @@ from packer.orders import shuffle_quality
 from packer.orders.order_choice import parse, shuffled
 from packer.orders.row_orders import BY_NAME, RowOrder
 from packer.orders.shuffle_quality import Quality
-from packer.read.fields import select_fields
-from packer.read.reader import Reader
-from packer.read.selection import read_column, select
+from packer.read.loaded_fields import select_fields
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import read_column, select
 
 SHUFFLE = "shuffle=True"
 """The name that stands for the order that a dataset chooses for this."""
@@ -46,7 +46,7 @@ def order_quality(
         raise UsageError(
             f"{pack.path}: {of}has no rows. Pass another {'pack' if split is None else 'split'}."
         )
-    reader = Reader(pack, fields)
+    reader = RowReader(pack, fields)
     label = next((f for f in fields if f.name == "label" and f.shape == () and f.dtype[1] in "iu"), None)
     labels = read_column(pack, "label", subset) if label and subset.rows <= MOST_LABELS else None
     about = context(reader, subset, batch_size)

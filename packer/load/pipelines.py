@@ -10,7 +10,7 @@ import numpy as np
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
-from packer.read.fields import is_mask
+from packer.read.loaded_fields import is_mask
 
 if TYPE_CHECKING:
     from packer.augment import Pipeline, Transform

@@ -25,8 +25,8 @@ from packer.load.prefetch import Threads
 from packer.load.slots import Bytes, SlotLayout, Slots, allocate
 from packer.orders.epoch import Epoch
 from packer.orders.runs import Runs
-from packer.read.fields import ROW, decode_ragged, stored
-from packer.read.reader import Reader
+from packer.read.loaded_fields import ROW, decode_ragged, stored
+from packer.read.row_reader import RowReader
 
 if TYPE_CHECKING:
     from packer.load.augmenting import Augmenter, Draws
@@ -76,7 +76,7 @@ class Prefetcher:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: RowReader,
         fields: Sequence[Field],
         threads: Threads,
         *,

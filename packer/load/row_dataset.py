@@ -21,9 +21,9 @@ from packer.load.rows_info import RowsInfo
 from packer.load.slots import SlotLayout, allocate
 from packer.orders.runs import consecutive
 from packer.orders.subset import Subset
-from packer.read.fields import ROW, decode_ragged, select_fields, stored
-from packer.read.reader import Reader
-from packer.read.selection import overlooked_splits, select
+from packer.read.loaded_fields import ROW, decode_ragged, select_fields, stored
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import overlooked_splits, select
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -101,7 +101,7 @@ class PackedDataset(RowsInfo):
         self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
         self._names = tuple(f.name for f in fields)
         self._stored = stored(fields)
-        self._reader = Reader(pack, self._stored)
+        self._reader = RowReader(pack, self._stored)
         self._functions: dict[str, Callable[[Any], Any]] = {}
 
     def __len__(self) -> int:

@@ -10,9 +10,9 @@ from packer.format.pack import Pack
 from packer.load import other_loaders
 from packer.orders.runs import one_run
 from packer.orders.subset import Subset
-from packer.read.fields import decode_ragged
-from packer.read.reader import Reader
-from packer.read.selection import class_names, read_column
+from packer.read.loaded_fields import decode_ragged
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import class_names, read_column
 
 _NO_FILES = "rows of a pack are no files. Ask for keys, the names of the files that they were, and targets, their labels"
 
@@ -90,7 +90,7 @@ class RowsInfo:
         field = next((f for f in self.pack.fields if f.name == "key"), None)
         if field is None:
             raise AttributeError(f"{self.pack.path}: has no field 'key', so no keys.")
-        runs, reader = self.subset.place(one_run(0, self.subset.rows)), Reader(self.pack, [field])
+        runs, reader = self.subset.place(one_run(0, self.subset.rows)), RowReader(self.pack, [field])
         try:
             rows = reader.read_ragged(field.name, runs)
         finally:

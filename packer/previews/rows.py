@@ -15,9 +15,9 @@ from packer.load.dataset_options import context
 from packer.orders.epoch import Epoch
 from packer.orders.order_choice import parse
 from packer.orders.runs import Runs, one_run
-from packer.read.fields import decode_ragged, is_mask, select_fields
-from packer.read.reader import Reader
-from packer.read.selection import select
+from packer.read.loaded_fields import decode_ragged, is_mask, select_fields
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import select
 
 _POINTS, _BOXES, _BOX_LABEL, _LABEL = "keypoints", "boxes", "box_label", "label"
 
@@ -63,7 +63,7 @@ def first_rows(
     subset = select(pack, split=split)
     if not subset.rows:
         raise UsageError(f"{pack.path}: split {split!r} has no rows. Pass another split.")
-    with_images = Reader(pack, select_fields(pack, None))
+    with_images = RowReader(pack, select_fields(pack, None))
     bound, _ = parse(order, False, context(with_images, subset, rows))
     sequence = Epoch(bound, subset, seed, epoch)
     positions = one_run(0, min(rows, sequence.length))
@@ -84,7 +84,7 @@ def read_batch(pack: Pack, rows: NDArray[np.int64], counters: NDArray[np.int64] 
     ragged = [
         fields[name] for name in (_BOXES, _BOX_LABEL) if name in fields and "row_shape" in fields[name].about
     ]
-    reader = Reader(pack, [image, *fixed, *ragged])
+    reader = RowReader(pack, [image, *fixed, *ragged])
     try:
         runs = Runs(rows, np.ones(len(rows), np.int64))
         pixels: list[NDArray[np.uint8]]
@@ -114,7 +114,7 @@ def read_batch(pack: Pack, rows: NDArray[np.int64], counters: NDArray[np.int64] 
     )
 
 
-def _read(reader: Reader, f: Field, runs: Runs) -> NDArray[Any]:
+def _read(reader: RowReader, f: Field, runs: Runs) -> NDArray[Any]:
     out = np.empty((runs.total, f.row_bytes), np.uint8)
     reader.read(f.name, runs, out)
     return out.view(f.dtype).reshape(-1, *(f.shape or ()))

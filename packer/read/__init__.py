@@ -1,12 +1,13 @@
-"""Rows of a pack into given memory, however they are stored. Read ``reader.py`` first.
+"""Rows of a pack into given memory, however they are stored; never torch.
 
-    reader.py      runs of rows of some fields into given memory
-    stores.py      what stored bytes are: plain rows, ragged rows (perhaps JPEG files), compressed blocks
-    extents.py     plain rows out of files: calls or mappings, whichever suits
-    gather.py      the loops of both, in C (_gather.c) where it was compiled
-    residency.py   is it in the page cache?
-    selection.py   which rows are loaded: a split, some classes, a list
-    fields.py      which fields are loaded, and what ragged rows are to a user
+    row_reader.py     RowReader: runs of rows of some fields into given memory
+    stored_fields.py  a field's stored bytes as rows: fixed, ragged (perhaps JPEG files), compressed blocks, verified
+    extent_array.py   rows out of files: calls or mappings, whichever suits
+    gather.py         the loops of both
+    _gather.c         these loops in C
+    page_cache.py     is a part of a file in the page cache?
+    row_selection.py  which rows are loaded: a split, some classes, a list
+    loaded_fields.py  which fields are loaded, and what ragged rows are to a user
 
-Imports ``packer.format``, ``packer.codecs`` and ``packer.orders``; never torch.
+Start with row_reader.py. Imports: codecs, format, orders.
 """

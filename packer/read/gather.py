@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.orders.runs import Runs
-from packer.read.residency import resident
+from packer.read.page_cache import resident
 
 try:
     from packer.read import _gather

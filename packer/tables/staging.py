@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
-from packer.format.output import check_space, failure
+from packer.format.output_path import check_space, failure
 from packer.format.positional_io import pread_all, pwrite_all
-from packer.format.workplace import Workplace
+from packer.format.working_folder import WorkingFolder
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.columns import TEXT, TableColumn
 from packer.tables.transform.records import Bad, Layout, Parsed
@@ -84,7 +84,7 @@ class Terms:
 def stage(
     source: TableSource,
     terms: Terms,
-    place: Workplace,
+    place: WorkingFolder,
     *,
     workers: int,
     progress: Callable[[int], None],
@@ -178,7 +178,7 @@ def _pieces(source: TableSource, terms: Terms, after: list[Any] | None, workers:
 class _Writer:
     """Puts what was read down, in order, and notes how far it came."""
 
-    def __init__(self, source: TableSource, staged: Staged, place: Workplace, terms: Terms) -> None:
+    def __init__(self, source: TableSource, staged: Staged, place: WorkingFolder, terms: Terms) -> None:
         self._source, self._staged, self._place, self._terms = source, staged, place, terms
         self._size = staged.layout.dtype.itemsize
         self._records = os.open(staged.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -26,9 +26,9 @@ from packer.convert.storing import Storing
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Header
-from packer.format.output import check_output, check_space, failure, format_of
+from packer.format.output_path import check_output, check_space, failure, format_of
 from packer.format.pack import open_pack
-from packer.format.workplace import Workplace
+from packer.format.working_folder import WorkingFolder
 from packer.progress import Progress
 from packer.tables.measuring import measure
 from packer.tables.reading import record_parser
@@ -260,7 +260,7 @@ def convert_table(
         on_plan(_plan(job))
     changes = {"newest file": table.newest(), "times of the files": [time for _, time in table.state]}
     with bar, interrupted(out):
-        place = Workplace(out, overwrite=overwrite, plan={**provenance, **changes}, resume=resume)
+        place = WorkingFolder(out, overwrite=overwrite, plan={**provenance, **changes}, resume=resume)
         try:
             staged = _read(job, place)
             made, notes = _write(job, place, staged)
@@ -356,7 +356,7 @@ def append_table(
         on_plan(_plan(job))
     work = out + ADDING
     with bar, interrupted(work):
-        place = Workplace(
+        place = WorkingFolder(
             work, plan={**provenance, "shards": len(pack.shards), "newest file": table.newest()}
         )
         try:
@@ -417,7 +417,7 @@ class _Conversion:
         return notes_on_first(self.plan, layout, records)
 
 
-def _read(job: _Conversion, place: Workplace) -> Staged:
+def _read(job: _Conversion, place: WorkingFolder) -> Staged:
     """All rows, in raw form, into the workplace."""
     job.begin(Stage("reading", job.table.nbytes, "B"))
     like = job.transform is not None
@@ -476,7 +476,7 @@ def _shares(cells: Mapping[str, int], rows: int) -> str:
     return f"{units.count(len(some), 'column')} ({few}{more})"
 
 
-def _write(job: _Conversion, place: Workplace, staged: Staged) -> tuple[Header, list[str]]:
+def _write(job: _Conversion, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
     """The pack, in the workplace, and notes; a pack that an interrupted run had finished there is taken as it is."""
     with suppress(FormatError):
         return open_pack(place.pack).header, []

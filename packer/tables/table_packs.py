@@ -15,12 +15,12 @@ from packer.convert.rows import ColumnRows
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
-from packer.format.joined import joined
 from packer.format.pack import Pack
-from packer.format.workplace import difference
-from packer.format.writer import Rows
+from packer.format.pack_writer import Rows
+from packer.format.shards import merge_headers
+from packer.format.working_folder import difference
 from packer.orders.runs import consecutive
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from packer.tables.staging import MAX_SKIPPED
 
 _MOST_STRATA = 1000  # different whole numbers of a label that are dealt out evenly, where they are no classes
@@ -58,7 +58,7 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
                     " go together. Run packer repack on one of them."
                 )
     parts = [part for pack in packs for part in pack.parts]
-    header = joined([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
+    header = merge_headers([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
     skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
     header = replace(header, table={**table, "skipped": _added(skipped)} if skipped else table)
     return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts))
@@ -69,7 +69,7 @@ class TablePackRows(ColumnRows):
 
     def __init__(self, pack: Pack) -> None:
         self._pack = pack
-        self._reader = Reader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
+        self._reader = RowReader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
         self.fields = tuple(replace(f, codec=None) if f.compressed else f for f in pack.fields)
         ragged = [f.name for f in pack.fields if f.ragged]
         blobs = sum(e.nbytes for name in ragged for e in pack.header.extents[name])

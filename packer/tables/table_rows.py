@@ -13,7 +13,7 @@ from packer.convert.external import Shuffled
 from packer.convert.rows import ColumnRows
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.format.writer import Rows
+from packer.format.pack_writer import Rows
 from packer.tables.staging import Staged
 from packer.tables.transform.row_mapper import RowMapper
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from packer.format.header import Field
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 
 ROOT = Path(__file__).parents[2]
 

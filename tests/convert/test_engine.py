@@ -20,11 +20,11 @@ from packer.convert.storing import Storing
 from packer.errors import SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
+from packer.format.pack_writer import Rows
 from packer.format.verify import verify_pack
-from packer.format.workplace import Workplace
-from packer.format.writer import Rows
+from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from tests.format.packs import files_of
 
 ROWS = 100
@@ -87,7 +87,7 @@ def check(pack: Pack) -> None:
     assert pack.header.splits == {name: (span,) for name, span in order.splits.items()}
     field = pack.header.field("squares")
     squares = np.empty((pack.rows, field.row_bytes), np.uint8)
-    Reader(pack, (field,)).read("squares", one_run(0, pack.rows), squares)  # pack.read does not decompress
+    RowReader(pack, (field,)).read("squares", one_run(0, pack.rows), squares)  # pack.read does not decompress
     assert squares.view(field.dtype).tolist() == ((numbers[:, None] + np.arange(3)) ** 2).tolist()
     assert pack.read_ragged("text") == [b"x" * int(n % 7) for n in numbers]
 
@@ -140,12 +140,12 @@ def test_a_pack_made_inside_the_workplace_of_another_output(tmp_path: Path, stor
     """As tables do: what they staged is there until the pack is."""
     out = str(tmp_path / "t.h5")
     plan = {"table": 1}
-    outer = Workplace(out, plan=plan)
+    outer = WorkingFolder(out, plan=plan)
     outer.record("staged")
     with pytest.raises(SourceError, match="number 77"):
         write_pack(task(Broken(), storing), outer.pack, Running(1))
     outer.close(keep=True)
-    outer = Workplace(out, plan=plan)
+    outer = WorkingFolder(out, plan=plan)
     assert outer.resumed == ["staged"]
     written = write_pack(task(Squares(), storing), outer.pack, Running(2))
     assert written.resumed
@@ -156,12 +156,12 @@ def test_a_pack_made_inside_the_workplace_of_another_output(tmp_path: Path, stor
 
 def test_an_outer_plan_that_has_changed_clears_the_inner_pack(tmp_path: Path):
     out = str(tmp_path / "t.h5")
-    outer = Workplace(out, plan={"table": 1})
+    outer = WorkingFolder(out, plan={"table": 1})
     outer.record("staged")
     with pytest.raises(SourceError, match="number 77"):
         write_pack(task(Broken(), WAYS["npy"]), outer.pack, Running(1))
     outer.close(keep=True)
-    outer = Workplace(out, plan={"table": 2})
+    outer = WorkingFolder(out, plan={"table": 2})
     assert outer.resumed == []
     assert write_pack(task(Squares(), WAYS["npy"]), outer.pack, Running(1)).resumed == 0
     outer.publish()

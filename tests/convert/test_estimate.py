@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from packer.codecs.blocks import NAMES
+from packer.codecs.block_codecs import NAMES
 from packer.convert.estimate import Trade, estimate
 from packer.convert.images import Prepared, convert_images, prepare
 from packer.errors import MissingDependencyError

@@ -29,10 +29,10 @@ from packer.convert.rework import merge_packs
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs
-from packer.read.fields import decode_ragged
-from packer.read.reader import Reader
+from packer.read.loaded_fields import decode_ragged
+from packer.read.row_reader import RowReader
 
 IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"})
 LABEL = Field("label", "<i8", ())
@@ -82,7 +82,7 @@ def folder_of(root: Path, *keys: str, **options: Any) -> Path:
 
 def values(pack: Pack) -> dict[str, list[Any]]:
     """Every row of every field but the key, as plain values."""
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     everything = Runs(np.array([0]), np.array([pack.rows]))
     found: dict[str, list[Any]] = {}
     for f in pack.fields:
@@ -755,7 +755,9 @@ def test_a_failing_disk_leaves_nothing(
 def test_too_small_a_disk_is_seen_beforehand(
     tmp_path: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer.format.output.shutil.disk_usage", lambda path: type("", (), {"free": 10}))
+    monkeypatch.setattr(
+        "packer.format.output_path.shutil.disk_usage", lambda path: type("", (), {"free": 10})
+    )
     with pytest.raises(SpaceError, match="Free some space, or pass a smaller size or another disk"):
         export_images(pack, tmp_path / "out")
     assert os.listdir(tmp_path) == ["pack.h5"]

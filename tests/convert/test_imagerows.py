@@ -22,7 +22,7 @@ from packer.inputs.sources import open_source
 from packer.inputs.targets import Targets
 from packer.orders.runs import Runs
 from packer.pixels.maker import PixelSpec
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 
 Encode = Callable[..., bytes]
 EXIF_TAG = 0x0112
@@ -95,7 +95,7 @@ def test_a_turned_jpeg_is_kept_and_loads_upright(tmp_path: Path, encode: Encode)
         (tmp_path / "in" / f"{orientation}.jpg").write_bytes(turned(encode, orientation))
     convert_images(tmp_path / "in", tmp_path / "p", size="keep", store="jpeg", shuffle=False)
     pack = open_pack(tmp_path / "p")
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     for row, data in enumerate(reader.read_ragged("image", Runs(np.arange(8), np.ones(8, np.int64)))):
         with Image.open(io.BytesIO(data)) as image:
             expected = upright(np.asarray(image.convert("RGB")), row + 1)

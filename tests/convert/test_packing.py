@@ -17,7 +17,7 @@ from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
 from packer.orders.runs import Runs
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from tests.format.packs import files_of
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -63,7 +63,7 @@ def convert(tmp_path: Path, small_blocks: None) -> Convert:
 
 def rows_of(pack: Pack) -> list[tuple[Any, ...]]:
     """Each row's fields, as they are loaded; of JPEG files of any size their bytes."""
-    reader, rows = Reader(pack, pack.fields), Runs(np.array([0]), np.array([pack.rows]))
+    reader, rows = RowReader(pack, pack.fields), Runs(np.array([0]), np.array([pack.rows]))
     columns: list[list[Any]] = []
     for f in pack.fields:
         if f.loaded.ragged:

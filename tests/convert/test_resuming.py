@@ -24,7 +24,7 @@ from packer.convert.images import Report, convert_images
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
-from packer.format.workplace import Workplace
+from packer.format.working_folder import WorkingFolder
 from packer.tables.table_conversion import convert_table
 from tests.format.packs import files_of
 
@@ -98,14 +98,14 @@ MOMENTS = {
     "the plan is journalled": ("packer.format.journal:Journal.add", 1),
     "the first block is": ("packer.format.journal:Journal.add", 2),
     "some are": ("packer.format.journal:Journal.add", 6),
-    "rows are written": ("packer.format.writer:PackWriter.write_block", 5),
+    "rows are written": ("packer.format.pack_writer:PackWriter.write_block", 5),
     "bytes are written": ("os:pwrite", 7),
-    "rows move": ("packer.format.writer:PackWriter.move_rows", 1),
+    "rows move": ("packer.format.pack_writer:PackWriter.move_rows", 1),
     "it is sealed": ("packer.format.trailer:Trailer.to_bytes", 1),
-    "it gets its name": ("packer.format.workplace:Workplace.publish", 1),
-    "its name is flushed": ("packer.format.workplace:fsync_path", 1),
-    "its folder is removed": ("packer.format.workplace:Workplace.close", 1),
-    "the second shard begins": ("packer.format.workplace:Workplace.close", 2),
+    "it gets its name": ("packer.format.working_folder:WorkingFolder.publish", 1),
+    "its name is flushed": ("packer.format.working_folder:fsync_path", 1),
+    "its folder is removed": ("packer.format.working_folder:WorkingFolder.close", 1),
+    "the second shard begins": ("packer.format.working_folder:WorkingFolder.close", 2),
     "the index is written": ("packer.format.shards:write_index", 1),
 }
 
@@ -199,12 +199,12 @@ def test_the_command_killed_while_it_works(slow_photos: Path, tmp_path: Path):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for the workers of a run that was killed."""
-    monkeypatch.setattr("packer.format.workplace._DYING_SECONDS", 0.05)
+    monkeypatch.setattr("packer.format.working_folder._DYING_SECONDS", 0.05)
 
 
 def test_a_second_run_beside_the_first_is_refused(photos: Path, tmp_path: Path, impatient: None):
     out = tmp_path / "p.h5"
-    place = Workplace(str(out), plan={"a": 1})
+    place = WorkingFolder(str(out), plan={"a": 1})
     place.record([0])
     for resume in (False, True):
         with pytest.raises(PackerError) as error:
@@ -221,7 +221,7 @@ def test_a_whole_pack_does_not_touch_what_another_run_is_replacing_it_with(
 ):
     out = tmp_path / "p.h5"
     convert(photos, out)
-    place = Workplace(str(out), overwrite=True, plan={"a": 1})
+    place = WorkingFolder(str(out), overwrite=True, plan={"a": 1})
     assert convert(photos, out, resume=True).resumed == 22
     assert os.path.exists(f"{out}.packing/journal")
     place.close(keep=False)
@@ -388,9 +388,9 @@ class Full:
 DISKS = {
     "rows": ("os.pwrite", 14),
     "the journal": ("packer.format.journal.Journal.add", 5),
-    "blocks": ("packer.format.blocks.BlockFiles.write", 5),
-    "the table": ("packer.format.hdf5._add", 1),
-    "npy files": ("packer.format.npy.NpyContainer._new", 1),
+    "blocks": ("packer.format.block_files.BlockFiles.write", 5),
+    "the table": ("packer.format.hdf5_container._add", 1),
+    "npy files": ("packer.format.npy_container.NpyContainer._new", 1),
     "the flush": ("os.fsync", 0),
     "the index": ("packer.convert.packing.write_index", 0),
 }

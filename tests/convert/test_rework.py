@@ -22,7 +22,7 @@ from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
 from packer.orders.runs import Runs
 from packer.pixels.geometry import Geometry
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from tests.format.packs import files_of
 
 Convert = Callable[..., Pack]
@@ -67,7 +67,7 @@ def opened(path: Path) -> Pack:
 
 def images_of(pack: Pack) -> list[bytes]:
     """Each row's image as it is loaded."""
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     image = pack.header.field("image").loaded
     rows = Runs(np.array([0]), np.array([pack.rows]))
     if image.ragged:
@@ -404,7 +404,7 @@ def test_masks_boxes_and_points_follow_a_smaller_size(tmp_path: Path, options: d
     assert found.header.field("image").loaded.shape == (16, 32, 3)
     geometry = Geometry.of(fit, (64, 64), (16, 32))
     box, _ = geometry.boxes(np.array([[8.0, 16, 40, 48]]))
-    reader = Reader(found, found.fields)
+    reader = RowReader(found, found.fields)
     for row, key in enumerate(found.keys()):
         k = int(key[1])
         assert (

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from packer.codecs import jpeg
-from packer.codecs.blocks import NAMES, block_codec
+from packer.codecs.block_codecs import NAMES, block_codec
 from packer.format.header import Field, Header
 from packer.format.pack import open_pack
+from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, seal_of, write_index
-from packer.format.writer import PackWriter
 
 FIELDS = (
     Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"}),

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from packer.codecs.blocks import block_codec
-from packer.format import unsealed
+from packer.codecs.block_codecs import block_codec
+from packer.format import unsealed_hdf5 as unsealed
 from packer.format.header import Field
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from tests.format.packs import keys_of, write_pack
 
 TOOLS = Path(__file__).parents[2] / "tools"

@@ -11,10 +11,10 @@ import pytest
 
 from packer.format.header import MAX_BLOCKS, Field, Header, block_rows
 from packer.format.pack import open_pack
+from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, seal_of, write_index
-from packer.format.writer import PackWriter
 from packer.orders.runs import Runs
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from tests.format.packs import FORMATS, out_path
 from tests.read.conftest import use_way
 
@@ -63,7 +63,7 @@ def check(path: Path, rows: int, ends: list[int], monkeypatch: pytest.MonkeyPatc
     assert time.process_time() - begun < 0.5
     assert pack.rows == rows
     assert pack.nbytes >= TOTAL
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     numbers = np.array(ends, np.int64)
     for name in ("label", "image", "mask"):
         field, expected = pack.header.field(name), [row_of(name, row).tobytes() for row in ends]

@@ -14,12 +14,12 @@ import pytest
 
 from packer.errors import FormatError
 from packer.format.checksums import block_checksum, digest, outside
-from packer.format.hdf5 import taken
+from packer.format.hdf5_container import taken
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
+from packer.format.pack_writer import PackWriter
 from packer.format.positional_io import pread_all
 from packer.format.trailer import SIZE, Trailer
-from packer.format.writer import PackWriter
 from tests.format.packs import FORMATS, keys_of, out_path, rows_of, write_pack
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from tests.format.packs import KINDS, Content, begin, files_of, out_path, write_blocks, write_content
 
 ROWS = 23
@@ -204,8 +204,18 @@ def test_another_plan(out: Path, content: Content, whole: dict[str, bytes]):
 
 
 SEALING = {
-    "h5": [("hdf5._create", 1), ("hdf5._create", 3), ("hdf5._add", 2), ("hdf5._add", 3), ("hdf5.digest", 1)],
-    "npy": [("npy.NpyContainer._new", 1), ("npy.NpyContainer._new", 4), ("npy.fsync_path", 1)],
+    "h5": [
+        ("hdf5_container._create", 1),
+        ("hdf5_container._create", 3),
+        ("hdf5_container._add", 2),
+        ("hdf5_container._add", 3),
+        ("hdf5_container.digest", 1),
+    ],
+    "npy": [
+        ("npy_container.NpyContainer._new", 1),
+        ("npy_container.NpyContainer._new", 4),
+        ("npy_container.fsync_path", 1),
+    ],
 }
 """What sealing calls, and at which call it is interrupted."""
 
@@ -260,7 +270,7 @@ def test_interrupted_after_sealing(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("packer.format.workplace.Workplace.publish", fail)
+        patch.setattr("packer.format.working_folder.WorkingFolder.publish", fail)
         with pytest.raises(PackerError, match=r"writing failed \(Input/output error\)"):
             write_content(out, content, plan=PLAN)
     assert open_pack(f"{out}.packing/pack").rows == ROWS

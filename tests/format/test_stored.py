@@ -16,7 +16,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.codecs.blocks import NAMES, codec_from_record
+from packer.codecs.block_codecs import NAMES, codec_from_record
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack

@@ -21,7 +21,7 @@ import pytest
 import xxhash
 
 from packer.errors import FormatError
-from packer.format import hdf5
+from packer.format import hdf5_inspection
 from packer.format.header import HEADER_DATASET
 from packer.format.journal import Journal, read_journal
 from packer.format.json_text import MAX_DEPTH, MAX_VALUES, read_json
@@ -110,7 +110,7 @@ def test_arrays_in_other_files_are_refused_unread(
 ):
     path = stranger(tmp_path, lambda file: way(file, name, private))
     opened.begin()
-    said = hdf5._described(str(path))  # as the process that asks HDF5 does
+    said = hdf5_inspection._described(str(path))  # as the process that asks HDF5 does
     assert said == {
         "error": f"{path}: {name!r} leads to another place or file; a pack's arrays lie in the pack itself."
         " Nothing was read there. Convert the images again."
@@ -132,7 +132,7 @@ def test_a_checksum_table_in_another_file_is_none(
 ):
     path = stranger(tmp_path, lambda file: way(file, TABLE, private))
     opened.begin()
-    hdf5.describe_table(str(path))
+    hdf5_inspection.describe_table(str(path))
     assert capsys.readouterr().out == "{}"
     assert not opened()
 
@@ -140,7 +140,7 @@ def test_a_checksum_table_in_another_file_is_none(
 def test_a_group_that_is_a_link_is_not_followed(tmp_path: Path, private: Path, opened: Any):
     path = stranger(tmp_path, lambda file: external_link(file, "packer", private))
     opened.begin()
-    assert "leads to another place or file" in hdf5._described(str(path))["error"]
+    assert "leads to another place or file" in hdf5_inspection._described(str(path))["error"]
     assert not opened()
 
 
@@ -160,7 +160,7 @@ def test_a_foreign_file_is_described_without_opening_what_it_names(
         file.create_virtual_dataset("endless", layout)
         external_storage(file, "label", private)
     opened.begin()
-    said = hdf5._described(str(path))
+    said = hdf5_inspection._described(str(path))
     assert said["holds"] == [
         f"{'a' * 77}... float64 [3]",
         "endless uint8 in other files",
@@ -186,7 +186,7 @@ def empty(file: h5py.File) -> None:
 @pytest.mark.parametrize("edit", [bomb, empty])
 def test_a_header_that_is_not_all_there_is_not_unfolded(tmp_path: Path, edit: Any):
     path = stranger(tmp_path, edit)
-    assert hdf5._described(str(path)) == {
+    assert hdf5_inspection._described(str(path)) == {
         "error": f"{path}: its header is stored compressed, or is larger than the file or 1073741824 bytes;"
         " packer writes none such. Convert the images again."
     }
@@ -203,9 +203,9 @@ def test_objects_are_never_read(tmp_path: Path, dtype: Any, name: str, capsys: p
         file.create_dataset(name, (23,), dtype)
 
     path = stranger(tmp_path, edit)
-    said = hdf5._described(str(path))
+    said = hdf5_inspection._described(str(path))
     assert said.get("header") is None or name == TABLE
-    hdf5.describe_table(str(path))
+    hdf5_inspection.describe_table(str(path))
     assert capsys.readouterr().out == "{}" or name != TABLE
 
 

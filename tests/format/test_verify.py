@@ -16,18 +16,18 @@ import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.codecs.blocks import block_codec
+from packer.codecs.block_codecs import block_codec
 from packer.errors import FormatError
-from packer.format import hdf5
+from packer.format.block_hashing import Column
 from packer.format.checksums import digest, outside
+from packer.format.hdf5_container import taken
 from packer.format.header import OFFSETS, Extent, Field
-from packer.format.npy import PREAMBLE
+from packer.format.npy_container import PREAMBLE
 from packer.format.pack import open_pack
-from packer.format.rehash import Column
+from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, seal_of, write_index
 from packer.format.trailer import SIZE, Trailer
 from packer.format.verify import Problem, verify_pack
-from packer.format.writer import PackWriter
 from tests.format.packs import FIELDS, FORMATS, keys_of, out_path, rows_of, write_pack
 
 CLASSES = tuple(f"class {i}" for i in range(23))
@@ -463,19 +463,19 @@ def test_offsets_that_fall_or_lead_out(
 
 def refit(out: Path) -> None:
     """Make the checksum table and its digest fit the rows as they are now."""
-    from packer.format.rehash import rehash
+    from packer.format.block_hashing import hash_blocks
 
     pack = open_pack(out)
     trailer = Trailer.from_bytes(pack.seal)
     assert trailer is not None
-    table = rehash(pack, threads=1, progress=lambda done: None, watches={}).table
+    table = hash_blocks(pack, threads=1, progress=lambda done: None, watches={}).table
     file = out if out.suffix else out / "checksums.npy"
     data = bytearray(file.read_bytes())
     data[trailer.checksums_offset : trailer.checksums_offset + table.nbytes] = table.tobytes()
     file.write_bytes(bytes(data))
     rest = trailer.rest_digest
     if out.suffix:
-        ranges = outside(hdf5.taken(pack.header.extents), trailer.container_length)
+        ranges = outside(taken(pack.header.extents), trailer.container_length)
         rest = digest([bytes(data[a:b]) for a, b in ranges])
     changed = Trailer(
         trailer.container_length,

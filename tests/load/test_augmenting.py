@@ -29,7 +29,7 @@ from packer.codecs import jpeg  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack import Pack  # noqa: E402
-from packer.format.writer import PackWriter  # noqa: E402
+from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import dataset_options, pipelines  # noqa: E402
 from packer.load.augmenting import Augmenter, seed_of  # noqa: E402
 from packer.load.caches.gpu_cache import GpuCache  # noqa: E402
@@ -39,8 +39,8 @@ from packer.orders.epoch import Epoch  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import one_run  # noqa: E402
 from packer.orders.subset import Subset  # noqa: E402
-from packer.read.fields import ROW, select_fields  # noqa: E402
-from packer.read.reader import Reader  # noqa: E402
+from packer.read.loaded_fields import ROW, select_fields  # noqa: E402
+from packer.read.row_reader import RowReader  # noqa: E402
 
 ROWS, SIDE = 37, 12
 
@@ -537,7 +537,7 @@ def test_augmentation_follows_a_transform(paired: Pack, views: bool):
 def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, device: str):
     """As placement="gpu" does; on the CPU too, where no dataset would."""
     fields = select_fields(paired, ["image", "mask", "label"])
-    reader, subset = Reader(paired, fields), Subset(((0, ROWS),))
+    reader, subset = RowReader(paired, fields), Subset(((0, ROWS),))
     stack = [RandomCrop(8, padding=2)]
     views = pipelines.fit_views(
         {"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None

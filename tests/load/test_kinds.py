@@ -18,7 +18,7 @@ from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from packer.orders.row_orders import Blocks, Rows
-from packer.read.stores import Coded
+from packer.read.stored_fields import CompressedRows
 from tests.format.packs import Content, begin, write_content
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, SHAPE, SPLITS, STORED, content_of, make_stored, store_of
@@ -304,13 +304,13 @@ def test_images_of_their_own_sizes(tmp_path: Path):
 def test_shuffled_each_block_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_content(tmp_path / "p.h5", Content.random("gzip", ROWS), block_rows=4, seed=0)
     decoded: list[int] = []
-    decode = Coded._decode
+    decode = CompressedRows._decode
 
-    def count(self: Coded, block: int, out: np.ndarray) -> None:
+    def count(self: CompressedRows, block: int, out: np.ndarray) -> None:
         decoded.append(block)
         decode(self, block, out)
 
-    monkeypatch.setattr(Coded, "_decode", count)
+    monkeypatch.setattr(CompressedRows, "_decode", count)
     options: Any = {"shuffle": True, "placement": "disk", "output": "numpy"}
     with PackedBatchDataset(tmp_path / "p.h5", 8, **options) as dataset:
         assert dataset.order == Blocks(256, 4, whole=True)

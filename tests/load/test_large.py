@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from packer.format.header import Field, block_rows
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from tests.load.conftest import ORDERS
 
 ROWS = 10**9

@@ -10,7 +10,7 @@ import pytest
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.load import order_quality as module
 from packer.load.order_quality import order_quality
 from packer.orders.row_orders import BY_NAME, Blocks

@@ -11,7 +11,7 @@ import pytest
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.prefetcher import Prefetcher
 from packer.load.processes.transforms import PythonTransform

@@ -15,7 +15,7 @@ from packer import convert_images
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from tests.read.conftest import ROWS, SPLITS, make_stored

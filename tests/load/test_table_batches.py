@@ -10,7 +10,7 @@ import torch
 
 from packer import PackedBatchDataset
 from packer.format.header import Field
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 
 ROWS, COLUMNS = 5000, 28
 FIELDS = (

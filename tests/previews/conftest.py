@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.format.header import Field
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.previews.drawing import line_height, text_size
 from packer.previews.grid import GAP, MARGIN, Grid
 from packer.previews.sheet import Preview

@@ -9,7 +9,7 @@ import pytest
 
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from tests.format.packs import KINDS, Content, write_content, write_shards
 
 SHAPE = (8, 6, 3)
@@ -119,6 +119,6 @@ def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
         monkeypatch.setattr("packer.read.gather.COMPILED", False)
     limits = {"calls": (0, 0), "copies": (0, 1 << 40), "few copies": (1 << 40, 0)}
     for name, value in zip(("SMALL_RUN_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
-        monkeypatch.setattr(f"packer.read.extents.{name}", value)
-    monkeypatch.setattr("packer.read.extents.GROWTH_BYTES", 0)
-    monkeypatch.setattr("packer.read.extents._RUNS_AT_ONCE", 2)
+        monkeypatch.setattr(f"packer.read.extent_array.{name}", value)
+    monkeypatch.setattr("packer.read.extent_array.GROWTH_BYTES", 0)
+    monkeypatch.setattr("packer.read.extent_array._RUNS_AT_ONCE", 2)

@@ -24,9 +24,9 @@ from packer.errors import FormatError
 from packer.format.header import Extent
 from packer.orders.runs import Runs, one_run
 from packer.read import gather
-from packer.read.extents import Array
+from packer.read.extent_array import ExtentArray
 from packer.read.gather import COLD, COMPILED, DONE, cut
-from tests.read.test_extents import Folder
+from tests.read.test_extent_array import Folder
 
 compiled = pytest.mark.skipif(not COMPILED, reason="packer was installed without a compiler")
 FORMS = ["C", "NumPy"] if COMPILED else ["NumPy"]
@@ -285,9 +285,9 @@ def test_cut_keeps_the_rows_and_crosses_nothing(counts: list[int], data: st.Data
 
 def test_a_failing_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "x").write_bytes(bytes(100))
-    array = Array(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
+    array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
     monkeypatch.setattr(gather, "COMPILED", False)
-    monkeypatch.setattr("packer.read.extents.MAPPED_BYTES", 0)
+    monkeypatch.setattr("packer.read.extent_array.MAPPED_BYTES", 0)
 
     def fail(*_: object) -> int:
         raise OSError(5, "Input/output error")
@@ -301,9 +301,9 @@ def test_a_failing_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_system_without_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """macOS."""
     (tmp_path / "x").write_bytes(bytes(range(100)))
-    array = Array(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
+    array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
     monkeypatch.setattr(gather, "COMPILED", False)
-    monkeypatch.setattr("packer.read.extents.MAPPED_BYTES", 0)
+    monkeypatch.setattr("packer.read.extent_array.MAPPED_BYTES", 0)
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     array.willneed(one_run(0, 10))
     out = np.zeros((3, 10), np.uint8)
@@ -320,7 +320,7 @@ def test_files_that_cannot_be_mapped_are_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(mmap, "mmap", refuse)
     for form in FORMS:
         monkeypatch.setattr(gather, "COMPILED", form == "C")
-        array = Array(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
+        array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
         out = np.zeros((3, 10), np.uint8)
         array.read(Runs(np.array([7, 0, 3]), np.array([1, 1, 1])), out)
         assert out[:, 0].tolist() == [70, 0, 30]
@@ -512,18 +512,18 @@ def test_memory_that_cannot_be_written_is_a_sentence(tmp_path: Path):
         + """
 from packer.format.header import Extent
 from packer.orders.runs import one_run
-from packer.read.extents import Array
+from packer.read.extent_array import ExtentArray
 class Pack:
     def file(self, extent): return extent.file
-array = Array(Pack(), [Extent(path, 0, big // 4096, 4096)])
+array = ExtentArray(Pack(), [Extent(path, 0, big // 4096, 4096)])
 slot = os.open(path + ".slot", os.O_RDWR | os.O_CREAT)
 os.ftruncate(slot, 100 * 4096)
 out = np.frombuffer(mmap.mmap(slot, 0), np.uint8).reshape(100, 4096)
 array.read(one_run(0, 100), out)
 os.ftruncate(slot, 10 * 4096)
 for limit in (1 << 40, 0):
-    import packer.read.extents
-    packer.read.extents.MAPPED_BYTES = limit
+    import packer.read.extent_array
+    packer.read.extent_array.MAPPED_BYTES = limit
     try:
         array.read(one_run(0, 100), out)
     except Exception as error:
@@ -544,7 +544,7 @@ def test_threads_cut_off_in_the_middle_get_rows_or_the_sentence(tmp_path: Path):
         pytest.skip("in NumPy, this ends the process")
     rows, row_bytes = 512, 8192
     (tmp_path / "x").write_bytes(np.full(rows * row_bytes, 7, np.uint8).tobytes())
-    array = Array(Folder(str(tmp_path)), [Extent("x", 0, rows, row_bytes)])  # type: ignore[arg-type]
+    array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, rows, row_bytes)])  # type: ignore[arg-type]
     found: set[str] = set()
 
     def work(seed: int) -> None:
@@ -580,14 +580,14 @@ def test_packer_works_without_the_compiled_form(tmp_path: Path):
         sys.modules["packer.read._gather"] = None
         import numpy as np
         from packer.read import gather
-        from packer.read.extents import Array
+        from packer.read.extent_array import ExtentArray
         from packer.format.header import Extent
         from packer.orders.runs import Runs
         assert not gather.COMPILED
         class Pack:
             def file(self, extent): return sys.argv[1]
         open(sys.argv[1], "wb").write(bytes(range(200)))
-        array, out = Array(Pack(), [Extent("", 3, 39, 5)]), np.empty((3, 5), np.uint8)
+        array, out = ExtentArray(Pack(), [Extent("", 3, 39, 5)]), np.empty((3, 5), np.uint8)
         array.willneed(Runs(np.array([1, 8]), np.array([1, 2])))
         array.read(Runs(np.array([1, 8]), np.array([1, 2])), out)
         assert out.reshape(-1).tolist() == [*range(8, 13), *range(43, 53)]

@@ -18,7 +18,7 @@ from packer.load.caches.indexed_rows import IndexedRows
 from packer.load.caches.memory_cache import size_of
 from packer.orders.runs import Runs, one_run
 from packer.orders.subset import Subset
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from packer.units import size
 
 STEP_BYTES = 16 << 20  # of each of the two buffers that rows pass through on their way
@@ -39,7 +39,7 @@ class GpuCache:
     """
 
     def __init__(
-        self, reader: Reader, fields: Sequence[Field], subset: Subset, device: torch.device | str
+        self, reader: RowReader, fields: Sequence[Field], subset: Subset, device: torch.device | str
     ) -> None:
         fields = [f for f in fields if not f.ragged]
         self.names = frozenset(f.name for f in fields)
@@ -161,7 +161,7 @@ def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:
     return torch.empty((rows, row_bytes // width), dtype=dtype, device=device)
 
 
-def _fill_or_drop(content: _GpuRows, reader: Reader, subset: Subset, ending: threading.Event) -> None:
+def _fill_or_drop(content: _GpuRows, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     """On the background thread: fill, unless there is no memory, or rows that cannot be read.
 
     Those are the loop's concern once it asks the disk for them, and perhaps it never does.
@@ -175,7 +175,7 @@ def _fill_or_drop(content: _GpuRows, reader: Reader, subset: Subset, ending: thr
         log.warning("%s: rows stay off the device (%s)", reader.pack.path, content.failed)
 
 
-def _fill(content: _GpuRows, reader: Reader, subset: Subset, ending: threading.Event) -> None:
+def _fill(content: _GpuRows, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     """Read rows into two pinned buffers by turns, and copy them to the device."""
     assert content.tensors is not None
     tensors = {name: t.view(torch.uint8) for name, t in content.tensors.items()}

@@ -25,7 +25,7 @@ from packer.load.caches.shared_memory import Memory, held, open_memory
 from packer.orders.runs import Runs, one_run
 from packer.orders.subset import Subset
 from packer.read import gather
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from packer.units import size
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class MemoryCache:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: RowReader,
         fields: Sequence[Field],
         subset: Subset,
         *,
@@ -203,7 +203,7 @@ class _MemoryRows:
         return self.memory is not None and self.memory.registered
 
 
-def present(reader: Reader, fields: Sequence[Field], subset: Subset) -> bool:
+def present(reader: RowReader, fields: Sequence[Field], subset: Subset) -> bool:
     """Whether a process of this user holds these rows in memory, or fills them: another one costs no more memory."""
     fields = [f for f in fields if not f.ragged]
     return held(_key(reader, fields, subset), _layout(fields, subset.rows)[1])
@@ -223,7 +223,7 @@ def _layout(fields: Sequence[Field], rows: int) -> tuple[dict[str, tuple[int, in
     return places, at
 
 
-def _key(reader: Reader, fields: Sequence[Field], subset: Subset) -> str:
+def _key(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
     """What tells these rows from all others: the pack as it is now, the fields, the subset, and whether they were verified."""
     digest = hashlib.blake2b(digest_size=16)
     for part in reader.pack.parts:
@@ -249,7 +249,7 @@ def _files(pack: Pack) -> list[tuple[str, int, int, int, int]]:
 
 def _fill(
     content: _MemoryRows,
-    reader: Reader,
+    reader: RowReader,
     subset: Subset,
     pinned: torch.device | str | None,
     ending: threading.Event,
@@ -280,7 +280,7 @@ def _fill(
         )
 
 
-def _fill_on(content: _MemoryRows, reader: Reader, subset: Subset, ending: threading.Event) -> None:
+def _fill_on(content: _MemoryRows, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     memory = content.memory
     assert memory is not None
     count = max(1, STEP_BYTES // sum(row_bytes for _, row_bytes in content.offsets.values()))

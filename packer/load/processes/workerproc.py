@@ -29,10 +29,10 @@ from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.slots import Bytes, SlotLayout
 from packer.orders.runs import Runs, one_run
-from packer.read.fields import decode_ragged
-from packer.read.reader import Reader
+from packer.read.loaded_fields import decode_ragged
+from packer.read.row_reader import RowReader
 
-Work = tuple[PythonTransform, Reader, tuple[Field, ...]]
+Work = tuple[PythonTransform, RowReader, tuple[Field, ...]]
 
 READY = "ready"
 NO_ROW = -1
@@ -147,7 +147,7 @@ class _Maker:
     """Reads rows and calls fn for them."""
 
     def __init__(
-        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], at: NDArray[np.int64]
+        self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], at: NDArray[np.int64]
     ) -> None:
         self._transform, self._reader, self._fields, self._at = transform, reader, fields, at
         self._call = Call(transform, fields)
@@ -258,7 +258,7 @@ class _Maker:
         for f in self._reader.pack.fields:
             if f.name == "key" and "encoding" in f.about:
                 with suppress(Exception):  # it only adorns the message of another error
-                    rows = Reader(self._reader.pack, (f,)).read_ragged("key", one_run(row, row + 1))
+                    rows = RowReader(self._reader.pack, (f,)).read_ragged("key", one_run(row, row + 1))
                     return f" ({decode_ragged(self._reader.pack, f, rows, (row,))[0]!r})"
         return ""
 

@@ -37,7 +37,7 @@ from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workerproc import NO_ROW, READY, Filled, TransformJob, run
 from packer.load.slots import Bytes, SlotLayout
 from packer.orders.runs import Runs
-from packer.read.reader import Reader
+from packer.read.row_reader import RowReader
 from packer.starting import held_back, no_more, start
 
 __all__ = ["Filled", "Workers"]
@@ -66,7 +66,7 @@ class Workers:
     processes: how many. ahead: batches to have under way, so that all of them have work, and a late one holds nobody up.
     """
 
-    def __init__(self, transform: PythonTransform, reader: Reader, fields: Sequence[Field]) -> None:
+    def __init__(self, transform: PythonTransform, reader: RowReader, fields: Sequence[Field]) -> None:
         """reader: of the input fields. fields: the input fields as they are loaded, ragged ones too."""
         self._transform, self._reader, self._fields = transform, reader, tuple(fields)
         self.processes = transform.count
@@ -233,7 +233,7 @@ class _ProcessPool:
     """Processes, and the thread that talks to them. Everything without an underscore may be called by any thread."""
 
     def __init__(
-        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], memory: SharedSlots
+        self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], memory: SharedSlots
     ) -> None:
         self._owner = os.getpid()
         self._notes = memory.at(0, 8 * transform.count).view(np.int64)
@@ -283,7 +283,7 @@ class _ProcessPool:
                 self._ringer.send(b"!")
 
     def _start(
-        self, transform: PythonTransform, reader: Reader, fields: tuple[Field, ...], memory: SharedSlots
+        self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], memory: SharedSlots
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise UsageError(

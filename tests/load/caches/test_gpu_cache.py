@@ -14,11 +14,11 @@ import pytest
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.orders.subset import Subset
-from packer.read.fields import select_fields, select_rows
-from packer.read.reader import Reader
+from packer.read.loaded_fields import select_fields, select_rows
+from packer.read.row_reader import RowReader
 from tests.load.caches.test_memory_cache import ROW_BYTES, Gate, until
 from tests.read.conftest import ROWS, SPLITS, image_of, store_of
 
@@ -39,10 +39,10 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cache, "STEP_BYTES", 10 * ROW_BYTES)
 
 
-def upload(pack: Pack, device: str, *, split: str | None = None, reader: Reader | None = None) -> Any:
+def upload(pack: Pack, device: str, *, split: str | None = None, reader: RowReader | None = None) -> Any:
     fields = select_fields(pack, None)
     return gpu_cache.GpuCache(
-        reader or Reader(pack, fields), fields, Subset(select_rows(pack, split)), device
+        reader or RowReader(pack, fields), fields, Subset(select_rows(pack, split)), device
     )
 
 
@@ -134,7 +134,7 @@ def test_a_batch_may_be_written_to(pack: Pack, device: str):
 def test_rows_that_cannot_be_read_are_left_to_the_disk(
     pack: Pack, device: str, steps: None, caplog: pytest.LogCaptureFixture
 ):
-    class Broken(Reader):
+    class Broken(RowReader):
         def read(self, name: str, runs: Runs, out: Any) -> None:
             if runs.starts[0] >= 20:
                 raise FormatError("p.h5: reading failed (Input/output error). Check the disk.")

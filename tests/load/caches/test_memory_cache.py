@@ -24,8 +24,8 @@ from packer.load.caches import memory_cache, shared_memory
 from packer.load.caches.memory_cache import MemoryCache, present, size_of
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.orders.subset import Subset
-from packer.read.fields import select_fields, select_rows
-from packer.read.reader import Reader
+from packer.read.loaded_fields import select_fields, select_rows
+from packer.read.row_reader import RowReader
 from tests.read.conftest import ROWS, SPLITS, image_of, make_pack, store_of
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -47,7 +47,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_cache, "STEP_BYTES", 10 * ROW_BYTES)
 
 
-class Gate(Reader):
+class Gate(RowReader):
     """Reads so many rows of images when told to; for one thread."""
 
     def __init__(self, pack: Pack, fields: Any, *, verify: bool = False) -> None:
@@ -62,9 +62,9 @@ class Gate(Reader):
         super().read(name, runs, out)
 
 
-def resident_of(pack: Pack, *, split: str | None = None, reader: Reader | None = None) -> MemoryCache:
+def resident_of(pack: Pack, *, split: str | None = None, reader: RowReader | None = None) -> MemoryCache:
     fields = select_fields(pack, None)
-    return MemoryCache(reader or Reader(pack, fields), fields, Subset(select_rows(pack, split)))
+    return MemoryCache(reader or RowReader(pack, fields), fields, Subset(select_rows(pack, split)))
 
 
 def until(condition: Any, seconds: float = 120) -> bool:
@@ -161,7 +161,7 @@ def test_two_in_one_process_fill_it_once(pack: Pack, steps: None):
     two.close()
 
 
-class Slow(Reader):
+class Slow(RowReader):
     """Takes its time for images, and counts their rows."""
 
     pause = 0.01
@@ -293,7 +293,7 @@ def test_what_differs_is_kept_apart(tmp_path: Path):
     fields, everything = select_fields(pack, None), Subset(((0, ROWS),))
 
     def key(pack: Pack, fields: Any = fields, subset: Subset = everything, **options: bool) -> str:
-        return memory_cache._key(Reader(pack, fields, **options), fields, subset)
+        return memory_cache._key(RowReader(pack, fields, **options), fields, subset)
 
     plain = key(pack)
     assert key(open_pack(pack.path)) == plain
@@ -348,7 +348,7 @@ def test_nothing_stays_behind(pack: Pack, folder: Path, steps: None, how: str):
 def test_rows_that_cannot_be_read_are_left_to_the_disk(
     pack: Pack, steps: None, caplog: pytest.LogCaptureFixture
 ):
-    class Broken(Reader):
+    class Broken(RowReader):
         def read(self, name: str, runs: Runs, out: Any) -> None:
             if runs.starts[0] >= 20:
                 raise FormatError("p.h5: reading failed (Input/output error). Check the disk.")
@@ -405,9 +405,9 @@ def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack):
     import torch
 
     fields = select_fields(pack, None)
-    held = MemoryCache(Reader(pack, fields), fields, Subset(((0, ROWS),)), pinned="cuda")
+    held = MemoryCache(RowReader(pack, fields), fields, Subset(((0, ROWS),)), pinned="cuda")
     assert held.wait(120)
-    same = MemoryCache(Reader(pack, fields), fields, Subset(((0, ROWS),)), pinned="cuda")
+    same = MemoryCache(RowReader(pack, fields), fields, Subset(((0, ROWS),)), pinned="cuda")
     assert same.wait(120)
     view = held.view("image", 10, 60)
     assert view is not None
@@ -430,7 +430,7 @@ def test_memory_that_cannot_be_had_is_a_sentence(pack: Pack, monkeypatch: pytest
     monkeypatch.setattr(memory_cache, "open_memory", refuse)
     fields = select_fields(pack, None)
     with pytest.raises(PackerError) as error:
-        MemoryCache(Reader(pack, fields), fields, Subset(((0, pack.rows),)))
+        MemoryCache(RowReader(pack, fields), fields, Subset(((0, pack.rows),)))
     assert str(error.value).startswith(f"{pack.path}: ")
     assert str(error.value).endswith(
         " of memory for the rows cannot be had (Cannot allocate memory). Pass placement='disk'."

@@ -28,8 +28,8 @@ from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.load.slots import SlotLayout, Slots
 from packer.orders.runs import consecutive, one_run
-from packer.read.fields import select_fields
-from packer.read.reader import Reader
+from packer.read.loaded_fields import select_fields
+from packer.read.row_reader import RowReader
 from tests.read.conftest import image_of, make_pack
 
 # From 3.12 on os.fork() in a test warns of the threads that others have started.
@@ -83,7 +83,7 @@ class Made:
     ):
         fields = select_fields(pack, names)
         self.workers = Workers(
-            PythonTransform(fn, **({"processes": 2} | options)), Reader(pack, fields), fields
+            PythonTransform(fn, **({"processes": 2} | options)), RowReader(pack, fields), fields
         )
         self.layout: SlotLayout | None = None
 
@@ -228,8 +228,8 @@ from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.load.slots import SlotLayout
 from packer.orders.runs import one_run
-from packer.read.fields import select_fields
-from packer.read.reader import Reader
+from packer.read.loaded_fields import select_fields
+from packer.read.row_reader import RowReader
 
 def fn(s):
     s["image"] += 1
@@ -242,7 +242,7 @@ pack = open_pack({str(pack.path)!r})
 fields = select_fields(pack, ("image", "label"))
 made = []
 for processes in (1, 3):
-    workers = Workers(PythonTransform(fn, processes=processes, batched={batched}), Reader(pack, fields), fields)
+    workers = Workers(PythonTransform(fn, processes=processes, batched={batched}), RowReader(pack, fields), fields)
     layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
     slot = workers.allocate(layout.nbytes)
     starts = range(0, 48, 6)
@@ -276,7 +276,7 @@ def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.
     monkeypatch.setattr(multiprocessing.connection, "Pipe", narrow)
     fields = select_fields(pack, ("label",))
     transform = PythonTransform(lambda s: {"text": os.urandom(250).hex()}, processes=2)
-    workers = Workers(transform, Reader(pack, fields), fields)
+    workers = Workers(transform, RowReader(pack, fields), fields)
     layout = SlotLayout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
     slot = workers.allocate(layout.nbytes)
     runs = consecutive(np.tile([5, 3], 1500))

@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
-from packer.codecs.blocks import codec_from_record
+from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, one_run
-from packer.read.extents import Array, check_range
+from packer.read.extent_array import ExtentArray, check_range
 from packer.read.gather import Bytes, cut
 
 _PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
 
-class Rows(Protocol):
+class FieldRows(Protocol):
     """One field of a pack, opened; closed when nobody has it any more. Thread-safe."""
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -40,11 +40,11 @@ class Rows(Protocol):
         """Keep up to so many blocks, those used last, if they have to be decoded."""
 
 
-class Plain:
+class FixedRows:
     """A fixed field whose rows lie in the files as they are loaded."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
-        self._array = Array(pack, pack.header.extents[field.name])
+        self._array = ExtentArray(pack, pack.header.extents[field.name])
         self.read, self.willneed = self._array.read, self._array.willneed
 
     def encoded(self, runs: Runs) -> list[bytes]:
@@ -55,14 +55,14 @@ class Plain:
         """Do nothing: nothing is decoded."""
 
 
-class Ragged:
+class RaggedRows:
     """Rows of any length: in each part of the pack a blob, and offsets in it. Where they are JPEG files, read() decodes them."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
         self._pack, self._field = pack, field
         self._shape = field.loaded.shape
-        self._blob = Array(pack, pack.header.extents[field.name])
-        self._offsets = Array(pack, pack.header.extents[field.name + OFFSETS])
+        self._blob = ExtentArray(pack, pack.header.extents[field.name])
+        self._offsets = ExtentArray(pack, pack.header.extents[field.name + OFFSETS])
         sizes = [
             (part.rows, *(sum(e.rows for e in part.header.extents[field.name + of]) for of in (OFFSETS, "")))
             for part in pack.parts
@@ -71,7 +71,7 @@ class Ragged:
         self._firsts, self._offset_firsts, self._blob_firsts = np.cumsum([(0, 0, 0), *sizes], axis=0).T
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """See Rows; the rows are JPEG files of one shape."""
+        """See FieldRows; the rows are JPEG files of one shape."""
         assert self._shape is not None
         pixels = out.reshape(-1, *self._shape)
         for i, data in enumerate(self._rows(runs)):
@@ -84,11 +84,11 @@ class Ragged:
                 ) from None
 
     def encoded(self, runs: Runs) -> list[bytes]:
-        """See Rows."""
+        """See FieldRows."""
         return [bytes(row) for row in self._rows(runs)]
 
     def willneed(self, runs: Runs) -> None:
-        """See Rows. Their offsets are read."""
+        """See FieldRows. Their offsets are read."""
         self._blob.willneed(self._stretches(runs)[0])
 
     def keep(self, blocks: int) -> None:
@@ -122,7 +122,7 @@ class Ragged:
         return Runs(first + self._blob_firsts[parts], last - first), sizes
 
 
-class Coded:
+class CompressedRows:
     """A fixed field in compressed blocks. A block is decoded whole, so contiguous rows are far cheaper than scattered ones.
 
     A call decodes each block that it touches once, in the order of the file; each thread keeps the block it decoded last. Where
@@ -141,7 +141,7 @@ class Coded:
         ends: dict[str, int] = {}
         for extent in blocks:
             ends[extent.file] = max(extent.end, ends.get(extent.file, 0))
-        self._stored = Array(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
+        self._stored = ExtentArray(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
         begins = dict(zip(ends, np.cumsum([0, *ends.values()]).tolist(), strict=False))
         # The bytes of each block among those of all files, and the rows that it decodes to.
         self._bytes = Runs(
@@ -163,7 +163,7 @@ class Coded:
             self._let_go()
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """See Rows."""
+        """See FieldRows."""
         check_range(runs, int(self._firsts[-1]))
         runs, blocks = cut(self._firsts, runs)
         if len(blocks) > 1:
@@ -185,7 +185,7 @@ class Coded:
         raise TypeError("rows of one length have no encoded form")
 
     def willneed(self, runs: Runs) -> None:
-        """See Rows."""
+        """See FieldRows."""
         check_range(runs, int(self._firsts[-1]))
         self._ask(cut(self._firsts, runs)[1])
 
@@ -263,22 +263,22 @@ class Coded:
             ) from None
 
 
-class Verified:
+class VerifiedRows:
     """Any of the others, whose blocks are compared with their checksums when they are first touched."""
 
-    def __init__(self, rows: Rows, pack: Pack, field: Field) -> None:
+    def __init__(self, rows: FieldRows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
         self.willneed, self.keep = rows.willneed, rows.keep
         self._parts = [_Part(part, field) for part in pack.parts]
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """See Rows."""
+        """See FieldRows."""
         self._check(runs)
         self._rows.read(runs, out)
 
     def encoded(self, runs: Runs) -> list[bytes]:
-        """See Rows."""
+        """See FieldRows."""
         self._check(runs)
         return self._rows.encoded(runs)
 

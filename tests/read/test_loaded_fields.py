@@ -9,7 +9,7 @@ from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch import as_tensor
-from packer.read.fields import ROW, decode_ragged, is_mask, select_fields, select_rows, stored
+from packer.read.loaded_fields import ROW, decode_ragged, is_mask, select_fields, select_rows, stored
 from tests.read.conftest import SHAPE, make_pack
 
 

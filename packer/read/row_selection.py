@@ -15,8 +15,8 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, one_run
 from packer.orders.subset import Subset
-from packer.read.fields import select_rows
-from packer.read.reader import Reader
+from packer.read.loaded_fields import select_rows
+from packer.read.row_reader import RowReader
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -109,7 +109,7 @@ def read_column(pack: Pack, name: str, subset: Subset) -> NDArray[Any]:
 def _pieces(pack: Pack, field: Field, subset: Subset) -> Iterator[NDArray[Any]]:
     """A fixed field of a subset's rows, some at a time."""
     step = max(1, _PIECE_BYTES // field.row_bytes)
-    reader = Reader(pack, [field])
+    reader = RowReader(pack, [field])
     try:
         for start in range(0, max(subset.rows, 1), step):
             stop = min(start + step, subset.rows)

@@ -9,7 +9,7 @@ import numpy as np
 from packer.format.header import OFFSETS, Header
 
 
-class Values(Protocol):
+class ValueCheck(Protocol):
     """Looks at an array's elements; a rehash.Watch."""
 
     def look(self, first: int, data: memoryview) -> None:
@@ -19,9 +19,9 @@ class Values(Protocol):
         """Rows [first, last + 1), of which the outer ones are wrong, and what is."""
 
 
-def watched(header: Header) -> dict[str, Values]:
+def value_checks(header: Header) -> dict[str, ValueCheck]:
     """Array -> its values, for arrays that promise something: offsets of ragged fields, labels where there are classes."""
-    found: dict[str, Values] = {}
+    found: dict[str, ValueCheck] = {}
     for f in header.fields:
         if f.ragged:
             blob = sum(e.rows for e in header.extents[f.name])

@@ -2,7 +2,7 @@
 
 <out>.packing/pack        the pack; it gets its final name by one rename, when it is whole
               journal     what has been done so far (journal.py)
-              blocks/     blocks of fields whose stored size is not known beforehand (blocks.py)
+              blocks/     blocks of fields whose stored size is not known beforehand (block_files.py)
               staging/    of a table: its rows in raw form, before their number is known
               pack.packing/  of a table: such a folder again, of its pack
               old         the pack that is being replaced, for the time of two renames
@@ -21,13 +21,13 @@ from packer.errors import PackerError, UsageError
 from packer.format.filesystem import exchange, fsync_path, remove
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.journal import Journal, read_journal
-from packer.format.output import check_output, failure
+from packer.format.output_path import check_output, failure
 
 _ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
 
-class Workplace:
+class WorkingFolder:
     """The folder of one pack in the making.
 
     resumed: what an interrupted run had recorded of the same plan, [] if there is none. cleared: of an interrupted run of

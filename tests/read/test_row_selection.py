@@ -1,4 +1,4 @@
-"""packer.read.selection: splits, classes and lists of rows against plain Python over the labels."""
+"""packer.read.row_selection: splits, classes and lists of rows against plain Python over the labels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.codecs.blocks import block_codec
+from packer.codecs.block_codecs import block_codec
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from packer.orders.runs import one_run
 from packer.orders.subset import Subset
-from packer.read import selection
-from packer.read.selection import read_column, select
+from packer.read import row_selection as selection
+from packer.read.row_selection import read_column, select
 from tests.read.conftest import ROWS, SPLITS
 
 CLASSES = ("ant", "bee", "cat", "dog")

@@ -8,8 +8,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.codecs.blocks import Gzip
-from packer.format.blocks import BlockFiles, Moved
+from packer.codecs.block_codecs import Gzip
+from packer.format.block_files import BlockFiles, MovedRows
 from packer.format.header import Field
 
 ROWS = st.lists(st.binary(max_size=9), min_size=1, max_size=12)
@@ -67,7 +67,7 @@ def test_moved_rows_of_any_length(
 ):
     rows, block_rows, kept, moves = plan
     files = write(tmp_path_factory.mktemp("blocks"), rows, block_rows)
-    moved = Moved(files, block_rows=block_rows, planned=len(rows), kept=kept, moves=moves)
+    moved = MovedRows(files, block_rows=block_rows, planned=len(rows), kept=kept, moves=moves)
     final = [rows[moves.get(row, row)] for row in range(kept)]
     assert list(moved.ragged()) == [
         b"".join(final[start : start + block_rows]) for start in range(0, kept, block_rows)
@@ -92,7 +92,7 @@ def test_moved_rows_of_compressed_blocks(
     files = BlockFiles(str(tmp_path_factory.mktemp("blocks")), "x")
     for block, data in enumerate(packed(values, block_rows)):
         files.write(block, data)
-    moved = Moved(files, block_rows=block_rows, planned=len(rows), kept=kept, moves=moves)
+    moved = MovedRows(files, block_rows=block_rows, planned=len(rows), kept=kept, moves=moves)
     final = values[[moves.get(row, row) for row in range(kept)]]
     assert list(moved.coded(field, codec)) == packed(final, min(block_rows, kept))
 
@@ -100,7 +100,7 @@ def test_moved_rows_of_compressed_blocks(
 def test_blocks_without_moves_are_not_unpacked(tmp_path: Path):
     rows = [b"a", b"bc", b"", b"d", b"e"]
     files = write(tmp_path, rows, 2)
-    moved = Moved(files, block_rows=2, planned=5, kept=4, moves={1: 4})
+    moved = MovedRows(files, block_rows=2, planned=5, kept=4, moves={1: 4})
     assert [moved.changed(block) for block in range(moved.blocks)] == [True, False]
     files.write(1, np.array([0, 1], "<i8").tobytes(), b"X")  # as it is, whatever it holds
     assert list(moved.ragged()) == [b"ae", b"X"]

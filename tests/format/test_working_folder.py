@@ -10,7 +10,7 @@ import pytest
 from packer.errors import PackerError, SpaceError, UsageError
 from packer.format.filesystem import exchange
 from packer.format.pack import open_pack
-from packer.format.workplace import Workplace, difference, locked
+from packer.format.working_folder import WorkingFolder, difference, locked
 from tests.format.packs import FORMATS, Content, files_of, out_path, write_content, write_pack, write_shards
 
 PLAN = {"options": {"size": [8, 8], "crop": None}, "inputs": "abc"}
@@ -19,7 +19,7 @@ OTHER = {"options": {"size": [16, 8], "crop": None}, "inputs": "abc"}
 
 def interrupted(out: Path, plan: dict[str, object] | None = PLAN) -> None:
     """What a maker leaves that had recorded two blocks, and a pack."""
-    place = Workplace(str(out), plan=plan)
+    place = WorkingFolder(str(out), plan=plan)
     Path(place.pack).write_text("rows")
     place.record([0, [1]])
     place.record([1, [2]])
@@ -33,12 +33,12 @@ def format(request: pytest.FixtureRequest) -> str:
 
 def test_the_same_plan_goes_on(tmp_path: Path):
     interrupted(tmp_path / "p")
-    place = Workplace(str(tmp_path / "p"), plan=PLAN | {"options": {"size": (8, 8)}}, resume=True)
+    place = WorkingFolder(str(tmp_path / "p"), plan=PLAN | {"options": {"size": (8, 8)}}, resume=True)
     assert (place.resumed, place.cleared) == ([[0, [1]], [1, [2]]], "")
     assert Path(place.pack).read_text() == "rows"
     place.record([2, [3]])
     place.close(keep=True)
-    again = Workplace(str(tmp_path / "p"), plan=PLAN)
+    again = WorkingFolder(str(tmp_path / "p"), plan=PLAN)
     assert again.resumed == [[0, [1]], [1, [2]], [2, [3]]]
     again.close(keep=False)
     assert os.listdir(tmp_path) == []
@@ -46,35 +46,35 @@ def test_the_same_plan_goes_on(tmp_path: Path):
 
 def test_another_plan_is_cleared_and_said(tmp_path: Path):
     interrupted(tmp_path / "p")
-    place = Workplace(str(tmp_path / "p"), plan=OTHER)
+    place = WorkingFolder(str(tmp_path / "p"), plan=OTHER)
     assert (place.resumed, place.cleared) == ([], "options size was 8x8, now it is 16x8")
     assert sorted(os.listdir(place.path)) == ["blocks", "journal"]
     place.close(keep=True)
-    assert Workplace(str(tmp_path / "p"), plan=OTHER, resume=True).cleared == ""
+    assert WorkingFolder(str(tmp_path / "p"), plan=OTHER, resume=True).cleared == ""
 
 
 def test_resume_refuses_another_plan_and_leaves_it(tmp_path: Path):
     interrupted(tmp_path / "p")
     before = files_of(tmp_path)
     with pytest.raises(UsageError) as error:
-        Workplace(str(tmp_path / "p"), plan=OTHER, resume=True)
+        WorkingFolder(str(tmp_path / "p"), plan=OTHER, resume=True)
     assert str(error.value) == (
         f"{tmp_path}/p: --resume cannot go on with what {tmp_path}/p.packing holds: options size was 8x8, now it is 16x8."
         " Undo that, or start anew without --resume."
     )
     assert files_of(tmp_path) == before
-    Workplace(str(tmp_path / "p"), plan=PLAN, resume=True).close(keep=False)
+    WorkingFolder(str(tmp_path / "p"), plan=PLAN, resume=True).close(keep=False)
 
 
 def test_resume_with_nothing_to_resume_starts_anew(tmp_path: Path):
-    place = Workplace(str(tmp_path / "p"), plan=PLAN, resume=True)
+    place = WorkingFolder(str(tmp_path / "p"), plan=PLAN, resume=True)
     assert (place.resumed, place.cleared) == ([], "")
 
 
 @pytest.mark.parametrize("before", [None, PLAN])
 def test_without_a_plan_all_is_cleared(tmp_path: Path, before: dict[str, object] | None):
     interrupted(tmp_path / "p", before)
-    place = Workplace(str(tmp_path / "p"), resume=True)
+    place = WorkingFolder(str(tmp_path / "p"), resume=True)
     assert (place.resumed, place.cleared, os.listdir(place.path)) == ([], "", ["blocks"])
 
 
@@ -83,7 +83,7 @@ def test_a_journal_whose_plan_is_damaged_is_cleared(tmp_path: Path, resume: bool
     interrupted(tmp_path / "p")
     journal = tmp_path / "p.packing" / "journal"
     journal.write_bytes(b"x" + journal.read_bytes()[1:])
-    place = Workplace(str(tmp_path / "p"), plan=PLAN, resume=resume)
+    place = WorkingFolder(str(tmp_path / "p"), plan=PLAN, resume=resume)
     assert (place.resumed, place.cleared) == ([], "")
     assert not os.path.exists(place.pack)
 
@@ -91,9 +91,9 @@ def test_a_journal_whose_plan_is_damaged_is_cleared(tmp_path: Path, resume: bool
 @pytest.mark.parametrize("plan", [None, PLAN])
 def test_a_second_maker_is_refused_until_the_first_ends(tmp_path: Path, plan: dict[str, object] | None):
     out = str(tmp_path / "p")
-    first = Workplace(out, plan=plan)
+    first = WorkingFolder(out, plan=plan)
     with pytest.raises(PackerError) as error:
-        Workplace(out, plan=plan)
+        WorkingFolder(out, plan=plan)
     sentence = (
         f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
     )
@@ -102,11 +102,11 @@ def test_a_second_maker_is_refused_until_the_first_ends(tmp_path: Path, plan: di
         pass
     assert str(error.value) == sentence
     first.close(keep=False)
-    Workplace(out, plan=plan).close(keep=False)
+    WorkingFolder(out, plan=plan).close(keep=False)
 
 
 def test_the_lock_of_a_dying_maker_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    first = Workplace(str(tmp_path / "p"), plan=PLAN)
+    first = WorkingFolder(str(tmp_path / "p"), plan=PLAN)
     first.record([0, [1]])
     waits = []
 
@@ -115,8 +115,8 @@ def test_the_lock_of_a_dying_maker_is_waited_for(tmp_path: Path, monkeypatch: py
         if len(waits) == 3:
             first.close(keep=True)
 
-    monkeypatch.setattr("packer.format.workplace.time.sleep", sleep)
-    assert Workplace(str(tmp_path / "p"), plan=PLAN).resumed == [[0, [1]]]
+    monkeypatch.setattr("packer.format.working_folder.time.sleep", sleep)
+    assert WorkingFolder(str(tmp_path / "p"), plan=PLAN).resumed == [[0, [1]]]
     assert len(waits) == 3
 
 
@@ -131,17 +131,17 @@ def test_a_folder_that_vanishes_while_it_is_locked_is_another_makers(
         shutil.rmtree(tmp_path / "p.packing")
         flock(fd, how)
 
-    monkeypatch.setattr("packer.format.workplace.fcntl.flock", vanish)
+    monkeypatch.setattr("packer.format.working_folder.fcntl.flock", vanish)
     with pytest.raises(PackerError, match="another packer is writing it"):
-        Workplace(str(tmp_path / "p"))
+        WorkingFolder(str(tmp_path / "p"))
 
 
 def test_file_systems_without_locks_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def no(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("packer.format.workplace.fcntl.flock", no)
-    Workplace(str(tmp_path / "p")).close(keep=False)
+    monkeypatch.setattr("packer.format.working_folder.fcntl.flock", no)
+    WorkingFolder(str(tmp_path / "p")).close(keep=False)
 
 
 def test_locking_what_is_not_there_is_a_sentence(tmp_path: Path):
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "makedirs", full)
     with pytest.raises(PackerError) as error:
-        Workplace(str(tmp_path / "p"))
+        WorkingFolder(str(tmp_path / "p"))
     assert (
         str(error.value) == f"{tmp_path}/p: cannot be written (No space left on device). Pass another name."
     )
@@ -168,7 +168,7 @@ def test_a_full_disk_while_recording_is_a_sentence(tmp_path: Path, monkeypatch: 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    place = Workplace(str(tmp_path / "p"), plan=PLAN)
+    place = WorkingFolder(str(tmp_path / "p"), plan=PLAN)
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(SpaceError) as error:
         place.record([0, [1]])
@@ -177,9 +177,9 @@ def test_a_full_disk_while_recording_is_a_sentence(tmp_path: Path, monkeypatch: 
         == f"{tmp_path}/p: writing failed (No space left on device). Free some space, or pass another disk."
     )
     with pytest.raises(SpaceError):
-        Workplace(str(tmp_path / "q"), plan=PLAN)
+        WorkingFolder(str(tmp_path / "q"), plan=PLAN)
     monkeypatch.undo()
-    Workplace(str(tmp_path / "q"), plan=PLAN).close(keep=False)  # not locked any more
+    WorkingFolder(str(tmp_path / "q"), plan=PLAN).close(keep=False)  # not locked any more
 
 
 @pytest.mark.parametrize("old", FORMATS)
@@ -188,7 +188,7 @@ def test_publish_replaces_any_pack_by_any(tmp_path: Path, old: str, new: str):
     write_pack(out_path(tmp_path, old, "old"))
     os.rename(out_path(tmp_path, old, "old"), tmp_path / "p")
     write_pack(out_path(tmp_path, new, "new"), rows=9)
-    place = Workplace(str(tmp_path / "p"), overwrite=True)
+    place = WorkingFolder(str(tmp_path / "p"), overwrite=True)
     os.rename(out_path(tmp_path, new, "new"), place.pack)
     place.publish()
     assert open_pack(tmp_path / "p").rows == 9
@@ -196,7 +196,7 @@ def test_publish_replaces_any_pack_by_any(tmp_path: Path, old: str, new: str):
 
 
 def test_publish_refuses_a_name_that_was_taken_meanwhile(tmp_path: Path):
-    place = Workplace(str(tmp_path / "p"))
+    place = WorkingFolder(str(tmp_path / "p"))
     Path(place.pack).write_text("pack")
     (tmp_path / "p").write_text("somebody else's")
     with pytest.raises(UsageError) as error:
@@ -223,8 +223,10 @@ def crash_between_the_renames(out: Path, monkeypatch: pytest.MonkeyPatch, plan: 
     content = Content.random("raw", 9)
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", die)
-        patch.setattr("packer.format.workplace.exchange", lambda *_: False)  # as on macOS
-        patch.setattr("packer.format.workplace.Workplace.close", lambda self, keep: os.close(self._lock))
+        patch.setattr("packer.format.working_folder.exchange", lambda *_: False)  # as on macOS
+        patch.setattr(
+            "packer.format.working_folder.WorkingFolder.close", lambda self, keep: os.close(self._lock)
+        )
         with pytest.raises(Died):
             write_content(out, content, plan=plan, overwrite=True)
 
@@ -241,7 +243,7 @@ def test_a_crash_between_two_renames_loses_neither_pack(
     crash_between_the_renames(out, monkeypatch, PLAN)
     assert os.listdir(tmp_path) == ["p.packing"]
     with pytest.raises(UsageError) as error:
-        Workplace(str(out), plan=plan, resume=resume)
+        WorkingFolder(str(out), plan=plan, resume=resume)
     assert (
         str(error.value)
         == f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
@@ -263,7 +265,7 @@ def test_overwrite_replaces_a_pack_of_shards_and_nothing_more(tmp_path: Path, fo
     precious = (out / "00001" if format == "npy" else out) / "thesis.txt"
     precious.write_text("years of work")
     with pytest.raises(UsageError) as error:
-        Workplace(str(out), overwrite=True)
+        WorkingFolder(str(out), overwrite=True)
     assert str(error.value) == (
         f"{out}: is no pack, or holds more than one; --overwrite replaces only packs. Pass another name."
     )
@@ -275,7 +277,7 @@ def test_overwrite_replaces_a_pack_of_shards_and_nothing_more(tmp_path: Path, fo
 
 def test_begin_anew_forgets_all_but_the_plan(tmp_path: Path):
     interrupted(tmp_path / "p")
-    place = Workplace(str(tmp_path / "p"), plan=PLAN)
+    place = WorkingFolder(str(tmp_path / "p"), plan=PLAN)
     place.begin_anew()
     assert (place.resumed, os.listdir(place.path)) == ([], ["journal"])
 
@@ -329,7 +331,7 @@ def test_what_was_planted_in_the_place_of_the_work_is_refused(tmp_path: Path, ki
         "file": path.touch,
     }[kind]()
     with pytest.raises(UsageError) as error:
-        Workplace(str(tmp_path / "p.h5"))
+        WorkingFolder(str(tmp_path / "p.h5"))
     assert str(error.value) == (
         f"{path}: is where the work would be done, but is no folder. Move it away, or pass another output."
     )
@@ -345,7 +347,7 @@ def test_links_and_pipes_among_the_work_are_refused(tmp_path: Path, name: str, k
     path.mkdir()
     (path / name).symlink_to(victim) if kind == "link" else os.mkfifo(path / name)
     with pytest.raises(UsageError) as error:
-        Workplace(str(tmp_path / "p.h5"), plan={"a": 1})
+        WorkingFolder(str(tmp_path / "p.h5"), plan={"a": 1})
     assert str(error.value) == (
         f"{path}: is where the work would be done, but holds {name}, which is not packer's. "
         "Move it away, or pass another output."
@@ -357,14 +359,14 @@ def test_an_interruption_after_the_pack_got_its_name_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "p.h5"
-    place = Workplace(str(out), plan=PLAN)
+    place = WorkingFolder(str(out), plan=PLAN)
     Path(place.pack).write_text("rows")
     place.record([0])
 
     def interrupt(path: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("packer.format.workplace.fsync_path", interrupt)
+    monkeypatch.setattr("packer.format.working_folder.fsync_path", interrupt)
     with pytest.raises(KeyboardInterrupt):
         place.publish()
     place.close(keep=True)

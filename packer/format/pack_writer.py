@@ -18,16 +18,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs.blocks import BlockCodec, codec_from_record
+from packer.codecs.block_codecs import BlockCodec, codec_from_record
 from packer.errors import PackerError
-from packer.format.blocks import Added, BlockFiles, Coded, Moved, Stream
+from packer.format.block_files import AddedArray, BlockFiles, CompressedArray, MovedRows, StreamedArray
 from packer.format.checksums import BlockChecksum, block_checksum
-from packer.format.hdf5 import Hdf5Container
+from packer.format.hdf5_container import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
-from packer.format.npy import NpyContainer
-from packer.format.output import failure
+from packer.format.npy_container import NpyContainer
+from packer.format.output_path import failure
 from packer.format.positional_io import pread_all, pwrite_all, reserve, start_writeback
-from packer.format.workplace import Workplace
+from packer.format.working_folder import WorkingFolder
 from packer.machine import cores
 
 FORMATS = ("h5", "npy")
@@ -48,7 +48,7 @@ class Container(Protocol):
     def seal(
         self,
         rows: int,
-        added: Mapping[str, Added],
+        added: Mapping[str, AddedArray],
         checksums: NDArray[np.uint64],
         header: Callable[[dict[str, tuple[Extent, ...]]], bytes],
     ) -> None:
@@ -103,7 +103,7 @@ class PackWriter:
         self._moves: dict[int, int] = {}
         self._finished, self._resumable = False, plan is not None
         self._closing = threading.Lock()
-        self._place = Workplace(out, overwrite=overwrite, plan=plan, resume=resume)
+        self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume)
         self.cleared = self._place.cleared
         self._files = {
             f.name: BlockFiles(self._place.blocks, f.name) for f in fields if f.name not in self._plain
@@ -301,14 +301,16 @@ class PackWriter:
             array = self.read_rows(name, start, min(start + self.block_rows, rows))
             self._checksums[block, self._columns.index(name)] = block_checksum(array)
 
-    def _added(self, rows: int, block_rows: int, ragged: Mapping[str, Iterable[bytes]]) -> dict[str, Added]:
+    def _added(
+        self, rows: int, block_rows: int, ragged: Mapping[str, Iterable[bytes]]
+    ) -> dict[str, AddedArray]:
         """What the container takes in at the end; streams note their blocks' checksums as they pass."""
-        added: dict[str, Added] = {}
+        added: dict[str, AddedArray] = {}
         for f in self.fields:
             if f.name in self._plain:
                 continue
             column = self._columns.index(f.name)
-            moved = Moved(
+            moved = MovedRows(
                 self._files[f.name],
                 block_rows=self.block_rows,
                 planned=self.rows,
@@ -318,7 +320,7 @@ class PackWriter:
             if f.compressed:
                 codec = self._codecs[f.name]
                 nbytes = self._files[f.name].nbytes(moved.blocks)
-                added[f.name] = Coded(f, codec, self._noted(column, moved.coded(f, codec)), nbytes)
+                added[f.name] = CompressedArray(f, codec, self._noted(column, moved.coded(f, codec)), nbytes)
                 continue
             if f.name in ragged:
                 blob, offsets = _joined(f.name, ragged[f.name], rows)
@@ -328,7 +330,7 @@ class PackWriter:
                     self._checksums[block, column] = block_checksum(blob[offsets[start] : offsets[stop]])
             else:
                 offsets = moved.ragged_offsets()
-                added[f.name] = Stream(int(offsets[-1]), self._noted(column, moved.ragged()))
+                added[f.name] = StreamedArray(int(offsets[-1]), self._noted(column, moved.ragged()))
             added[f.name + OFFSETS] = offsets
             for block, start in enumerate(range(0, rows, block_rows)):
                 stop = min(start + block_rows, rows)

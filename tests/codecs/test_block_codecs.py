@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.codecs.blocks import NAMES, BlockCodec, Gzip, block_codec, codec_from_record
+from packer.codecs.block_codecs import NAMES, BlockCodec, Gzip, block_codec, codec_from_record
 from packer.codecs.blosc2 import PART_BYTES, Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import MissingDependencyError, UsageError

@@ -43,8 +43,8 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True)
-class Rehashed:
-    """What rehash found.
+class BlockHashes:
+    """What hash_blocks found.
 
     table: uint64 [blocks, columns], like the stored one; unread: (block, column) -> why there is no checksum: a reason, or ""
     for a block that cannot be found because the offsets that lead to it are impossible; nbytes: how many were hashed.
@@ -55,13 +55,13 @@ class Rehashed:
     nbytes: int
 
 
-def rehash(
+def hash_blocks(
     pack: Pack,
     *,
     threads: int,
     progress: Callable[[int], None],
     watches: Mapping[str, Watch],
-) -> Rehashed:
+) -> BlockHashes:
     """Compute the checksum of every block of every array from the files.
 
     threads: that read; progress: called on this thread with the bytes hashed so far; watches: array -> what sees its elements
@@ -94,7 +94,7 @@ def rehash(
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-    return Rehashed(table, unread, nbytes)
+    return BlockHashes(table, unread, nbytes)
 
 
 class Column:

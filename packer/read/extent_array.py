@@ -63,7 +63,7 @@ def allow_files(count: int) -> None:
                 return
 
 
-class Array:
+class ExtentArray:
     """The extents of one array, opened. Thread-safe.
 
     Its files are closed when nobody has it any more: closed earlier, a descriptor may become another file's while a thread

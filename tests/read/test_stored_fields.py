@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.codecs import jpeg
-from packer.codecs.blocks import Gzip
+from packer.codecs.block_codecs import Gzip
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
-from packer.read import stores
-from packer.read.reader import Reader
+from packer.read import stored_fields as stores
+from packer.read.row_reader import RowReader
 from tests.format.packs import Content, begin, write_blocks, write_content, write_shards
 from tests.read.conftest import ROWS, SHAPE, STORED, content_of, make_stored, store_of
 
@@ -34,7 +34,7 @@ def runs_of(*runs: tuple[int, int]) -> Runs:
     return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
 
 
-def images(reader: Reader, runs: Runs) -> np.ndarray:
+def images(reader: RowReader, runs: Runs) -> np.ndarray:
     out = np.full((runs.total, ROW_BYTES), 99, np.uint8)
     reader.read("image", runs, out)
     return out.reshape(-1, *SHAPE)
@@ -45,7 +45,7 @@ def images(reader: Reader, runs: Runs) -> np.ndarray:
 def test_runs_of_every_kind_of_pack(
     stored: Pack, expected: dict[str, np.ndarray], runs: list[tuple[int, int]], verify: bool
 ):
-    reader, wanted = Reader(stored, stored.fields, verify=verify), runs_of(*runs)
+    reader, wanted = RowReader(stored, stored.fields, verify=verify), runs_of(*runs)
     rows = wanted.rows().tolist()
     for name in ("image", "label", "text", "key"):
         reader.willneed(name, wanted)
@@ -62,7 +62,7 @@ def test_runs_of_every_kind_of_pack(
 def test_what_will_be_needed_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str):
     """Rows as they lie, the bytes of JPEG files, whole blocks: of each shard, and of its own file."""
     pack = make_stored(tmp_path, "h5", store, (40, 1, 62))
-    reader, asked = Reader(pack, pack.fields), []
+    reader, asked = RowReader(pack, pack.fields), []
 
     def note(
         extents: np.ndarray, files: np.ndarray, starts: np.ndarray, lengths: np.ndarray, size: int
@@ -105,7 +105,7 @@ def test_any_runs_of_compressed_blocks(tmp_path_factory: pytest.TempPathFactory,
     starts = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5))
     wanted = runs_of(*((start, data.draw(st.integers(1, rows - start))) for start in starts))
     out = np.full((wanted.total, pack.header.field("image").row_bytes), 99, np.uint8)
-    Reader(pack, pack.fields).read("image", wanted, out)
+    RowReader(pack, pack.fields).read("image", wanted, out)
     assert (out.reshape(-1, *content.images.shape[1:]) == content.images[wanted.rows()]).all()
 
 
@@ -113,20 +113,20 @@ def test_any_runs_of_compressed_blocks(tmp_path_factory: pytest.TempPathFactory,
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The blocks that are decoded from now on."""
     blocks: list[int] = []
-    decode = stores.Coded._decode
+    decode = stores.CompressedRows._decode
 
-    def noted(self: stores.Coded, block: int, out: np.ndarray) -> None:
+    def noted(self: stores.CompressedRows, block: int, out: np.ndarray) -> None:
         blocks.append(block)
         decode(self, block, out)
 
-    monkeypatch.setattr(stores.Coded, "_decode", noted)
+    monkeypatch.setattr(stores.CompressedRows, "_decode", noted)
     return blocks
 
 
 def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(tmp_path: Path, decoded: list[int]):
     write_content(tmp_path / "p.h5", content_of("gzip"), block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     images(reader, runs_of((0, 32)))
     assert decoded == [0, 1]
     images(reader, runs_of((33, 1), (40, 2), (47, 2), (50, 1), (33, 1)))
@@ -139,7 +139,7 @@ def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(tmp_path: Pat
     content = content_of("gzip")
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     reader.keep(3)
 
     def read(seed: int) -> bool:
@@ -161,7 +161,7 @@ def test_a_kept_block_that_failed_is_tried_again(tmp_path: Path, monkeypatch: py
     content = content_of("gzip")
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     reader.keep(2)
 
     def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
@@ -181,7 +181,7 @@ def test_a_block_that_failed_is_not_taken_for_the_one_before_it(
     content = content_of("gzip")
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     assert (images(reader, runs_of((3, 2))) == content.images[3:5]).all()
 
     def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
@@ -204,13 +204,13 @@ def test_shards_with_blocks_of_other_lengths(tmp_path: Path, store: str, format:
     assert [part.header.block_rows for part in pack.parts] == [16, 7, 3, 16]
     truth = content.loaded_images()
     for verify in (False, True):
-        reader = Reader(pack, pack.fields, verify=verify)
+        reader = RowReader(pack, pack.fields, verify=verify)
         for run in ((3, 2), (21, 3), (28, 1), (3, 2), (33, 4), (15, 30)):
             assert (images(reader, runs_of(run)) == truth[run[0] : sum(run)]).all()
 
 
 def test_threads_decode_blocks_of_their_own(stored: Pack, expected: dict[str, np.ndarray]):
-    reader, truth = Reader(stored, stored.fields, verify=True), expected[store_of(stored)]
+    reader, truth = RowReader(stored, stored.fields, verify=True), expected[store_of(stored)]
 
     def read(seed: int) -> bool:
         rows = np.random.default_rng(seed).integers(0, ROWS, 5)
@@ -221,7 +221,7 @@ def test_threads_decode_blocks_of_their_own(stored: Pack, expected: dict[str, np
 
 
 def test_the_wrong_question_is_a_type_error(stored: Pack):
-    reader = Reader(stored, stored.fields)
+    reader = RowReader(stored, stored.fields)
     with pytest.raises(TypeError, match=r"^rows of one length have no encoded form$"):
         reader.read_ragged("label", runs_of((0, 1)))
     if store_of(stored) == "jpeg":
@@ -233,7 +233,7 @@ def test_the_wrong_question_is_a_type_error(stored: Pack):
 
 @pytest.mark.parametrize("verify", [False, True])
 def test_rows_out_of_range(stored: Pack, verify: bool):
-    reader = Reader(stored, stored.fields, verify=verify)
+    reader = RowReader(stored, stored.fields, verify=verify)
     for run in ((ROWS, 1), (ROWS - 1, 2), (-1, 1)):
         for name in ("label", "image"):
             with pytest.raises(IndexError):
@@ -302,7 +302,7 @@ def test_a_damaged_block_is_named(tmp_path: Path, kind: tuple[str, str, tuple[in
     number = 1 if kind[2] is None else 3 + 1 + 1
     extent = pack.header.extents["image"][number]
     assert extent.rows == 16
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     images(reader, runs_of((first, 16)))
     for offset in (extent.offset, extent.offset + extent.nbytes // 2):
         flip(Path(pack.file(extent)), offset)
@@ -312,7 +312,7 @@ def test_a_damaged_block_is_named(tmp_path: Path, kind: tuple[str, str, tuple[in
     )
     for run in ((first, 16), (first + 3, 1), (0, ROWS)):
         with pytest.raises(FormatError, match=sentence):
-            images(Reader(pack, pack.fields), runs_of(run))
+            images(RowReader(pack, pack.fields), runs_of(run))
     images(reader, runs_of((0, first), (first + 16, 5)))  # the others are whole
 
 
@@ -321,7 +321,7 @@ def test_a_codec_from_the_future_refuses_its_field_only(tmp_path: Path):
     pack = open_pack(tmp_path / "p.h5")
     field = replace(pack.header.field("image"), codec={"name": "wavelets", "level": 3})
     pack = replace(pack, header=replace(pack.header, fields=(field, *pack.fields[1:])))
-    reader = Reader(pack, pack.fields)
+    reader = RowReader(pack, pack.fields)
     assert reader.read_ragged("key", runs_of((7, 1))) == [b"row/7"]
     with pytest.raises(FormatError) as error:
         images(reader, runs_of((0, 1)))
@@ -355,9 +355,9 @@ def test_verify_finds_a_flipped_byte_in_every_array(
         name, (extent, inside) = array.removesuffix(".offsets"), byte_of(part, array, 20)
         file = Path(part.file(extent))
         flip(file, extent.offset + inside)
-        reader = Reader(pack, pack.fields, verify=True)
+        reader = RowReader(pack, pack.fields, verify=True)
 
-        def read(run: tuple[int, int], name: str = name, reader: Reader = reader) -> None:
+        def read(run: tuple[int, int], name: str = name, reader: RowReader = reader) -> None:
             if name == "image":
                 images(reader, runs_of(run))
             elif name == "label":
@@ -390,7 +390,7 @@ def test_verify_reads_each_block_once(tmp_path: Path, monkeypatch: pytest.Monkey
         "stored_block",
         lambda self, *a: asked.append(a[:2]) or stored_block(self, *a),  # type: ignore[func-returns-value]
     )
-    reader = Reader(pack, pack.fields, verify=True)
+    reader = RowReader(pack, pack.fields, verify=True)
     for run in ((20, 1), (16, 16), (30, 4), (31, 2)):
         images(reader, runs_of(run))
     assert asked == [("image", 1), ("image", 2)]
@@ -402,11 +402,11 @@ def test_verify_needs_a_sealed_pack(tmp_path: Path):
     with h5py.File(tmp_path / "p.h5", "a") as file:
         file.attrs["note"] = 1
     pack = open_pack(tmp_path / "p.h5")
-    images(Reader(pack, pack.fields), runs_of((0, 3)))
+    images(RowReader(pack, pack.fields), runs_of((0, 3)))
     with pytest.raises(
         FormatError, match="was opened for writing since it was made; its checksums say nothing"
     ):
-        images(Reader(pack, pack.fields, verify=True), runs_of((0, 3)))
+        images(RowReader(pack, pack.fields, verify=True), runs_of((0, 3)))
 
 
 @pytest.mark.parametrize("kind", STORED)
@@ -425,7 +425,9 @@ def test_offsets_that_lead_astray_are_a_sentence(
                 FormatError,
                 match=r"offsets of 'text' are damaged\.|rows 16 to 31 of 'text(\.offsets)?' are damaged \(their",
             ):
-                Reader(pack, pack.fields, verify=verify).read_ragged("text", runs_of((ROWS - part.rows, 40)))
+                RowReader(pack, pack.fields, verify=verify).read_ragged(
+                    "text", runs_of((ROWS - part.rows, 40))
+                )
 
 
 @pytest.mark.parametrize("kind", STORED)
@@ -433,7 +435,7 @@ def test_descriptors_are_closed(tmp_path: Path, kind: tuple[str, str, tuple[int,
     pack = make_stored(tmp_path, *kind)
     gc.collect()  # what earlier tests left
     before = len(os.listdir("/proc/self/fd"))
-    reader = Reader(pack, pack.fields, verify=True)
+    reader = RowReader(pack, pack.fields, verify=True)
     images(reader, runs_of((0, ROWS)))
     reader.read_ragged("text", runs_of((0, ROWS)))
     assert len(os.listdir("/proc/self/fd")) > before
@@ -451,7 +453,7 @@ def test_a_shard_replaced_after_opening_is_noticed(tmp_path: Path):
         writer.finish(rows=62, ragged={"key": other.keys})
     shutil.copy(tmp_path / "other.h5", pack.parts[2].path)
     with pytest.raises(FormatError) as error:
-        images(Reader(pack, pack.fields), runs_of((0, 1)))
+        images(RowReader(pack, pack.fields), runs_of((0, 1)))
     assert (
         str(error.value)
         == f"{pack.parts[2].path}: was replaced or changed after it was opened. Open it again."
@@ -461,6 +463,6 @@ def test_a_shard_replaced_after_opening_is_noticed(tmp_path: Path):
 def test_fields_by_name_in_either_form(stored: Pack):
     """As the pack stores them, or as they are loaded."""
     loaded = [field.loaded for field in stored.fields]
-    assert Reader(stored, loaded).fields == Reader(stored, stored.fields).fields == stored.fields
+    assert RowReader(stored, loaded).fields == RowReader(stored, stored.fields).fields == stored.fields
     assert loaded[0].shape == SHAPE
     assert isinstance(loaded[0], Field)

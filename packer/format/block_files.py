@@ -14,12 +14,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from packer.codecs.blocks import BlockCodec
+from packer.codecs.block_codecs import BlockCodec
 from packer.format.header import Field
 
 
 @dataclass(frozen=True)
-class Stream:
+class StreamedArray:
     """An array uint8 [nbytes] that is given piece by piece."""
 
     nbytes: int
@@ -27,7 +27,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Coded:
+class CompressedArray:
     """A compressed field, [rows, *shape], given block by block as it is to be stored."""
 
     field: Field
@@ -37,7 +37,7 @@ class Coded:
     """About, of all blocks."""
 
 
-Added = NDArray[np.generic] | Stream | Coded
+AddedArray = NDArray[np.generic] | StreamedArray | CompressedArray
 """What is added to a pack when it is put together."""
 
 
@@ -91,7 +91,7 @@ class BlockFiles:
         return [data[a:b] for a, b in itertools.pairwise(bounds)]
 
 
-class Moved:
+class MovedRows:
     """Rows of a field as they are to be in the finished pack: some of them come from elsewhere.
 
     planned: rows when the blocks were written; kept: rows of the finished pack; moves: row -> the row it comes from.

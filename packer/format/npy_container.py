@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.format.blocks import Added, Coded, Stream
+from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
 from packer.format.checksums import digest
 from packer.format.filesystem import fsync_path
 from packer.format.header import (
@@ -66,7 +66,7 @@ class NpyContainer:
     def seal(
         self,
         rows: int,
-        added: Mapping[str, Added],
+        added: Mapping[str, AddedArray],
         checksums: NDArray[np.uint64],
         header: Callable[[Extents], bytes],
     ) -> None:
@@ -83,8 +83,8 @@ class NpyContainer:
             os.fsync(fd)
             extents[f.name] = (extent,)
         for name, array in added.items():
-            assert not isinstance(array, Coded)
-            if isinstance(array, Stream):
+            assert not isinstance(array, CompressedArray)
+            if isinstance(array, StreamedArray):
                 preambles[name] = preamble("|u1", (array.nbytes,))
                 self._new(f"{name}.npy", itertools.chain((preambles[name],), array.pieces))
                 extents[name] = (Extent(f"{name}.npy", PREAMBLE, array.nbytes, 1),)

@@ -11,10 +11,10 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs
 from packer.read.gather import Bytes
-from packer.read.stores import Coded, Plain, Ragged, Rows, Verified
+from packer.read.stored_fields import CompressedRows, FieldRows, FixedRows, RaggedRows, VerifiedRows
 
 
-class Reader:
+class RowReader:
     """Reads rows of some fields of a pack. Thread-safe; works again after fork and after unpickling.
 
     Raises FormatError when a file is shorter than it was when the pack was opened, cannot be read, or holds rows that
@@ -30,7 +30,7 @@ class Reader:
         self.fields = tuple(pack.header.field(f.name) for f in fields)
         self._lock = threading.Lock()
         self._pid = -1
-        self._open: dict[str, Rows] = {}
+        self._open: dict[str, FieldRows] = {}
         self._keep = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Reader:
         """Close the files, each when the calls that read it now have ended; reading opens them again."""
         self._open = {}
 
-    def _rows(self, name: str) -> Rows:
+    def _rows(self, name: str) -> FieldRows:
         if self._pid != os.getpid():  # in a forked child the parent's lock may be held for ever
             self._lock, self._open, self._pid = threading.Lock(), {}, os.getpid()
         rows = self._open.get(name)
@@ -77,9 +77,9 @@ class Reader:
                     self._open[name] = rows
         return rows
 
-    def _made(self, name: str) -> Rows:
+    def _made(self, name: str) -> FieldRows:
         f = next(f for f in self.fields if f.name == name)
-        kind = Ragged if f.ragged else Coded if f.compressed else Plain
+        kind = RaggedRows if f.ragged else CompressedRows if f.compressed else FixedRows
         rows = kind(self.pack, f)
         rows.keep(self._keep)
-        return Verified(rows, self.pack, f) if self.verify else rows
+        return VerifiedRows(rows, self.pack, f) if self.verify else rows

@@ -15,7 +15,7 @@ from packer.format.filesystem import remove
 from packer.format.pack import Pack, open_pack
 from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.verify import Problem
-from packer.format.workplace import difference
+from packer.format.working_folder import difference
 from packer.tables.reading.opening import open_table
 from packer.tables.reading.table_source import Reading
 from packer.tables.table_conversion import convert_table

@@ -30,8 +30,8 @@ if sys.path[:1] == [""]:
 import resource
 limit = min((n for n in ({_MEMORY_BYTES}, *resource.getrlimit(resource.RLIMIT_AS)) if n >= 0))
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-from packer.format import hdf5
-getattr(hdf5, sys.argv[1])(sys.argv[2])
+from packer.format import hdf5_inspection
+getattr(hdf5_inspection, sys.argv[1])(sys.argv[2])
 """
 
 
@@ -57,7 +57,7 @@ def read_unsealed(name: str) -> Header:
 
 
 def _other(said: dict[str, Any]) -> str:
-    """Say what an HDF5 file without a header is. said: what hdf5.describe printed, {} if HDF5 cannot read the file."""
+    """Say what an HDF5 file without a header is. said: what hdf5_inspection.describe printed, {} if HDF5 cannot read the file."""
     if "holds" not in said:
         return "HDF5 cannot read it: it was cut short, or is damaged. Convert the images again."
     held = ", ".join(said["holds"]) or "nothing"
@@ -76,7 +76,7 @@ def read_table(name: str) -> NDArray[np.uint64] | None:
 
 
 def _ask(function: str, name: str) -> dict[str, Any]:
-    """What a function of hdf5.py prints; {} where that could not read the file, or did not come back."""
+    """What a function of hdf5_inspection.py prints; {} where that could not read the file, or did not come back."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         run = subprocess.run(

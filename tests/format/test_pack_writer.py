@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError, SpaceError, UsageError
-from packer.format.output import check_space, format_of
+from packer.format.output_path import check_space, format_of
 from packer.format.pack import open_pack
-from packer.format.writer import PackWriter
+from packer.format.pack_writer import PackWriter
 from tests.format.packs import FIELDS, FORMATS, out_path, rows_of, write_pack
 
 
@@ -149,7 +149,7 @@ def test_a_failing_rename_brings_the_old_pack_back(tmp_path: Path, monkeypatch: 
         rename(origin, target)
 
     monkeypatch.setattr(os, "rename", fail)
-    monkeypatch.setattr("packer.format.workplace.exchange", lambda *_: False)  # as on macOS
+    monkeypatch.setattr("packer.format.working_folder.exchange", lambda *_: False)  # as on macOS
     with pytest.raises(PackerError, match=r"writing failed \(Input/output error\)"):
         write_pack(tmp_path / "p", rows=9, overwrite=True)
     assert open_pack(tmp_path / "p").rows == 23
@@ -169,7 +169,7 @@ def test_errors_while_creating_are_sentences(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object, **__: object) -> None:
         raise OSError("Unable to synchronously create file")  # h5py's errors carry no number
 
-    monkeypatch.setattr("packer.format.hdf5.h5py.File", fail)
+    monkeypatch.setattr("packer.format.hdf5_container.h5py.File", fail)
     with pytest.raises(PackerError, match=r"writing failed \(the HDF5 library could not write to the disk\)"):
         write_pack(tmp_path / "p.h5")
     assert os.listdir(tmp_path) == []
@@ -185,8 +185,8 @@ def test_errors_while_sealing_are_sentences(
     if step == "fsync":
         monkeypatch.setattr(os, "fsync", fail)
     else:
-        monkeypatch.setattr("packer.format.hdf5.Hdf5Container.seal", fail)
-        monkeypatch.setattr("packer.format.npy.NpyContainer.seal", fail)
+        monkeypatch.setattr("packer.format.hdf5_container.Hdf5Container.seal", fail)
+        monkeypatch.setattr("packer.format.npy_container.NpyContainer.seal", fail)
     with pytest.raises(SpaceError, match=r"writing failed \(No space left on device\)"):
         write_pack(out_path(tmp_path, format))
     assert os.listdir(tmp_path) == []

@@ -1,0 +1,203 @@
+"""A pack as one HDF5 file: HDF5 describes the bytes for everyone else, offsets and ``pwrite`` move them for us.
+
+With the oldest file layout, fixed shapes, early allocation, no fill and enough room for metadata in one piece, HDF5 puts
+all chunks of a dataset back to back, so rows can be written in place from many threads while no HDF5 call is made, and the
+file is valid HDF5 from the first moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError
+from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
+from packer.format.checksums import digest, file_ranges, outside
+from packer.format.hdf5_inspection import chunk_extents, compressed_extents
+from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
+from packer.format.positional_io import pread_all, pwrite_all, reserve
+from packer.format.trailer import SIZE, Trailer
+
+Extents = dict[str, tuple[Extent, ...]]
+_LEAST_CHUNK_BYTES = 4 << 10
+_SLACK_BYTES = 256 << 10  # for the header and HDF5's structures
+_CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
+
+
+class Hdf5Container:
+    """One HDF5 file being written. Owned by PackWriter; methods are those of writer.Container."""
+
+    def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
+        """Create the file with a dataset for each fixed field, rows not yet written (they read as zero).
+
+        A file that is there already is taken over: its rows stay, and everything else becomes what creating it gives.
+        """
+        self.path = path
+        self._fixed = [f for f in fields if not f.ragged and not f.compressed]
+        self._block_rows = block_rows
+        chunks = -(-rows // block_rows) * len(self._fixed)
+        existing = os.path.exists(path)
+        created = f"{path}.created" if existing else path
+        with h5py.File(
+            created,
+            "w",
+            libver="earliest",
+            locking=False,
+            meta_block_size=4096 + _CHUNK_METADATA_BYTES * chunks,
+        ) as file:
+            for f in self._fixed:
+                assert f.shape is not None
+                # HDF5 takes chunks under 2 KiB from blocks that other datasets have a part in.
+                step = min(rows, max(block_rows, -(-_LEAST_CHUNK_BYTES // f.row_bytes)))
+                _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (step, *f.shape))
+        with h5py.File(created, "r", locking=False) as file:
+            self.extents: Extents = {f.name: chunk_extents(file[f.name], f.row_bytes) for f in self._fixed}
+        for name, extents in self.extents.items():
+            if len(extents) != 1:
+                raise FormatError(
+                    f"{path}: HDF5 {h5py.version.hdf5_version} laid {name!r} out in {len(extents)} pieces; one is expected."
+                    " Install another h5py."
+                )
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if existing:
+            self._become(created)
+            os.unlink(created)
+
+    def _become(self, created: str) -> None:
+        """Take over everything but the rows from a file just created."""
+        fd = os.open(created, os.O_RDONLY)
+        try:
+            length = os.fstat(fd).st_size
+            for start, stop in outside(taken(self.extents), length):
+                pwrite_all(self._fd, pread_all(fd, stop - start, start), start)
+            os.ftruncate(self._fd, length)
+        finally:
+            os.close(fd)
+
+    def place(self, name: str, row: int) -> tuple[int, int]:
+        """File descriptor and byte offset of a row of a fixed field."""
+        extent = self.extents[name][0]
+        return self._fd, extent.offset + row * extent.row_bytes
+
+    def seal(
+        self,
+        rows: int,
+        added: Mapping[str, AddedArray],
+        checksums: NDArray[np.uint64],
+        header: Callable[[Extents], bytes],
+    ) -> None:
+        """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
+        self._reserve(added, checksums)
+        with h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
+            extents: Extents = {}
+            for f in self._fixed:
+                if file[f.name].shape[0] != rows:
+                    file[f.name].resize(rows, axis=0)
+                planned = self.extents[f.name][0]
+                extents[f.name] = (Extent("", planned.offset, rows, planned.row_bytes),)
+            for name, array in added.items():
+                if isinstance(array, CompressedArray):
+                    extents[name] = self._add_coded(file, array, rows)
+                elif isinstance(array, StreamedArray):
+                    extents[name] = (Extent("", self._add_stream(file, name, array), array.nbytes, 1),)
+                else:
+                    offset = _add(file, name, array)
+                    extents[name] = (Extent("", offset, len(array), array.dtype.itemsize),)
+            group = h5py.h5g.create(file.id, b"packer")
+            group.close()
+            checksums_offset = _add(file, CHECKSUMS_DATASET, checksums)
+            header_bytes = header(extents)
+            header_offset = _add(file, HEADER_DATASET, np.frombuffer(header_bytes, np.uint8))
+        length = os.fstat(self._fd).st_size
+        trailer = Trailer(
+            length,
+            header_offset,
+            len(header_bytes),
+            digest([header_bytes]),
+            checksums_offset,
+            checksums.nbytes,
+            digest([checksums]),
+            digest(file_ranges(self._fd, outside(taken(extents), length))),
+        )
+        pwrite_all(self._fd, trailer.to_bytes(), length)
+        os.ftruncate(self._fd, length + SIZE)
+        os.fsync(self._fd)
+
+    def _reserve(self, added: Mapping[str, AddedArray], checksums: NDArray[np.uint64]) -> None:
+        """Have the disk promise what sealing takes: a disk that fills within HDF5 is no error to be told, but several at once."""
+        coded = sum(len(checksums) for array in added.values() if isinstance(array, CompressedArray))
+        needed = sum(array.nbytes for array in added.values()) + checksums.nbytes + 256 * coded + _SLACK_BYTES
+        length = os.fstat(self._fd).st_size
+        promised = False
+        try:
+            promised = reserve(self._fd, length, needed)
+        finally:
+            if not promised:
+                os.ftruncate(self._fd, length)
+
+    def _add_stream(self, file: h5py.File, name: str, stream: StreamedArray) -> int:
+        """Write a contiguous uint8 dataset past HDF5, whose space it is; its byte offset."""
+        offset = int(_create(file, name, np.dtype("|u1"), (stream.nbytes,), None).get_offset() or 0)
+        at = offset
+        for piece in stream.pieces:
+            pwrite_all(self._fd, piece, at)
+            at += len(piece)
+        return offset
+
+    def _add_coded(self, file: h5py.File, coded: CompressedArray, rows: int) -> tuple[Extent, ...]:
+        """Write a compressed dataset, chunk by chunk as the codec made them; where the chunks lie."""
+        f, step = coded.field, min(self._block_rows, rows)
+        assert f.shape is not None
+        shape, chunk = (rows, *f.shape), (step, *f.shape)
+        dataset = _create(
+            file, f.name, np.dtype(f.dtype), shape, chunk, coded.codec.hdf5_filter(chunk, np.dtype(f.dtype))
+        )
+        for block, data in enumerate(coded.blocks):
+            dataset.write_direct_chunk((block * step, *(0 for _ in f.shape)), data)
+        return compressed_extents(dataset, rows, step, f.row_bytes)
+
+    def close(self) -> None:
+        """Close the file; what was not sealed stays unsealed."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def taken(extents: Mapping[str, tuple[Extent, ...]]) -> list[tuple[int, int]]:
+    """The [start, stop) byte ranges in which rows lie."""
+    return [(e.offset, e.end) for es in extents.values() for e in es]
+
+
+def _create(
+    file: h5py.File,
+    name: str,
+    dtype: np.dtype[np.generic],
+    shape: tuple[int, ...],
+    chunk: tuple[int, ...] | None,
+    filter: tuple[int, tuple[int, ...]] | None = None,
+) -> h5py.h5d.DatasetID:
+    """A dataset whose space exists at once, unless filtered, and is never filled; chunk None: contiguous."""
+    options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    options.set_obj_track_times(False)
+    options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    if chunk is not None:
+        options.set_chunk(chunk)
+    if filter is not None:
+        # Optional: HDF5 need not know the filter to make the dataset, as chunks are written past it.
+        options.set_filter(filter[0], h5py.h5z.FLAG_OPTIONAL, filter[1])
+    else:
+        options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    space = h5py.h5s.create_simple(shape)
+    return h5py.h5d.create(file.id, name.encode("ascii"), h5py.h5t.py_create(dtype), space, options)
+
+
+def _add(file: h5py.File, name: str, array: NDArray[np.generic]) -> int:
+    """Write an array as a contiguous dataset; its byte offset (0 if it is empty: HDF5 gives it no place)."""
+    dataset = _create(file, name, array.dtype, array.shape, None)
+    if array.size:
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array))
+    return int(dataset.get_offset() or 0)

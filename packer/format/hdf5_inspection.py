@@ -1,0 +1,186 @@
+"""Where HDF5 says that the arrays of a file lie, and what a file that is no pack holds.
+
+A stranger's file may name other files: by external links, by virtual datasets, by external storage. None of them is followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import h5py
+
+from packer.errors import FormatError
+from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, MAX_HEADER_BYTES, Extent, Field, Header
+
+Extents = dict[str, tuple[Extent, ...]]
+MOST_DATASETS = 8
+"""Datasets of a foreign file that a message names."""
+_MOST_LETTERS = 80  # of a name or dtype in that message
+
+
+def describe(path: str) -> None:
+    """Print what HDF5 says of a file that lost its trailer, as JSON: the header's text, and where each array's rows lie.
+
+    Run by ``unsealed.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
+    """
+    sys.stdout.write(json.dumps(_described(path)))
+
+
+def describe_table(path: str) -> None:
+    """Print the checksum table as JSON, its shape and its bytes in base64; {} if there is none. Run as describe() is."""
+    with h5py.File(path, "r", locking=False) as file:
+        try:
+            dataset = _dataset(file, CHECKSUMS_DATASET, path)
+        except FormatError:
+            dataset = None
+        if dataset is None or dataset.dtype.str != "<u8" or dataset.ndim != 2 or not _is_plain(dataset, path):
+            sys.stdout.write("{}")
+            return
+        sys.stdout.write(
+            json.dumps({"shape": dataset.shape, "table": base64.b64encode(dataset[:].tobytes()).decode()})
+        )
+
+
+def _described(path: str) -> dict[str, Any]:
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            dataset = _dataset(file, HEADER_DATASET, path)
+            if dataset is None or dataset.dtype.str != "|u1" or dataset.ndim != 1:
+                return {"header": None, "holds": _datasets(file)}
+            if not _is_plain(dataset, path):
+                return {
+                    "error": f"{path}: its header is stored compressed, or is larger than the file or {MAX_HEADER_BYTES} bytes;"
+                    " packer writes none such. Convert the images again."
+                }
+            data = bytes(dataset[:])
+        extents = read_extents(path, Header.from_bytes(data, path).fields)
+        places = {
+            name: [[e.offset, e.rows, e.row_bytes, e.stored] for e in es] for name, es in extents.items()
+        }
+        return {"header": data.decode("ascii"), "extents": places}
+    except FormatError as error:
+        return {"error": str(error)}
+
+
+def _datasets(file: h5py.File) -> list[str]:
+    """Describe the first datasets of a file, each as "name dtype [shape]"; links to other files are not followed."""
+    found: list[str] = []
+
+    def visit(name: str, item: object) -> bool | None:
+        if isinstance(item, h5py.Dataset):
+            # To tell the shape of a virtual one, HDF5 opens the files that it names.
+            shape = "in other files" if _is_elsewhere(item.id) else f"{list(item.shape or ())}"
+            found.append(f"{_short(name)} {_short(str(item.dtype))} {shape}")
+        return True if len(found) > MOST_DATASETS else None  # ends the visit
+
+    file.visititems(visit)
+    return [*found[:MOST_DATASETS], "..."] if len(found) > MOST_DATASETS else found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
+
+
+def read_extents(path: str, fields: Sequence[Field]) -> Extents:
+    """Where each array's rows lie, asked of HDF5 itself. Raises FormatError if the arrays are not dense and unfiltered."""
+    found: Extents = {}
+    with h5py.File(path, "r", locking=False) as file:
+        for f in fields:
+            for name, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
+                dataset = _dataset(file, name, path)
+                if dataset is None or dataset.dtype.str != ("<i8" if name != f.name else f.dtype):
+                    raise FormatError(
+                        f"{path}: {name!r} is missing or has another dtype than the header says."
+                    )
+                if name == f.name and dataset.shape[1:] != (f.shape or ()):
+                    raise FormatError(f"{path}: {name!r} has another shape than the header says.")
+                if dataset.chunks is None and (dataset.size == 0 or dataset.id.get_offset() is not None):
+                    found[name] = (Extent("", dataset.id.get_offset() or 0, dataset.shape[0], row_bytes),)
+                elif f.compressed and dataset.chunks is not None:
+                    found[name] = compressed_extents(
+                        dataset.id, dataset.shape[0], dataset.chunks[0], row_bytes
+                    )
+                elif dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() == 0:
+                    found[name] = chunk_extents(dataset, row_bytes)
+                else:
+                    raise FormatError(f"{path}: {name!r} is stored compressed or apart from the file.")
+    return found
+
+
+def _dataset(file: h5py.File, name: str, path: str) -> h5py.Dataset | None:
+    """Return a dataset that the file itself holds; None if there is none of that name.
+
+    A stranger's file may name others: by external links, through soft ones too, by virtual datasets, by external storage. None of them
+    is followed: the links of the path must be hard ones, and the dataset's kind is seen before its shape, as HDF5 opens the sources of
+    a virtual one to tell that. Raises FormatError.
+    """
+    place = file.id
+    for part in name.encode("ascii").split(b"/"):
+        if not isinstance(place, h5py.h5g.GroupID) or not place.links.exists(part):
+            return None
+        if place.links.get_info(part).type != h5py.h5l.TYPE_HARD:
+            raise _elsewhere(path, name)
+        place = h5py.h5o.open(place, part)
+    if not isinstance(place, h5py.h5d.DatasetID):
+        return None
+    if _is_elsewhere(place):
+        raise _elsewhere(path, name)
+    return h5py.Dataset(place)
+
+
+def _is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
+    """Return whether a dataset's values lie in other files."""
+    options = dataset.get_create_plist()
+    return bool(options.get_layout() == h5py.h5d.VIRTUAL or options.get_external_count())
+
+
+def _elsewhere(path: str, name: str) -> FormatError:
+    return FormatError(
+        f"{path}: {name!r} leads to another place or file; a pack's arrays lie in the pack itself."
+        " Nothing was read there. Convert the images again."
+    )
+
+
+def _is_plain(dataset: h5py.Dataset, path: str) -> bool:
+    """Return whether all of a dataset's bytes lie in the file, unfiltered: a few bytes may announce a GiB of them."""
+    nbytes = int(dataset.nbytes)
+    return bool(
+        dataset.id.get_create_plist().get_nfilters() == 0
+        and nbytes <= dataset.id.get_storage_size()
+        and nbytes <= min(MAX_HEADER_BYTES, os.path.getsize(path))
+    )
+
+
+def compressed_extents(
+    dataset: h5py.h5d.DatasetID, rows: int, step: int, row_bytes: int
+) -> tuple[Extent, ...]:
+    """The compressed chunks of a dataset, `step` rows each."""
+    stored: list[tuple[int, int, int]] = []
+    dataset.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
+    return tuple(
+        Extent("", offset, min(step, rows - row), row_bytes, size) for row, offset, size in sorted(stored)
+    )
+
+
+def chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:
+    """The chunks of a dataset chunked along rows only, joined where they lie back to back."""
+    stored: list[tuple[int, int]] = []
+    dataset.id.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset)))
+    rows, step = dataset.shape[0], dataset.chunks[0]
+    if dataset.chunks[1:] != dataset.shape[1:] or len(stored) != -(-rows // step):
+        raise FormatError(
+            f"{dataset.file.filename}: {dataset.name} is not chunked along rows only, or is not dense."
+        )
+    extents: list[Extent] = []
+    for row, offset in sorted(stored):
+        count = min(step, rows - row)
+        if extents and extents[-1].end == offset:
+            extents[-1] = Extent("", extents[-1].offset, extents[-1].rows + count, row_bytes)
+        else:
+            extents.append(Extent("", offset, count, row_bytes))
+    return tuple(extents)
