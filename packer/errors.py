@@ -15,7 +15,7 @@ Each message is one sentence or two: ``<subject>: <what was found>; <what is all
 
 from __future__ import annotations
 
-from packer.sentence import Option, Sentence
+from packer.sentence import Option, Part, Sentence
 
 # The distribution's name for pip, as in setup.cfg; the index holds another project under the import's name.
 DISTRIBUTION = "packer-torch"
@@ -26,7 +26,7 @@ class PackerError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *parts: str | Option) -> None:
+    def __init__(self, *parts: Part) -> None:
         """Join the parts to the error's sentence."""
         super().__init__(*parts)
 
@@ -34,6 +34,10 @@ class PackerError(Exception):
     def sentence(self) -> Sentence:
         """The message, with the options in it as values."""
         return Sentence(*self.args)
+
+    def extend(self, *parts: Part) -> None:
+        """Append to the message."""
+        self.args += parts
 
     def __str__(self) -> str:
         return str(self.sentence)

@@ -1,4 +1,4 @@
-"""Sentences that name options: the library says ``on_error="skip"``, the command line ``--on-error skip``, of one value."""
+"""Sentences that name options and calls: the library says ``on_error="skip"``, the command line ``--on-error skip``, of one value."""
 
 from __future__ import annotations
 
@@ -33,8 +33,34 @@ class Option:
         return Sentence(other, self)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of a public function, which the command line words as the command of that name.
+
+    then: what is called next.
+
+    >>> str("Run " + Call("repack", ("a.h5", "b"), Option("shard_size", "2GB")))
+    "Run repack('a.h5', 'b', shard_size='2GB')"
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+    option: Option | None = None
+    then: Call | None = None
+
+    def __str__(self) -> str:
+        given = ", ".join([*map(repr, self.arguments), *([str(self.option)] if self.option else [])])
+        return f"{self.function}({given})" + (f"; {self.then}" if self.then else "")
+
+    def __radd__(self, other: str) -> Sentence:
+        return Sentence(other, self)
+
+
+Part = str | Option | Call
+
+
 class Sentence(str):
-    """Text in which options stand as values: ``Sentence("Pass ", Option("size", 256), ".")``, or the same with ``+``.
+    """Text in which options and calls stand as values: ``Sentence("Pass ", Option("size", 256), ".")``, or the same with ``+``.
 
     As text it is worded for Python; parts hold what the command line words in its own way. Formatting it into another text, or
     storing it as JSON, keeps the text alone.
@@ -44,9 +70,9 @@ class Sentence(str):
     """
 
     __slots__ = ("parts",)
-    parts: tuple[str | Option, ...]
+    parts: tuple[Part, ...]
 
-    def __new__(cls, *parts: str | Option) -> Sentence:
+    def __new__(cls, *parts: Part) -> Sentence:
         """Join the parts; sentences among them give their own."""
         inner = (part.parts if isinstance(part, Sentence) else (part,) for part in parts)
         joined = tuple(chain.from_iterable(inner))
@@ -54,15 +80,15 @@ class Sentence(str):
         sentence.parts = joined
         return sentence
 
-    def render(self, option: Callable[[Option], str]) -> str:
-        """Return the text, each option as option() words it."""
-        return "".join(part if isinstance(part, str) else option(part) for part in self.parts)
+    def render(self, word: Callable[[Option | Call], str]) -> str:
+        """Return the text, each option and call as word() has it."""
+        return "".join(part if isinstance(part, str) else word(part) for part in self.parts)
 
-    def __add__(self, other: str | Option) -> Sentence:
+    def __add__(self, other: Part) -> Sentence:
         return Sentence(self, other)
 
     def __radd__(self, other: str) -> Sentence:
         return Sentence(other, self)
 
-    def __reduce__(self) -> tuple[type[Sentence], tuple[str | Option, ...]]:
+    def __reduce__(self) -> tuple[type[Sentence], tuple[Part, ...]]:
         return Sentence, self.parts

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from packer.sentence import Option, Sentence
+from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
 SKIPPED = 3
@@ -45,7 +45,15 @@ def in_options(sentence: str) -> str:
     return sentence.render(_typed) if isinstance(sentence, Sentence) else sentence
 
 
-def _typed(option: Option) -> str:
+def _typed(part: Option | Call) -> str:
+    if isinstance(part, Option):
+        return _typed_option(part)
+    words = ["packer", part.function.partition("_")[0], *map(shlex.quote, part.arguments)]
+    words += [] if part.option is None else [_typed_option(part.option)]
+    return " ".join(words) + (f" && {_typed(part.then)}" if part.then else "")
+
+
+def _typed_option(option: Option) -> str:
     name = "--" + _OPTIONS.get(option.name, option.name).replace("_", "-")
     match option.value:
         case None | True:

@@ -43,6 +43,7 @@ from packer.convert.rows import RowMaker
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import Field
 from packer.format.pack_writer import Rows
+from packer.sentence import Option
 from packer.starting import held_back
 
 if TYPE_CHECKING:  # what decodes images takes a third of a second to load; tables have none
@@ -149,12 +150,14 @@ def pack_rows(
             crashes = run.crashes()
             if not crashes:
                 raise PackerError(
-                    f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer --workers."
+                    f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer ",
+                    Option("workers"),
+                    ".",
                 ) from None
             if not skip:
                 sample, reason = next(iter(crashes.items()))
                 raise SourceError(
-                    f"{maker.name(sample)}: {reason} Remove it, or pass --on-error skip."
+                    f"{maker.name(sample)}: {reason} Remove it, or pass ", Option("on_error", "skip"), "."
                 ) from None
             blocks = run.go_on(crashes, blocks)
 
@@ -225,7 +228,9 @@ def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple
         except (BlockingIOError, RuntimeError) as error:  # RLIMIT_NPROC, of processes or of threads
             if isinstance(error, (BrokenProcessPool, NotImplementedError)):
                 raise
-            raise PackerError(f"{out}: no worker can be started ({error}). Pass fewer --workers.") from None
+            raise PackerError(
+                f"{out}: no worker can be started ({error}). Pass fewer ", Option("workers"), "."
+            ) from None
 
 
 def _pool(workers: int, run: _Run) -> Executor:
@@ -403,16 +408,24 @@ class _Run:
             made = self.maker.make(sample, into)
         except MemoryError:
             raise PackerError(
-                f"{self.maker.name(sample)}: not enough memory to decode it. Pass fewer --workers, or a smaller --max-pixels."
+                f"{self.maker.name(sample)}: not enough memory to decode it. Pass fewer ",
+                Option("workers"),
+                ", or a smaller ",
+                Option("max_pixels"),
+                ".",
             ) from None
         except ImageError as error:
             if not self.skip:
                 raise SourceError(
-                    f"{self.maker.name(sample)}: {error} Remove it, or pass --on-error skip."
+                    f"{self.maker.name(sample)}: ",
+                    error.sentence,
+                    " Remove it, or pass ",
+                    Option("on_error", "skip"),
+                    ".",
                 ) from None
             for array in into.values():
                 array[...] = 0
-            outcome.reasons[row] = str(error)
+            outcome.reasons[row] = error.sentence
             return {}
         outcome.bytes_read += made.bytes_read
         outcome.narrowed += made.narrowed

@@ -21,6 +21,7 @@ from packer.pixels.decode import decode
 from packer.pixels.geometry import Geometry
 from packer.pixels.maker import PixelMaker, PixelSpec
 from packer.pixels.scratch import Scratch
+from packer.sentence import Option
 
 _AT_ONCE = 1 << 16
 
@@ -67,7 +68,9 @@ class ImageRows:
         nbytes, most = int(self._source.sizes[sample]), MOST_BYTES_A_PIXEL * self._spec.max_pixels
         if nbytes > most:
             raise ImageError(
-                f"{nbytes:,} bytes; at most {most:,} are read. Raise --max-pixels if it is meant."
+                f"{nbytes:,} bytes; at most {most:,} are read. Raise ",
+                Option("max_pixels"),
+                " if it is meant.",
             )
         data = self._source.read(sample)
         read, ragged, narrowed = len(data), {}, False

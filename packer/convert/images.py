@@ -37,6 +37,7 @@ from packer.pixels import kernels
 from packer.pixels.hush import without_pillow_warnings
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.progress import Progress
+from packer.sentence import Option
 from packer.version import __version__
 
 KEEP = "keep"
@@ -273,7 +274,13 @@ def prepare(
     keep = options["size"] == KEEP
     if keep and (options["store"] != "jpeg" or options["channels"] != "rgb" or pairs):
         raise UsageError(
-            "size keep: needs --store jpeg, and goes with neither --channels nor --pair. Pass a size."
+            "size keep: needs ",
+            Option("store", "jpeg"),
+            ", and goes with neither ",
+            Option("channels"),
+            " nor ",
+            Option("pairs"),
+            ". Pass a size.",
         )
     size = (1, 1) if keep else (int(options["size"][0]), int(options["size"][1]))
     spec = PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
@@ -304,7 +311,11 @@ def prepare(
     if classes is not None:
         if not targets.labelled and like is None and made is None:
             raise UsageError(
-                f"{source}: has no labels, and classes number them. Pass --labels, or no --classes."
+                f"{source}: has no labels, and classes number them. Pass ",
+                Option("labels"),
+                ", or no ",
+                Option("classes"),
+                ".",
             )
         targets = targets.renumbered(classes, source, skip=skip)
     if like is not None:
@@ -393,7 +404,9 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
             below = 1 << (side.bit_length() - 1)
             raise UsageError(
                 f"size {size}: {side} is not a power of two; the nearest are {below} and {2 * below}."
-                " Pass one of them, or --any-size."
+                " Pass one of them, or ",
+                Option("any_size", True),
+                ".",
             )
     return height, width
 
@@ -414,7 +427,9 @@ def _targets(
         return read_targets(os.fspath(labels), source.keys, **chosen, skip=skip)
     for name, value in chosen.items():
         if value and name != "label_as":
-            raise UsageError(f"{name}: is about columns of a CSV, and there is none. Pass --labels FILE.")
+            raise UsageError(
+                f"{name}: is about columns of a CSV, and there is none. Pass ", Option("labels", "FILE"), "."
+            )
     return Targets(source.labels, source.classes, refused=source.refused)
 
 
@@ -423,7 +438,9 @@ def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> Orde
     count, shares, seed = len(source), options.get("split"), options.get("seed")
     if shares is not None and source.splits:
         raise UsageError(
-            f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no --split, or one of the folders."
+            f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no ",
+            Option("split"),
+            ", or one of the folders.",
         )
     members = source.splits or {"": np.arange(count)}
     if shares is not None:
@@ -437,7 +454,7 @@ def report_of(written: Written, out: str, began: float, workers: int, notes: tup
         many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
         notes += (
             f"{many} more than 8 bits a channel, of which the high byte is stored; scale them to 8 bits first, or keep their values "
-            "in a field of their own (--pair).",
+            "in a field of their own (" + Option("pairs") + ").",
         )
     header = written.header
     nbytes = sum(e.nbytes for extents in header.extents.values() for e in extents)

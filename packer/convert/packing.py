@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,7 @@ from packer.convert.engine import Outcome, pack_rows
 from packer.convert.order import Order, fill
 from packer.convert.rows import RowMaker
 from packer.convert.storing import Storing
-from packer.errors import PackerError, SourceError, UsageError
+from packer.errors import SourceError, UsageError
 from packer.format.filesystem import remove
 from packer.format.header import PARTIAL_SUFFIX, Field, Header
 from packer.format.output_path import failure
@@ -21,6 +20,7 @@ from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, merge_headers, read_index, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, locked
+from packer.sentence import Call, Option
 
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
 
@@ -103,15 +103,18 @@ class Running:
     progress: Callable[[int], None] = field(default=lambda rows: None)
 
 
-def write_pack(task: Task, out: str, running: Running) -> Written:
-    """Write a whole pack. What has been done is kept if that fails, and the error says so. Raises PackerError."""
+def write_pack(task: Task, out: str, running: Running, name: str | None = None) -> Written:
+    """Write a whole pack. What has been done is kept if that fails, and the error says so.
+
+    name: of the pack in messages, where `out` is one that users do not know. Raises PackerError.
+    """
     rows = task.storing.shard_rows
     if rows is None:
-        return _write_part(task, out, running)
-    return _write_shards(task, out, running, rows)
+        return _write_part(task, out, running, name or out)
+    return _write_shards(task, out, running, name or out, rows)
 
 
-def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
+def _write_shards(task: Task, out: str, running: Running, name: str, rows: int) -> Written:
     total = len(task.order.samples)
     place = WorkingFolder(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume)
     done, kept = Written(Header(0, 1, (), {}), cleared=place.cleared), False
@@ -123,12 +126,12 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
         try:
             os.makedirs(place.pack, exist_ok=True)
         except OSError as error:
-            raise failure(out, error) from error
+            raise failure(name, error) from error
         headers, shards = [], []
         for number, first in enumerate(range(0, total, rows)):
-            name = shard_name(number, task.storing.format)
-            path = os.path.join(place.pack, name)
-            if name in empty:
+            file = shard_name(number, task.storing.format)
+            path = os.path.join(place.pack, file)
+            if file in empty:
                 continue
             if os.path.exists(path) and verify_pack(path).ok:
                 remove(path + PARTIAL_SUFFIX)  # of a run that was killed just after it had named the shard
@@ -138,21 +141,26 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
                 remove(path)
                 behind = _behind(running.progress, first)
                 try:
-                    part = _write_part(task.shard(number, rows), path, replace(running, progress=behind))
+                    part = _write_part(
+                        task.shard(number, rows),
+                        path,
+                        replace(running, progress=behind),
+                        os.path.join(name, file),
+                    )
                 except NothingPackedError as error:
-                    empty[name] = list(error.skipped)
-                    place.record([name, empty[name]])
+                    empty[file] = list(error.skipped)
+                    place.record([file, empty[file]])
                     kept = True
                     continue
                 done.bytes_read += part.bytes_read
                 done.resumed += part.resumed
                 done.narrowed += part.narrowed
-                place.record([name])
+                place.record([file])
             kept = True
             pack = open_pack(path)
             headers.append(pack.header)
-            shards.append(Shard(name, pack.rows, seal_of(pack.seal)))
-        skipped = [*task.skipped, *(s for name in sorted(empty) for s in empty[name])]
+            shards.append(Shard(file, pack.rows, seal_of(pack.seal)))
+        skipped = [*task.skipped, *(s for file in sorted(empty) for s in empty[file])]
         if not shards:
             place.begin_anew()
             kept = False
@@ -161,12 +169,10 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
             write_index(place.pack, shards, skipped)
             place.publish()
         except OSError as error:
-            raise failure(out, error) from error
+            raise failure(name, error) from error
         done.header = merge_headers(headers, [s.file for s in shards], skipped)
         return done
-    except BaseException as error:
-        if isinstance(error, PackerError):  # what failed in a shard that is being made is told of the output
-            error.args = (str(error).replace(place.pack, out),)
+    except BaseException:
         kept = kept or (
             os.path.isdir(place.pack)
             and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
@@ -175,14 +181,18 @@ def _write_shards(task: Task, out: str, running: Running, rows: int) -> Written:
         raise
 
 
-def check_growable(pack: Pack, source: str) -> None:
-    """Raise UsageError, with the commands that help, unless a pack is one of shards. source: what is to be added."""
+def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
+    """Raise UsageError, with the calls that help, unless a pack is one of shards.
+
+    append: the function that is to add the sources to it.
+    """
     if not pack.shards:
         stem = pack.path.rpartition(".")[0] if pack.format == "h5" else pack.path + "-shards"
-        grown = shlex.quote(stem or pack.path + "-shards")
+        grown = stem or pack.path + "-shards"
+        add = Call(append, (grown, *sources))
         raise UsageError(
-            f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that:"
-            f" packer repack {shlex.quote(pack.path)} {grown} --shard-size 2GB && packer append {grown} {source}"
+            f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that: ",
+            Call("repack", (pack.path, grown), Option("shard_size", "2GB"), add),
         )
 
 
@@ -196,7 +206,6 @@ def append_shards(
     """
     with locked(pack.path, pack.path):
         pack = open_pack(pack.path)
-        check_growable(pack, task.subject)
         if task.fields != pack.fields:
             raise UsageError(
                 f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
@@ -222,7 +231,7 @@ def append_shards(
             part, behind = task.shard(number, rows), _behind(running.progress, first)
             if os.path.lexists(path):  # an interrupted run had written it, but not listed it
                 remove(path)
-            written = _write_part(part, path, replace(running, overwrite=False, progress=behind))
+            written = _write_part(part, path, replace(running, overwrite=False, progress=behind), path)
             done.bytes_read += written.bytes_read
             done.resumed += written.resumed
             done.narrowed += written.narrowed
@@ -244,10 +253,11 @@ def _behind(progress: Callable[[int], None], before: int) -> Callable[[int], Non
     return lambda rows: progress(before + rows)
 
 
-def _write_part(task: Task, out: str, running: Running) -> Written:
+def _write_part(task: Task, out: str, running: Running, name: str) -> Written:
     samples, fields = task.order.samples, task.fields
     with PackWriter(
         out,
+        name=name,
         fields=fields,
         rows=len(samples),
         block_rows=task.storing.block_rows(task.maker, len(samples)),

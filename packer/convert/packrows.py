@@ -23,6 +23,7 @@ from packer.pixels.geometry import Geometry
 from packer.pixels.maker import PixelMaker, PixelSpec
 from packer.pixels.resize import place, resize
 from packer.read.row_reader import RowReader
+from packer.sentence import Option
 
 _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
 
@@ -108,7 +109,9 @@ class PackRows:
             loaded = Field("image", "|u1", spec.shape, {**loaded.about, "fit": spec.fit})
         elif loaded.ragged and not self._passed:
             raise UsageError(
-                f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass --size."
+                f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass ",
+                Option("size"),
+                ".",
             )
         self.fields: tuple[Field, ...] = tuple(self._made(f, loaded) for f in pack.fields if f.name != "key")
         self._bulk = [f for f in self.fields if not f.ragged and f.name != "image" and not self._moved(f)]

@@ -15,12 +15,16 @@ from packer.format.journal import read_journal
 from packer.format.output_path import check_space
 from packer.format.pack import open_pack
 from packer.format.working_folder import clear_idle, difference, locked
+from packer.sentence import Option
 
 
-def check_room(out: str, needed: int) -> None:
-    """Refuse when the disk has less room than needed, what an interrupted run has taken of it included. Raises SpaceError."""
+def check_room(out: str, needed: int, name: str | None = None) -> None:
+    """Raise SpaceError when the disk has less room than needed, what an interrupted run has taken of it included.
+
+    name: of the pack in messages, where it is another than `out`.
+    """
     left = _nbytes(out.rstrip("/") + PARTIAL_SUFFIX)
-    check_space(out, max(0, needed - left))
+    check_space(name or out, max(0, needed - left))
 
 
 def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwrite: bool) -> Header | None:
@@ -39,7 +43,9 @@ def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwr
         return None
     if differs:
         raise UsageError(
-            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass --overwrite, or another name."
+            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass ",
+            Option("overwrite", True),
+            ", or another name.",
         )
     left = out.rstrip("/") + PARTIAL_SUFFIX
     begun = read_journal(os.path.join(left, "journal"))[:1]
@@ -59,7 +65,10 @@ def interrupted(out: str) -> Iterator[None]:
             raise
         done = units.size(_nbytes(left))
         sentence = f"What has been done is kept ({left}, {done}): run the same command again to go on."
-        error.args = (f"{error} {sentence}".strip(),)
+        if isinstance(error, PackerError):
+            error.extend(" ", sentence)
+        else:
+            error.args = (sentence,)
         raise
 
 

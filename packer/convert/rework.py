@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -137,7 +136,7 @@ def append_images(
     name, pack = os.fspath(path).rstrip("/"), open_pack(path)
     if is_table(pack):
         raise UsageError(f"{name}: was made of a table; append_images adds images. Use append_table.")
-    check_growable(pack, shlex.quote(os.fspath(source)))
+    check_growable(pack, "append_images", [os.fspath(source)])
     options = pack.parts[0].header.provenance.get("options", {})
     if (
         not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(options)

@@ -15,6 +15,7 @@ from packer.convert.rows import RowMaker
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
 from packer.format.pack_writer import FORMATS
+from packer.sentence import Option
 
 STORES = ("raw", "jpeg")
 COMPRESSIONS = ("none", *NAMES)
@@ -50,11 +51,17 @@ class Storing:
             self.versions()  # asks for the library it needs
             if self.store == "jpeg":
                 raise UsageError(
-                    "compress: JPEG rows are compressed already. Pass --store raw, or no --compress."
+                    "compress: JPEG rows are compressed already. Pass ",
+                    Option("store", "raw"),
+                    ", or no ",
+                    Option("compress"),
+                    ".",
                 )
             if self.format == "npy":
                 raise UsageError(
-                    f"compress {self.compress}: .npy files are never compressed. Pass an output that ends in .h5, or --format h5."
+                    f"compress {self.compress}: .npy files are never compressed. Pass an output that ends in .h5, or ",
+                    Option("format", "h5"),
+                    ".",
                 )
 
     @classmethod
@@ -127,7 +134,13 @@ class Storing:
         if self.store == "jpeg" and f.name == "image":
             assert f.shape is not None
             if f.shape[2] == 4:
-                raise UsageError("store jpeg: JPEG has no transparency. Pass --channels rgb, or --store raw.")
+                raise UsageError(
+                    "store jpeg: JPEG has no transparency. Pass ",
+                    Option("channels", "rgb"),
+                    ", or ",
+                    Option("store", "raw"),
+                    ".",
+                )
             return Field(
                 f.name,
                 f.dtype,

@@ -12,6 +12,7 @@ from packer.inputs.sources import Source
 from packer.pixels.maker import PixelSpec
 from packer.pixels.peek import largest_value, peek
 from packer.pixels.resize import place
+from packer.sentence import Option
 
 _LOOKED_AT = 64
 _ENLARGED_SHARE = 0.1  # of fewer nothing is said
@@ -57,21 +58,26 @@ def _enlarged(enlarged: int, sizes: list[tuple[int, int]], spec: PixelSpec, imag
     side = int(np.median([min(size) for size in sizes]))
     whole = alike and usual[0] == usual[1]
     even = 1 << (side.bit_length() - 1)
-    side, option = (side, " --any-size" if side != even else "") if whole else (even, "")
+    passed: str | Option = Option("size", side if whole else even)
+    if whole and side != even:
+        passed += " " + Option("any_size", True)
+    side = side if whole else even
     shown = f"{usual[0]}x{usual[1]}" if alike else f"shorter side {side} and more at the median"
     many = "All" if enlarged == len(sizes) else f"{enlarged:,} of the"
     verb = "are smaller than" if enlarged > 1 else "is smaller than"
     text = f"{many} {len(sizes):,} images looked at {verb} {height}x{width} ({shown}) and enlarged"
     if side >= min(height, width):
-        return f"{text}; a smaller --size would not."
+        return f"{text}; a smaller " + Option("size") + " would not."
     channels = spec.shape[2]
     now, then = images * height * width * channels, images * side * side * channels
-    return f"{text}; --size {side}{option} takes {units.size(then)} of pixels instead of {units.size(now)}."
+    return f"{text}; " + passed + f" takes {units.size(then)} of pixels instead of {units.size(now)}."
 
 
 def _narrowed(narrowed: int, looked_at: int, largest: int | None) -> str:
     shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
     return (
         f"{narrowed:,} of the {looked_at:,} images looked at have more than 8 bits a channel, and only the high byte is stored{shown}. "
-        "Scale them to 8 bits first, or keep their values in a field of their own: --pair NAME=DIR."
+        "Scale them to 8 bits first, or keep their values in a field of their own: "
+        + Option("pairs", {"NAME": "DIR"})
+        + "."
     )

@@ -81,6 +81,7 @@ class PackWriter:
         self,
         out: str,
         *,
+        name: str | None = None,
         fields: Sequence[Field],
         rows: int,
         block_rows: int,
@@ -90,8 +91,8 @@ class PackWriter:
         resume: bool = False,
         checked: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """checked: called now and then with how many rows of an interrupted run have been compared with their checksums."""
-        self.out, self.fields, self.rows, self.block_rows = out, tuple(fields), rows, block_rows
+        """name: of the pack in messages; checked: called with the rows of an interrupted run that were compared with their checksums."""
+        self.out, self.fields, self.rows, self.block_rows = name or out, tuple(fields), rows, block_rows
         self.done: dict[int, Any] = {}
         self._plain = {f.name: f for f in fields if not f.ragged and not f.compressed}
         self._codecs: dict[str, BlockCodec] = {
@@ -103,7 +104,7 @@ class PackWriter:
         self._moves: dict[int, int] = {}
         self._finished, self._resumable = False, plan is not None
         self._closing = threading.Lock()
-        self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume)
+        self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=self.out)
         self.cleared = self._place.cleared
         self._files = {
             f.name: BlockFiles(self._place.blocks, f.name) for f in fields if f.name not in self._plain
@@ -125,7 +126,7 @@ class PackWriter:
                 container.close()
             self._place.close(keep=bool(self._place.resumed))
             if isinstance(error, OSError) and not isinstance(error, PackerError):
-                raise failure(out, error) from error
+                raise failure(self.out, error) from error
             raise
 
     def __enter__(self) -> PackWriter:

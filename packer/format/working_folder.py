@@ -41,16 +41,17 @@ class WorkingFolder:
         overwrite: bool = False,
         plan: Mapping[str, Any] | None = None,
         resume: bool = False,
+        name: str | None = None,
     ) -> None:
         """Make the folder, or take over what is left of an interrupted run, and lock it.
 
         plan: what is to be made, as plain JSON values; None: what is there is cleared, and nothing is recorded.
-        resume: refuse an interrupted run of another plan, instead of clearing it.
+        resume: refuse an interrupted run of another plan, instead of clearing it. name: of the output in messages.
         Raises UsageError (the output exists; resume, and the plan is another), PackerError (somebody else is making
         it, the folder cannot be made).
         """
         check_output(out, overwrite=overwrite)
-        self.out, self._overwrite = out, overwrite
+        self.out, self._overwrite, self._name = out, overwrite, name or out
         self.path = out.rstrip("/") + PARTIAL_SUFFIX
         self.pack = os.path.join(self.path, "pack")
         self.blocks = os.path.join(self.path, "blocks")
@@ -65,17 +66,17 @@ class WorkingFolder:
                 if not os.path.lexists(self.path):
                     os.makedirs(self.path, exist_ok=True)
                 _check_ours(self.path)
-                self._lock = _lock(self.path, out)
+                self._lock = _lock(self.path, self._name)
             except OSError as error:
                 raise PackerError(
-                    f"{out}: cannot be written ({error.strerror}). Pass another name."
+                    f"{self._name}: cannot be written ({error.strerror}). Pass another name."
                 ) from error
             self._bring_back()
             self._take_over(plan, resume)
         except BaseException as error:
             self.close(keep=True)
             if isinstance(error, OSError):
-                raise failure(out, error) from error
+                raise failure(self._name, error) from error
             raise
 
     def record(self, record: Any) -> None:
@@ -85,7 +86,7 @@ class WorkingFolder:
                 self._journal.add(record)
                 self.recorded = True
             except OSError as error:
-                raise failure(self.out, error) from error
+                raise failure(self._name, error) from error
 
     def begin_anew(self) -> None:
         """Forget what an interrupted run has left, but for the plan."""

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from packer.errors import SourceError, UsageError
 from packer.inputs.layout import is_image
 from packer.inputs.textlines import read_lines, shorten
+from packer.sentence import Option, Sentence
 
 LABEL_AS = ("auto", "classes", "float", "number")
 """How labels may be taken; "number" is another word for "float"."""
@@ -98,7 +99,9 @@ def number_labels(
             first, second = sorted((name, number))
             raise SourceError(
                 f"{subject} line {lines[second]}: {column} is {texts[second]}, and {texts[first]} in line {lines[first]}; "
-                "numbers or class names are accepted, not both. Correct one, or pass --label-as classes."
+                "numbers or class names are accepted, not both. Correct one, or pass ",
+                Option("label_as", "classes"),
+                ".",
             )
     refused = bad or {}
     if name is not None or label_as == "classes":
@@ -149,12 +152,19 @@ def describe_labels(
     if not len(found):
         return None
     if labels.dtype != np.int64:
-        return "Labels are numbers, stored as float32; --label-as classes takes them for classes."
+        return (
+            "Labels are numbers, stored as float32; "
+            + Option("label_as", "classes")
+            + " takes them for classes."
+        )
     if len(found) == 1:
         return f"Labels are all {found[0]}, stored as int64."
     return (
         f"Labels are {len(found):,} different whole numbers from {found[0]} to {found[-1]}, stored as int64; "
-        "--label-as float stores float32, --label-as classes numbers them from 0."
+        + Option("label_as", "float")
+        + " stores float32, "
+        + Option("label_as", "classes")
+        + " numbers them from 0."
     )
 
 
@@ -175,7 +185,9 @@ def combined_names(classes: Sequence[str]) -> str | None:
             example = min(made or several)
             return (
                 f"{len(made) or len(several):,} of the {len(classes):,} classes look like several names parted by {called}, such as "
-                f"{example!r}; each is one class. Pass --multi-label if cells hold several."
+                f"{example!r}; each is one class. Pass "
+                + Option("multi_label", True)
+                + " if cells hold several."
             )
     return None
 
@@ -323,7 +335,9 @@ def _refuse(
     numbers = "finite numbers, whole ones" if regression else "whole numbers"
     raise SourceError(
         f"{subject} line {lines[row]}: {column} is {shorten(text) or 'empty'}; {numbers} from -2**63 to 2**63 - 1, "
-        "or class names, are accepted. Correct it, or pass --on-error skip."
+        "or class names, are accepted. Correct it, or pass ",
+        Option("on_error", "skip"),
+        ".",
     )
 
 
@@ -363,6 +377,21 @@ class Column(Sequence[str]):
         return np.diff(np.array(self._ends)) > 0
 
 
+class _NotCsvError(SourceError):
+    """A file breaks the rules of CSV."""
+
+
+class _UnusableRowError(Exception):
+    """A row that cannot be used: what was found, and what is allowed."""
+
+    def __init__(self, found: str, allowed: str) -> None:
+        self.found, self._allowed = found, allowed
+
+    def told(self, path: str, line: int) -> SourceError:
+        """Return the error for the row's file."""
+        return SourceError(f"{path} line {line}: {self.found}; ", self._allowed)
+
+
 class LabelTable:
     """The rows of a CSV: which image each is about, and the cells of the chosen columns."""
 
@@ -384,7 +413,7 @@ class LabelTable:
         self._keys = keys
         self._skipped = skipped
         self.columns = {name: Column() for name in chosen or ("",)}
-        names = _Names(self.path, self._keys)
+        names = _Names(self._keys)
         with closing(_rows(path, _delimiter(path, names))) as rows:
             images, lines = self._read(rows, chosen, file_column, names)
         self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
@@ -412,22 +441,25 @@ class LabelTable:
             width = len(header)
         for number, (line, row) in enumerate(rows):
             if len(row) != width:
-                allowed = (
-                    f"the header has {width}. Correct it."
+                remedy = (
+                    Sentence(f"the header has {width}. Correct it.")
                     if named
-                    else "two are read, file and label. Remove the others, or name the label's with --label."
+                    else "two are read, file and label. Remove the others, or name the label's with "
+                    + Option("label")
+                    + "."
                 )
+                wrong = _UnusableRowError(f"{len(row)} columns", remedy)
                 if not named and number == 0:
-                    raise SourceError(f"{self.path} line {line}: {len(row)} columns; {allowed}")
-                self._leave_out(line, f"{len(row)} columns; {allowed}")
+                    raise wrong.told(self.path, line)
+                self._leave_out(line, wrong)
                 continue
             name = row[file].strip()
             if not named and number == 0 and not names.known(name):
                 continue
             try:
-                image = names.get(name, line)
-            except SourceError as error:
-                self._leave_out(line, str(error).partition(": ")[2])
+                image = names.get(name)
+            except _UnusableRowError as error:
+                self._leave_out(line, error)
                 continue
             images.append(image)
             lines.append(line)
@@ -435,12 +467,12 @@ class LabelTable:
                 column.append(row[place].strip())
         return images, lines
 
-    def _leave_out(self, line: int, reason: str) -> None:
+    def _leave_out(self, line: int, wrong: _UnusableRowError) -> None:
         """Note a row that cannot be used, or raise SourceError."""
         if self._skipped is None:
-            raise SourceError(f"{self.path} line {line}: {reason}")
+            raise wrong.told(self.path, line) from None
         key = f"{os.path.basename(self.path)} line {line}"
-        self._skipped.append({"key": key, "reason": f"{reason.partition(';')[0]}."})
+        self._skipped.append({"key": key, "reason": f"{wrong.found}."})
 
     def _find(
         self, header: list[str], line: int, chosen: tuple[str, ...], file_column: str | None
@@ -467,17 +499,19 @@ class LabelTable:
                 "is the first column; that one names the files" if file_column is None else "names the files"
             )
             remedy = (
-                "Name the one that does with --label-file-column"
+                "Name the one that does with " + Option("label_file_column")
                 if file_column is None
                 else "Choose another one"
             )
-            raise SourceError(f"{where}: {header[file]} {is_first}. {remedy}.")
+            raise SourceError(f"{where}: {header[file]} {is_first}. ", remedy, ".")
         if chosen:
             return file, [header.index(name) for name in chosen]
         others = [place for place, name in enumerate(header) if name and place != file]
         if len(others) != 1:
             raise SourceError(
-                f"{where}: {len(others)} columns beside {file_column}; one is taken for the label. Name it with --label."
+                f"{where}: {len(others)} columns beside {file_column}; one is taken for the label. Name it with ",
+                Option("label"),
+                ".",
             )
         return file, others
 
@@ -509,7 +543,9 @@ class LabelTable:
             others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
             raise SourceError(
                 f"{self.path}: no {what} for {self._keys[missing[0]]}{others}; every image needs one. "
-                "Add the rows, or pass --on-error skip."
+                "Add the rows, or pass ",
+                Option("on_error", "skip"),
+                ".",
             )
         if len(missing) and not len(self.images):
             raise SourceError(f"{self.path}: holds no rows; one for each image is needed. Add them.")
@@ -529,7 +565,7 @@ def _rows(path: str, delimiter: str = ",") -> Generator[tuple[int, list[str]], N
             if row:
                 yield rows.line_num, row
     except csv.Error as error:
-        raise SourceError(f"{path} line {rows.line_num}: not CSV ({error}). Correct it.") from None
+        raise _NotCsvError(f"{path} line {rows.line_num}: not CSV ({error}). Correct it.") from None
 
 
 def _delimiter(path: str, names: _Names) -> str:
@@ -542,9 +578,7 @@ def _delimiter(path: str, names: _Names) -> str:
         try:
             with closing(_rows(path, delimiter)) as rows:
                 first = [row for _, row in islice(rows, _SNIFFED_ROWS)]
-        except SourceError as error:
-            if "not CSV" not in str(error):
-                raise
+        except _NotCsvError:
             continue  # quotes that do not go with this delimiter
         if first and len(first[0]) > 1:
             found[delimiter] = first
@@ -558,8 +592,7 @@ def _delimiter(path: str, names: _Names) -> str:
 class _Names:
     """Finds images by what a CSV calls them: path, path without extension, or, if unique, name with or without extension."""
 
-    def __init__(self, subject: str, keys: list[str]) -> None:
-        self._subject = subject
+    def __init__(self, keys: list[str]) -> None:
         self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
         self._others: dict[str, dict[str, int]] = {}
@@ -571,23 +604,25 @@ class _Names:
         ways = _ways(name)
         return any(_SHORT[way](key) == name for key in self._keys for way in ways)
 
-    def get(self, name: str, line: int) -> int:
-        """Give the index of the image. Raises: SourceError unless there is exactly one."""
+    def get(self, name: str) -> int:
+        """Return the index of the image. Raise _UnusableRowError unless there is exactly one."""
         index = self._by_path(name)
         for way in _ways(name) if index is None else ():
             index = self._known_by(way).get(name)
             if index == _AMBIGUOUS:
                 first, second = [key for key in self._keys if _SHORT[way](key) == name][:2]
-                raise SourceError(
-                    f"{self._subject} line {line}: {name} could be {first} or {second}; a name without {_LEFT_OUT[way]} must be "
-                    "unique. Write the whole path."
+                raise _UnusableRowError(
+                    f"{name} could be {first} or {second}",
+                    f"a name without {_LEFT_OUT[way]} must be unique. Write the whole path.",
                 )
             if index is not None:
                 break
         if index is None:
-            raise SourceError(
-                f"{self._subject} line {line}: no image is called {shorten(name)}; paths below the images' folder are read, and unique "
-                "names without folder or extension. Correct or remove the row, or pass --on-error skip."
+            raise _UnusableRowError(
+                f"no image is called {shorten(name)}",
+                "paths below the images' folder are read, and unique names without folder or extension. Correct or remove the row, or pass "
+                + Option("on_error", "skip")
+                + ".",
             )
         return index
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
+from packer.sentence import Option
 
 IMAGE_EXTENSIONS: frozenset[str] = frozenset(
     (".avif", ".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -142,14 +143,18 @@ def _classes(
         raise SourceError(
             f"{subject}/{split}".rstrip("/")
             + f": holds images at its top ({loose}) and in folders ({tops[0]}); all or none may be in "
-            "class folders. Move some, or pass --labels."
+            "class folders. Move some, or pass ",
+            Option("labels"),
+            ".",
         )
     classes = sorted(set(tops))
     without = sorted(set(folders).difference(classes, listed))
     if without and empty is None:
         raise SourceError(
             f"{subject}/{split}{without[0]}: a class folder without images; "
-            "each needs at least one. Add some, remove the folder, or pass --on-error skip."
+            "each needs at least one. Add some, remove the folder, or pass ",
+            Option("on_error", "skip"),
+            ".",
         )
     if empty is not None:
         empty += [split + name for name in without]
@@ -165,10 +170,12 @@ def no_images(subject: str) -> SourceError:
 
 def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> list[str]:
     """Collect what a user may not expect about these images, a sentence each."""
-    notes = []
+    notes: list[str] = []
     if not labels_given:
         notes.append(
-            "The images are not in class folders, so the pack has no labels; pass --labels to add some."
+            "The images are not in class folders, so the pack has no labels; pass "
+            + Option("labels")
+            + " to add some."
         )
     if classes is not None and len(classes) == 1:
         notes.append(f"All images are in one class folder ({classes[0]}).")

@@ -58,6 +58,7 @@ from packer.pixels.decode import (
 from packer.pixels.geometry import Geometry
 from packer.pixels.hush import Hushed
 from packer.pixels.maker import PixelSpec
+from packer.sentence import Option, Sentence
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
 """What a partner's name ends in, whichever the case."""
@@ -74,7 +75,7 @@ _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
 _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
 MOST_BYTES_A_PIXEL = 16
-"""Files larger than --max-pixels times this, four floats, are not read, as anyone can make an endless one."""
+"""Files larger than max_pixels times this, four floats, are not read, as anyone can make an endless one."""
 _TRIES = 100
 _NONE = 255
 _SHOWN = 3
@@ -137,7 +138,7 @@ class Pair:
                     "Turn it as the image's EXIF orientation says."
                 )
         except ImageError as error:
-            raise ImageError(f"its {self._name} {self._files.path(index)}: {error}") from None
+            raise ImageError(f"its {self._name} {self._files.path(index)}: ", error.sentence) from None
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
@@ -169,7 +170,9 @@ class Pair:
     def _data(self, index: int) -> bytes:
         size, most = int(self._files.sizes[index]), MOST_BYTES_A_PIXEL * self._max_pixels
         if size > most:
-            raise ImageError(f"{size:,} bytes; at most {most:,} are read. Raise --max-pixels if it is meant.")
+            raise ImageError(
+                f"{size:,} bytes; at most {most:,} are read. Raise ", Option("max_pixels"), " if it is meant."
+            )
         return self._files.read(index)
 
     def _first_kind(self) -> Kind:
@@ -180,7 +183,7 @@ class Pair:
                 data = self._data(index)
                 values = _decode(data, self._max_pixels, None)
             except ImageError as error:
-                reasons.append(f"{self._files.place}/{self._files.path(index)}: {error}")
+                reasons.append(Sentence(f"{self._files.place}/{self._files.path(index)}: ", error.sentence))
                 continue
             if data.startswith(_JPEG_MAGIC):
                 self._files.notes.append(
@@ -355,7 +358,9 @@ class _Files:
             shown = ", ".join(self._keys[index] for index in missing[:_SHOWN])
             raise SourceError(
                 f"{self.place}: no {name} for {shown}{_more(len(missing) - _SHOWN)}; each image needs a file of its own path and name, "
-                f"ending in {', '.join((*EXTENSIONS, *SECOND_CHOICE))}. Add them, remove the images, or pass --on-error skip."
+                f"ending in {', '.join((*EXTENSIONS, *SECOND_CHOICE))}. Add them, remove the images, or pass ",
+                Option("on_error", "skip"),
+                ".",
             )
         if self._doubles:
             shown = ", ".join(

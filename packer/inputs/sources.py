@@ -33,6 +33,7 @@ from packer.inputs.layout import (
     notes_on,
 )
 from packer.inputs.textlines import read_lines, shorten
+from packer.sentence import Option
 
 __all__ = ["IMAGE_EXTENSIONS", "Source", "open_source"]
 
@@ -407,10 +408,14 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> Source:
         without = texts.index(None)
         raise SourceError(
             f"{name} line {lines[without]}: no label for {keys[without]}, though other lines have one; "
-            "either all or none may. Add it, or pass --on-error skip."
+            "either all or none may. Add it, or pass ",
+            Option("on_error", "skip"),
+            ".",
         )
     if given and labelled:
-        raise UsageError(f"{name}: has labels, and --labels is given; one of them is used. Drop one.")
+        raise UsageError(
+            f"{name}: has labels, and ", Option("labels"), " is given; one of them is used. Drop one."
+        )
     if given:
         cells = [text or "" for text in texts]
         labels, classes = number_labels(name, cells, lines, label_as=label_as, bad=bad)
@@ -477,5 +482,7 @@ def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | No
         return normal, label, status.st_size, status.st_mtime_ns
     raise SourceError(
         f"{name} line {line}: no file {shorten(ways[0][0])}; paths are absolute, or relative to the list's folder. "
-        "Correct it, or pass --on-error skip."
+        "Correct it, or pass ",
+        Option("on_error", "skip"),
+        ".",
     )

@@ -43,6 +43,7 @@ from packer.inputs.labels import (
     number_labels,
 )
 from packer.pixels.geometry import Geometry
+from packer.sentence import Option
 
 _SIZES = frozenset(("w", "width", "h", "height"))
 _SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
@@ -224,7 +225,9 @@ class Targets:
                 continue
             if not skip:
                 raise UsageError(
-                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass --on-error skip."
+                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass ",
+                    Option("on_error", "skip"),
+                    ".",
                 )
             refused[image] = f"its class is {own[number]}, which is not among the {len(classes):,} given."
         places = np.maximum(places, 0)
@@ -339,7 +342,8 @@ def _notes_on(
         called = {BARS: '"|" or ";"', " ": "spaces"}.get(separator, f'"{separator}"')
         return [
             f"Cells hold class names parted by {called}: {len(classes or ()):,} classes, {_shown(classes or ())}; "
-            "--label-separator names another separator."
+            + Option("label_separator")
+            + " names another separator."
         ]
     if values.ndim > 1:
         return []

@@ -52,6 +52,7 @@ from packer.errors import ImageError
 from packer.pixels.hush import Hushed
 from packer.pixels.png import MAX_CHUNKS, decode_plain_png, has_too_many_chunks, plain_png_size
 from packer.pixels.scratch import Scratch
+from packer.sentence import Option
 
 MODES = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
 """What a user calls the channels, and what Pillow does."""
@@ -181,8 +182,9 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
         raise ImageError(f"{width:,} x {height:,} pixels; sides of up to {MAX_SIDE:,} are read.")
     if height * width > max_pixels:
         raise ImageError(
-            f"{width:,} x {height:,} pixels; at most {max_pixels:,} are allowed. "
-            "Raise --max-pixels if the image is meant."
+            f"{width:,} x {height:,} pixels; at most {max_pixels:,} are allowed. Raise ",
+            Option("max_pixels"),
+            " if the image is meant.",
         )
 
 

@@ -23,7 +23,7 @@ from packer.convert.packing import Running, Task, Written, append_shards, check_
 from packer.convert.resuming import already, check_room, interrupted
 from packer.convert.segments import Segments
 from packer.convert.storing import Storing
-from packer.errors import FormatError, PackerError, SourceError, UsageError
+from packer.errors import FormatError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Header
 from packer.format.output_path import check_output, check_space, failure, format_of
@@ -266,8 +266,6 @@ def convert_table(
             made, notes = _write(job, place, staged)
             place.publish()
         except BaseException as error:
-            if isinstance(error, PackerError):  # what failed inside the workplace is told of the output
-                error.args = (str(error).replace(place.pack, out),)
             place.close(keep=place.recorded and not isinstance(error, UsageError))
             raise
     return _report(job, made, began, staged, place.cleared, [*_source_notes(job), *notes])
@@ -294,7 +292,7 @@ def append_table(
     began = time.perf_counter()
     out, pack = os.fspath(path).rstrip("/"), open_pack(path)
     names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    check_growable(pack, " ".join(shlex.quote(os.fspath(name)) for name in names))
+    check_growable(pack, "append_table", [os.fspath(name) for name in names])
     first = pack.parts[0].header
     transform = _transform_of(out, ColumnChoices(), Reading())
     table = open_table([os.fspath(name) for name in names], _read_alike(Reading(), transform))
@@ -482,8 +480,8 @@ def _write(job: _Conversion, place: WorkingFolder, staged: Staged) -> tuple[Head
         return open_pack(place.pack).header, []
 
     def store(task: Task, nbytes: int) -> Written:
-        check_room(place.pack, nbytes)
-        return write_pack(task, place.pack, replace(job.running, resume=False, overwrite=True))
+        check_room(place.pack, nbytes, place.out)
+        return write_pack(task, place.pack, replace(job.running, resume=False, overwrite=True), place.out)
 
     written, notes = _store(job, staged, store)
     return written.header, notes

@@ -1,4 +1,4 @@
-"""Packs that are to go together: --classes, --like, and what refuses packs that do not."""
+"""Packs that are to go together: classes=, --like, and what refuses packs that do not."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_class_that_is_not_listed(photo_folder: Path, tmp_path: Path):
         convert_images(photo_folder, tmp_path / "p.h5", size=16, classes="red,green")
     assert str(error.value) == (
         f"{photo_folder}: holds the class blue; 2 classes, red, green, are allowed. "
-        "Leave its images out, add it, or pass --on-error skip."
+        "Leave its images out, add it, or pass on_error='skip'."
     )
     report = convert_images(photo_folder, tmp_path / "p.h5", size=16, classes="red,green", on_error="skip")
     reason = "its class is blue, which is not among the 2 given."
@@ -228,7 +228,7 @@ def test_lists_that_are_refused(given: str | list[str], message: str):
 
 
 def test_classes_need_labels(photo_folder: Path, tmp_path: Path):
-    with pytest.raises(UsageError, match=r"red: has no labels, and classes number them\. Pass --labels"):
+    with pytest.raises(UsageError, match=r"red: has no labels, and classes number them\. Pass labels="):
         convert_images(photo_folder / "red", tmp_path / "p.h5", size=16, classes="a,b")
     convert_images(photo_folder, tmp_path / "train.h5", size=16)
     convert_images(

@@ -118,7 +118,7 @@ def test_what_keep_does_not_go_with(mixed: Path, tmp_path: Path, options: dict[s
     with pytest.raises(UsageError) as error:
         convert_images(mixed, tmp_path / "p", size="keep", **options)
     assert str(error.value) == (
-        "size keep: needs --store jpeg, and goes with neither --channels nor --pair. Pass a size."
+        "size keep: needs store='jpeg', and goes with neither channels='nor' pairs=. Pass a size."
     )
 
 

@@ -210,7 +210,7 @@ def test_a_stop_leaves_nothing_and_ends_the_threads(photo_folder: Path, tmp_path
     with pytest.raises(SourceError) as error:
         convert_images(photo_folder, tmp_path / "p.h5", size=32, workers=2)
     assert str(error.value).startswith(f"{photo_folder}/")
-    assert str(error.value).endswith(" Remove it, or pass --on-error skip.")
+    assert str(error.value).endswith(" Remove it, or pass on_error='skip'.")
     assert os.listdir(tmp_path) == ["photos"]
     assert not [t for t in threading.enumerate() if t.name.startswith("packer-convert")]
     assert not multiprocessing.active_children()
@@ -267,7 +267,7 @@ def test_an_image_that_crashes_its_decoder_is_named_or_skipped(
         with pytest.raises(SourceError) as error:
             run()
         assert re.match(
-            rf"{photo_folder}/red/[13]\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it, or pass --on-error skip\.",
+            rf"{photo_folder}/red/[13]\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it, or pass on_error='skip'\.",
             str(error.value),
         )
     else:
@@ -308,7 +308,7 @@ def test_a_worker_that_dies_is_a_sentence_not_a_hang(
         with pytest.raises(PackerError) as error:
             convert_images(photo_folder, tmp_path / "p", size=32, workers=2)
     assert str(error.value) == (
-        f"{tmp_path / 'p'}: a worker process died, perhaps for lack of memory. Pass fewer --workers."
+        f"{tmp_path / 'p'}: a worker process died, perhaps for lack of memory. Pass fewer workers=."
     )
     assert os.listdir(tmp_path) == ["photos"]
 
@@ -331,7 +331,7 @@ def test_what_was_done_before_a_worker_died_is_kept(
     convert_images(photo_folder, tmp_path / "whole.h5", size=32)
     with monkeypatch.context() as patched:
         patched.setattr(PixelMaker, "__call__", die_later)
-        with pytest.raises(PackerError, match=r"Pass fewer --workers\. What has been done is kept"):
+        with pytest.raises(PackerError, match=r"Pass fewer workers=\. What has been done is kept"):
             convert_images(photo_folder, tmp_path / "p.h5", size=32, workers=2)
     report = convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True)
     assert report.resumed >= 6
@@ -398,11 +398,11 @@ def test_sizes(size: object, expected: tuple[int, int]):
     [
         (
             250,
-            "size 250: 250 is not a power of two; the nearest are 128 and 256. Pass one of them, or --any-size.",
+            "size 250: 250 is not a power of two; the nearest are 128 and 256. Pass one of them, or any_size=True.",
         ),
         (
             "256x100",
-            "size 256x100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or --any-size.",
+            "size 256x100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or any_size=True.",
         ),
         ("big", "size big: is not a number or HxW. Pass for example 256 or 128x256."),
         ((32.0, 32.0), "size (32.0, 32.0): is not a number or HxW. Pass for example 256 or 128x256."),

@@ -357,7 +357,7 @@ def test_a_whole_pack_of_something_else_is_refused(photos: Path, tmp_path: Path)
         convert(photos, out, resume=True, size=16)
     assert str(error.value) == (
         f"{out}: is a whole pack, but another than is asked for: options size was 32x32, now it is 16x16."
-        " Pass --overwrite, or another name."
+        " Pass overwrite=True, or another name."
     )
     assert out.read_bytes() == before
     convert(photos, out, resume=True, size=16, overwrite=True)
@@ -465,7 +465,7 @@ def test_bad_inputs_may_be_skipped_from_now_on(photos: Path, tmp_path: Path, way
     convert(photos, tmp_path / "whole" / name, **options)
     out = tmp_path / name
     with pytest.raises(
-        PackerError, match=r"empty \(0 bytes\).* Remove it, or pass --on-error skip\. What has been"
+        PackerError, match=r"empty \(0 bytes\).* Remove it, or pass on_error='skip'\. What has been"
     ):
         convert(photos, out, on_error="stop", **options)
     assert convert(photos, out, resume=True, **options).resumed > 0

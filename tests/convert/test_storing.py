@@ -37,11 +37,11 @@ class Maker:
         ({"store": "jpeg", "quality": 101}, "quality 101: is not within 1 to 100. Pass for example 90."),
         (
             {"store": "jpeg", "compress": "gzip"},
-            "compress: JPEG rows are compressed already. Pass --store raw, or no --compress.",
+            "compress: JPEG rows are compressed already. Pass store='raw', or no compress=.",
         ),
         (
             {"format": "npy", "compress": "gzip"},
-            "compress gzip: .npy files are never compressed. Pass an output that ends in .h5, or --format h5.",
+            "compress gzip: .npy files are never compressed. Pass an output that ends in .h5, or format='h5'.",
         ),
     ],
 )
@@ -67,7 +67,7 @@ def test_jpeg_rows_are_of_any_length_and_say_their_shape():
 def test_jpeg_has_no_transparency():
     with pytest.raises(UsageError) as error:
         Storing("npy", "jpeg").fields((Field("image", "|u1", (32, 16, 4)),))
-    assert str(error.value) == "store jpeg: JPEG has no transparency. Pass --channels rgb, or --store raw."
+    assert str(error.value) == "store jpeg: JPEG has no transparency. Pass channels='rgb', or store='raw'."
 
 
 def test_compressed_are_the_large_fields_of_fixed_rows():

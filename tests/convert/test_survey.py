@@ -34,7 +34,7 @@ def folder_of(folder: Path, *sizes: tuple[int, int]) -> Path:
 def test_images_that_are_enlarged(tmp_path: Path):
     folder = folder_of(tmp_path / "a", *[(32, 32)] * 8)
     assert notes(folder, tmp_path / "p.h5") == [
-        "All 8 images looked at are smaller than 256x256 (32x32) and enlarged; --size 32 takes 24.6 kB of pixels instead of 1.57 MB."
+        "All 8 images looked at are smaller than 256x256 (32x32) and enlarged; size=32 takes 24.6 kB of pixels instead of 1.57 MB."
     ]
     assert notes(folder, tmp_path / "q.h5", size=32) == []
 
@@ -42,12 +42,12 @@ def test_images_that_are_enlarged(tmp_path: Path):
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
-        ([(28, 28)] * 10, "All 10 images looked at are smaller than 64x64 (28x28) and enlarged; --size 28 --any-size takes "),
-        ([(28, 40)] * 10, "All 10 images looked at are smaller than 64x64 (28x40) and enlarged; --size 16 takes "),
+        ([(28, 28)] * 10, "All 10 images looked at are smaller than 64x64 (28x28) and enlarged; size=28 any_size=True takes "),
+        ([(28, 40)] * 10, "All 10 images looked at are smaller than 64x64 (28x40) and enlarged; size=16 takes "),
         (
             [(50, 90), (60, 61), (100, 120), (90, 90)],
             "2 of the 4 images looked at are smaller than 64x64 (shorter side 64 and more at the median) and enlarged; "
-            "a smaller --size would not.",
+            "a smaller size= would not.",
         ),
         ([(70, 90)] * 20 + [(60, 80)], None),  # one of many
     ],
@@ -73,9 +73,9 @@ def test_bits_that_are_lost_are_counted(tmp_path: Path, store: str, shard_rows: 
     found = notes(folder, tmp_path / "p", size=32, store=store, shard_rows=shard_rows)
     assert found == [
         "2 of the 5 images looked at have more than 8 bits a channel, and only the high byte is stored, so the largest value seen, "
-        "4,095, becomes 15. Scale them to 8 bits first, or keep their values in a field of their own: --pair NAME=DIR.",
+        "4,095, becomes 15. Scale them to 8 bits first, or keep their values in a field of their own: pairs={'NAME': 'DIR'}.",
         "2 images have more than 8 bits a channel, of which the high byte is stored; scale them to 8 bits first, or keep their "
-        "values in a field of their own (--pair).",
+        "values in a field of their own (pairs=).",
     ]
     assert store == "jpeg" or open_pack(tmp_path / "p").read("image").max() == 15
 

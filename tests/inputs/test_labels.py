@@ -93,7 +93,7 @@ def test_labels_that_are_refused(texts: list[str], message: str) -> None:
         number_labels("l.csv", texts, [1, 2, 3])
     assert str(error.value) == (
         f"l.csv {message}; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
-        "Correct it, or pass --on-error skip."
+        "Correct it, or pass on_error='skip'."
     )
 
 
@@ -108,7 +108,7 @@ def test_names_and_fractions_do_not_mix(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
         number_labels("l.csv", texts, [1, 2, 3])
     assert str(error.value) == (
-        f"l.csv {message}; numbers or class names are accepted, not both. Correct one, or pass --label-as classes."
+        f"l.csv {message}; numbers or class names are accepted, not both. Correct one, or pass label_as='classes'."
     )
 
 
@@ -117,7 +117,7 @@ def test_without_regression_only_whole_numbers_and_names_are_taken() -> None:
         number_labels("l.csv", ["1", "-1.5"], [4, 5], column="kind", regression=False)
     assert str(error.value) == (
         "l.csv line 5: kind is -1.5; whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
-        "Correct it, or pass --on-error skip."
+        "Correct it, or pass on_error='skip'."
     )
     assert number_labels("l.csv", ["1", "2"], [4, 5], regression=False)[0].tolist() == [1, 2]
 
@@ -239,7 +239,7 @@ def test_names_that_are_not_utf_8_are_found(write: Write) -> None:
 @pytest.mark.parametrize(("row", "count"), [("1", 1), ("1,0,extra", 3)])
 def test_two_columns_are_read(write: Write, row: str, count: int) -> None:
     assert refused(write(f"file,label\n{row}\n")) == (
-        f"labels.csv line 2: {count} columns; two are read, file and label. Remove the others, or name the label's with --label."
+        f"labels.csv line 2: {count} columns; two are read, file and label. Remove the others, or name the label's with label=."
     )
 
 
@@ -267,7 +267,7 @@ def test_chosen_columns_must_be_there_once(write: Write, header: str, found: str
 
 def test_the_file_column_cannot_be_chosen(write: Write) -> None:
     assert refused(write("file,a\n1,2\n"), KEYS, "a", "file") == (
-        "labels.csv line 1: file is the first column; that one names the files. Name the one that does with --label-file-column."
+        "labels.csv line 1: file is the first column; that one names the files. Name the one that does with label_file_column=."
     )
 
 
@@ -278,7 +278,7 @@ def test_the_file_column_cannot_be_chosen(write: Write) -> None:
 def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, ...]) -> None:
     assert refused(write(f"file,label\n1,0\n{name},1\n"), KEYS, *chosen) == (
         f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, and unique names "
-        "without folder or extension. Correct or remove the row, or pass --on-error skip."
+        "without folder or extension. Correct or remove the row, or pass on_error='skip'."
     )
 
 
@@ -296,7 +296,7 @@ def test_an_ambiguous_name_is_refused(write: Write) -> None:
 def test_images_without_a_row_are_refused(write: Write, text: str, others: str) -> None:
     first = "cat/2.png" if not others else "cat/1.jpg"
     assert refused(write(text)) == (
-        f"labels.csv: no label for {first}{others}; every image needs one. Add the rows, or pass --on-error skip."
+        f"labels.csv: no label for {first}{others}; every image needs one. Add the rows, or pass on_error='skip'."
     )
 
 
@@ -379,13 +379,13 @@ def test_refused_labels_have_reasons_and_are_no_classes() -> None:
     [
         (
             np.array([8, -1, 3]),
-            "Labels are 2 different whole numbers from -1 to 8, stored as int64; --label-as float stores float32, "
-            "--label-as classes numbers them from 0.",
+            "Labels are 2 different whole numbers from -1 to 8, stored as int64; label_as='float' stores float32, "
+            "label_as='classes' numbers them from 0.",
         ),
         (np.array([4, 4, 0]), "Labels are all 4, stored as int64."),
         (
             np.array([0.5, 1, 2], np.float32),
-            "Labels are numbers, stored as float32; --label-as classes takes them for classes.",
+            "Labels are numbers, stored as float32; label_as='classes' takes them for classes.",
         ),
     ],
 )
@@ -441,7 +441,7 @@ def test_combinations_are_no_silent_classes(classes: list[str], found: str | Non
     assert (note is None) == (found is None)
     if note and found:
         assert note.startswith(found)
-        assert note.endswith("; each is one class. Pass --multi-label if cells hold several.")
+        assert note.endswith("; each is one class. Pass multi_label=True if cells hold several.")
 
 
 # CSVs as they come
@@ -470,7 +470,7 @@ def test_the_file_column_may_be_named(write: Write) -> None:
     table = LabelTable(write("label,path\nx,1\ny,2\nz,3\n"), KEYS, (), file_column="path")
     assert (table.images.tolist(), list(table.columns[""])) == ([0, 1, 2], ["x", "y", "z"])
     for chosen, column, message in (
-        ((), "path", "2 columns beside path; one is taken for the label. Name it with --label."),
+        ((), "path", "2 columns beside path; one is taken for the label. Name it with label=."),
         (("a",), "file", "no column file; the first row names the columns, here a, path, b. Correct it, or pass others."),
         (("path",), "path", "path names the files. Choose another one."),
     ):  # fmt: skip

@@ -88,14 +88,14 @@ def test_splits_may_be_flat() -> None:
             ["cat", "dog", "eel"],
             SourceError,
             "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass "
-            "--on-error skip.",
+            "on_error='skip'.",
         ),
         (
             ["0.jpg", "cat/1.jpg"],
             ["cat"],
             SourceError,
             "pets: holds images at its top (0.jpg) and in folders (cat); all or none may be in class folders. "
-            "Move some, or pass --labels.",
+            "Move some, or pass labels=.",
         ),
         (
             ["test/cat/1.jpg", "train/cat/1.jpg"],
@@ -114,7 +114,7 @@ def test_splits_may_be_flat() -> None:
             ["train", "train/cat", "train/dog"],
             SourceError,
             "pets/train/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass "
-            "--on-error skip.",
+            "on_error='skip'.",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_twins_are_noted(keys: list[str], note: str) -> None:
 
 def test_other_notes() -> None:
     assert notes_on(["1.jpg"], False, None) == [
-        "The images are not in class folders, so the pack has no labels; pass --labels to add some."
+        "The images are not in class folders, so the pack has no labels; pass labels= to add some."
     ]
     assert notes_on(["a/1.jpg"], True, ["a"]) == ["All images are in one class folder (a)."]
     assert notes_on(["a/1.jpg", "b/1.jpg"], True, ["a", "b"]) == []

@@ -320,7 +320,7 @@ def test_missing_partners_are_named(folder: Folder, count: int, shown: str) -> N
     keys = [f"a/{number}.jpg" for number in range(count)]
     assert refused(folder({"b/0.png": b"", "0.png": b""}), [*keys, "b/0.jpg"]) == (
         f"masks: no mask for {shown}; each image needs a file of its own path and name, ending in .bmp, .npy, .png, .tif, "
-        ".tiff, .webp, .gif, .jpg, .jpeg. Add them, remove the images, or pass --on-error skip."
+        ".tiff, .webp, .gif, .jpg, .jpeg. Add them, remove the images, or pass on_error='skip'."
     )
 
 
@@ -466,7 +466,7 @@ def header(text: str) -> bytes:
         (header("(" * 110), "a damaged or truncated npy file."),
         (
             header("{'descr': '|u1', 'fortran_order': False, 'shape': (100000, 100000)}"),
-            "100,000 x 100,000 pixels; at most 178,956,970 are allowed. Raise --max-pixels if the image is meant.",
+            "100,000 x 100,000 pixels; at most 178,956,970 are allowed. Raise max_pixels= if the image is meant.",
         ),
         (
             header("{'descr': '<f4', 'fortran_order': False, 'shape': (9000, 9000)}"),
@@ -580,7 +580,7 @@ def test_files_of_too_many_pixels_are_refused(encode: Encode, folder: Folder, fo
     values = np.zeros((20, 30), np.uint8)
     data = npy(values) if format == "npy" else encode(values, format)
     assert only_refusal(folder, {"1.png": data}, max_pixels=599).endswith(
-        "1.png: 30 x 20 pixels; at most 599 are allowed. Raise --max-pixels if the image is meant."
+        "1.png: 30 x 20 pixels; at most 599 are allowed. Raise max_pixels= if the image is meant."
     )
 
 
@@ -590,7 +590,7 @@ def test_endless_files_are_not_read(folder: Folder, tmp_path: Path) -> None:
     with open_pair("mask", place, ["0.jpg", "1.jpg"], spec=SPEC) as pair, pytest.raises(ImageError) as error:
         row_of(pair, 1, Geometry.of("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
-        "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise --max-pixels if it is meant."
+        "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise max_pixels= if it is meant."
     )
 
 

@@ -15,7 +15,7 @@ from packer.errors import ImageError, PackerError, SourceError, UsageError
 from packer.inputs.sources import IMAGE_EXTENSIONS, Source, open_source
 
 Tree = Callable[..., Path]
-NO_LABELS = "The images are not in class folders, so the pack has no labels; pass --labels to add some."
+NO_LABELS = "The images are not in class folders, so the pack has no labels; pass labels= to add some."
 KEYS = ["cat/1.jpg", "cat/a/2.PNG", "dog/3.jpeg"]
 
 
@@ -209,7 +209,7 @@ def test_images_at_the_top_and_in_folders(tree: Tree) -> None:
     tree("0.jpg", "cat/1.jpg")
     assert refused("pets") == (
         "pets: holds images at its top (0.jpg) and in folders (cat); all or none may be in class folders. "
-        "Move some, or pass --labels."
+        "Move some, or pass labels=."
     )
 
 
@@ -222,7 +222,7 @@ def test_a_class_folder_without_images(tree: Tree, name: str) -> None:
         assert "pets.tar/dog: a class folder without images" in refused(name)
     else:
         assert refused("pets") == (
-            "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass --on-error skip."
+            "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass on_error='skip'."
         )
 
 
@@ -427,12 +427,12 @@ class TestLists:
             (
                 "b.jpg\nc.jpg\n",
                 " line 2: no file c.jpg; paths are absolute, or relative to the list's folder. "
-                "Correct it, or pass --on-error skip.",
+                "Correct it, or pass on_error='skip'.",
             ),
             (
                 "b.jpg\n/nowhere/c.jpg\n",
                 " line 2: no file /nowhere/c.jpg; paths are absolute, or relative to the list's folder. "
-                "Correct it, or pass --on-error skip.",
+                "Correct it, or pass on_error='skip'.",
             ),
             (
                 "b.jpg\ncat/../b.jpg\n",
@@ -445,7 +445,7 @@ class TestLists:
             (
                 "b.jpg 1\n\na b.jpg\n",
                 " line 3: no label for a b.jpg, though other lines have one; either all or none may. "
-                "Add it, or pass --on-error skip.",
+                "Add it, or pass on_error='skip'.",
             ),
         ],
     )
@@ -499,7 +499,7 @@ class TestLists:
 
     def test_labels_come_from_one_place(self) -> None:
         assert refused(self.listed("b.jpg 1\n"), UsageError, labelled=True) == (
-            "pets/list.txt: has labels, and --labels is given; one of them is used. Drop one."
+            "pets/list.txt: has labels, and labels= is given; one of them is used. Drop one."
         )
 
 

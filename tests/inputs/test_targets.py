@@ -107,7 +107,7 @@ def test_cells_of_several_names_where_asked_for(write: Write, header: str) -> No
 def test_a_wrong_label_is_named_with_its_column(write: Write) -> None:
     assert refused(write("file,a,b\n1,2,3\n2,2,inf\n3,4,5"), label="b") == (
         "l.csv line 3: b is inf; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
-        "Correct it, or pass --on-error skip."
+        "Correct it, or pass on_error='skip'."
     )
     assert refused(write("file,a,b\n1,2,3\n2,2,x\n3,4,5"), label="a,b") == (
         "l.csv line 3: b is x; finite numbers are accepted. Correct it."
@@ -191,12 +191,12 @@ def test_boxes_without_labels_and_images_without_rows(write: Write) -> None:
         (
             "2,,1,2,5,3",
             "kind is empty; whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
-            "Correct it, or pass --on-error skip.",
+            "Correct it, or pass on_error='skip'.",
         ),
         (
             "2,0.5,1,2,5,3",
             "kind is 0.5; whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
-            "Correct it, or pass --on-error skip.",
+            "Correct it, or pass on_error='skip'.",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_half_a_point_is_refused(write: Write) -> None:
 
 def test_every_image_needs_keypoints_of_its_own(write: Write) -> None:
     assert refused(write("file,x,y\n1,1,2\n"), keypoints="x,y") == (
-        "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows, or pass --on-error skip."
+        "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows, or pass on_error='skip'."
     )
     assert refused(write("file,x,y\n1,1,2\n1,1,3\n2,1,2\n3,1,2\n"), keypoints="x,y") == (
         "l.csv line 3: cat/1.jpg has the keypoints 1,3, and 1,2 in line 2; each image has one. Remove one of the rows."
@@ -359,8 +359,8 @@ def test_what_has_no_labels_stays(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "found", "remedy"),
     [
-        ("1,b\n2,cow\n3,c\n", "the class cow", "Leave its images out, add it, or pass --on-error skip."),
-        ("1,0\n2,1\n3,2\n", "the class 0", "Leave its images out, add it, or pass --on-error skip."),
+        ("1,b\n2,cow\n3,c\n", "the class cow", "Leave its images out, add it, or pass on_error='skip'."),
+        ("1,0\n2,1\n3,2\n", "the class 0", "Leave its images out, add it, or pass on_error='skip'."),
         ("1,0.5\n2,1\n3,2\n", "labels that are no classes", "Leave the classes out."),
     ],
 )
@@ -376,7 +376,7 @@ def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: 
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
         f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and unique names "
-        "without folder or extension. Correct or remove the row, or pass --on-error skip."
+        "without folder or extension. Correct or remove the row, or pass on_error='skip'."
     )
 
 
@@ -408,7 +408,7 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
     targets = read_targets(path, KEYS, multi_label=True)
     assert (targets.classes, targets.separator) == (["cat", "dog"], " ")
     assert targets.notes == [
-        "Cells hold class names parted by spaces: 2 classes, cat, dog; --label-separator names another separator."
+        "Cells hold class names parted by spaces: 2 classes, cat, dog; label_separator= names another separator."
     ]
     targets = read_targets(path, KEYS, multi_label=True, label_separator="comma")
     assert (targets.classes, targets.separator) == (["cat", "cat dog"], ",")

@@ -405,7 +405,7 @@ def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards:
     one, grown, more = tables / "one.h5", tables / "one", tables / "b.csv"
     assert str(error.value) == (
         f"{one}: is one file; only packs of shards grow. Make one of it, then add to that:"
-        f" packer repack {one} {grown} --shard-size 2GB && packer append {grown} {more}"
+        f" repack('{one}', '{grown}', shard_size='2GB'); append_table('{grown}', '{more}')"
     )
     repack(one, grown, shard_size="2GB")
     append_table(grown, more)
