@@ -625,6 +625,28 @@ run()
         (tmp_path / "p.h5").unlink()
 
 
+def test_an_interruption_in_the_middle_of_an_import_does_not_crash_python(photo_folder: Path, tmp_path: Path):
+    """The moment is chosen: h5py has given libhdf5 its type converters, and not yet registered what takes them back."""
+    code = f"""
+import atexit, signal, sys
+register = atexit.register
+def interrupted(function, *args, **kwargs):
+    if "converters" in getattr(function, "__name__", ""):
+        print("in h5py", flush=True)
+        signal.raise_signal(signal.SIGTERM)
+    return register(function, *args, **kwargs)
+atexit.register = interrupted
+from packer.__main__ import run
+sys.argv = ["packer", "convert", {str(photo_folder)!r}, "p.h5", "--size", "32", "--quiet"]
+run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout == "in h5py\n"
+    assert (done.returncode, done.stderr.strip()) == (130, "Interrupted; nothing was left behind.")
+
+
 def test_module_runs_and_tells_its_version():
     work = process("--version")
     assert work.communicate(timeout=120)[0] == f"packer, version {__version__}\n"
