@@ -32,7 +32,7 @@ help:
 
 venv: $(STAMP)
 
-$(STAMP): requirements.txt setup.cfg setup.py pyproject.toml packer/pixels/_kernels.c packer/read/_gather.c packer/inputs/tables/_parse.c packer/inputs/tables/_numbers.h packer/tables/_sums.c packer/_random.c packer/augment/passes/_pass.c packer/augment/passes/_pass.h
+$(STAMP): requirements.txt setup.cfg setup.py pyproject.toml $(wildcard packer/native/*.c packer/native/*.h)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("PYTHON: it is %d.%d; the pinned versions in requirements.txt need 3.11 or newer. Pass one: make PYTHON=python3.12, or pip install -e .[torch]." % sys.version_info[:2])'
 	@echo 'making .venv with everything that developing needs, once: some minutes, 2 GB'
 	$(PYTHON) -m venv .venv

@@ -7,34 +7,36 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # Nobody looks at errno or at floating-point exceptions; both would keep loops from becoming vectors.
-FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
 
-LOOPS = (
-    ("packer._random", "packer/_random.c"),
-    ("packer.augment.passes._pass", "packer/augment/passes/_pass.c", "packer/augment/passes/_pass.h"),
-    ("packer.inputs.tables._parse", "packer/inputs/tables/_parse.c", "packer/inputs/tables/_numbers.h"),
-    ("packer.pixels._kernels", "packer/pixels/_kernels.c"),
-    ("packer.read._gather", "packer/read/_gather.c"),
-    ("packer.tables._sums", "packer/tables/_sums.c"),
-)
+ROOT = Path(__file__).parent
 
 
 class BuildLoops(build_ext):
-    """Compiles the loops that can be compiled here, and says in one line what is slow without the others."""
+    """Compiles the loops if that works here, and says in one line what is slow without."""
 
     def run(self) -> None:
-        """As build_ext does. pip shows the line only with -v, so packer/loops.py says the same at first use."""
+        """As build_ext does. pip shows the line only with -v, so packer.native says the same at first use."""
         super().run()
-        missing = [e.name for e in self.extensions if not Path(self.get_ext_fullpath(e.name)).exists()]
-        if missing:
-            without = runpy.run_path(str(Path(__file__).with_name("packer") / "loops.py"))["without"]
-            self.warn(without(*missing))
+        if not all(Path(self.get_ext_fullpath(extension.name)).exists() for extension in self.extensions):
+            native = runpy.run_path(str(ROOT / "packer" / "native" / "__init__.py"))
+            self.warn(native["without"](*native["COSTS"]))
+
+
+def files(pattern: str) -> list[str]:
+    """Names of the extension's files, from here."""
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "packer" / "native").glob(pattern))
 
 
 setup(
     cmdclass={"build_ext": BuildLoops},
     ext_modules=[
-        Extension(name, [source], depends=headers, extra_compile_args=FLAGS, optional=True)
-        for name, source, *headers in LOOPS
+        Extension(
+            "packer.native._native",
+            files("*.c"),
+            depends=files("*.h"),
+            extra_compile_args=FLAGS,
+            optional=True,
+        )
     ],
 )

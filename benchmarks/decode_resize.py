@@ -32,9 +32,9 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
+from packer import native
 from packer.errors import PackerError
 from packer.inputs.sources import open_source
-from packer.pixels import kernels
 from packer.pixels.maker import PixelMaker, PixelSpec, decoder_versions
 from packer.pixels.resize import place
 from packer.pixels.scratch import Scratch
@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
-    loops = "compiled" if kernels.COMPILED else "in NumPy: packer was installed without a compiler"
+    loops = "compiled" if native.COMPILED else "in NumPy: packer was installed without a compiler"
     print(f"{versions} numpy {np.__version__}; loops {loops}")
     print(f"{len(files)} photos from {source} to {options.size} px; {options.rounds} rounds, 1 warm-up")
 

@@ -6,7 +6,7 @@ the position a draw is for. So any draw can be made anywhere, in any order, on a
 The functions are frozen: a pack's row order and a resumed epoch depend on their exact bits, and the tests
 hold golden values. A better function gets a new name. None of this is for secrets.
 
-`permute` and `unpermute` are written twice: in ``_random.c``, used where that was compiled when packer was installed, and here.
+`permute` and `unpermute` are written twice: in ``native/random_permutation.c``, used where it was compiled, and here.
 """
 
 from __future__ import annotations
@@ -21,15 +21,8 @@ from struct import unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import loops
+from packer import native
 from packer.errors import UsageError
-
-try:
-    import packer._random as _random
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
 
 _STEP = 0x9E3779B97F4A7C15  # SplitMix64's: 2**64 / golden ratio
 _FACTOR_1 = 0xBF58476D1CE4E5B9  # Stafford's variant 13
@@ -140,15 +133,17 @@ def _permuted(given: NDArray[np.int64], n: int, key: int, *, back: bool) -> NDAr
     n = operator.index(n)  # NumPy's integers are welcome, but not in C
     a = math.isqrt(n - 1) + 1
     b = -(-n // a)
-    if not COMPILED:
+    if not native.COMPILED:
         if n >= _MANY_ROWS:
-            loops.warn("packer._random")
+            native.warn("orders")
         form = unpermute_numpy if back else permute_numpy
         return form(flat.reshape(-1), n, a, b, key).reshape(given.shape)
     if not flat.flags.aligned:
         flat = flat.copy()
     found = np.empty(given.shape, np.int64)
-    wrong = (_random.unpermute if back else _random.permute)(flat, found, n, a, b, key, _round_keys(key))
+    wrong = (native.loops.unpermute if back else native.loops.permute)(
+        flat, found, n, a, b, key, _round_keys(key)
+    )
     if wrong >= 0:
         raise _beyond(int(flat.reshape(-1)[wrong]), n)
     return found

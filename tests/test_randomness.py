@@ -17,27 +17,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer import randomness
+from packer import native, randomness
 from packer.errors import UsageError
-from packer.randomness import COMPILED, integers, key, mix64, permute, uniform, unpermute
+from packer.randomness import integers, key, mix64, permute, uniform, unpermute
 
 LAST = 2**62 - 1
 COUNTERS = np.array([0, 1, -1, 2**62])
-compiled = pytest.mark.skipif(not COMPILED, reason="packer was installed without a compiler")
+compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 Permute = Callable[[np.ndarray, int, int], np.ndarray]
 
 
 def in_numpy(positions: np.ndarray, n: int, a_key: int) -> np.ndarray:
     """permute as it is where there was no compiler."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(randomness, "COMPILED", False)
+        patch.setattr(native, "COMPILED", False)
         return permute(positions, n, a_key)
 
 
 def back_in_numpy(numbers: np.ndarray, n: int, a_key: int) -> np.ndarray:
     """unpermute as it is where there was no compiler."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(randomness, "COMPILED", False)
+        patch.setattr(native, "COMPILED", False)
         return unpermute(numbers, n, a_key)
 
 
@@ -398,9 +398,9 @@ def test_strides_bytes_and_places_in_memory_do_not_matter() -> None:
 )
 def test_nonsense_is_refused(arguments: tuple[object, ...]) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
-        randomness._random.permute(*arguments)  # type: ignore[arg-type]
+        native.loops.permute(*arguments)  # type: ignore[arg-type]
     with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
-        randomness._random.unpermute(*arguments)  # type: ignore[arg-type]
+        native.loops.unpermute(*arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
@@ -409,14 +409,17 @@ def test_nonsense_is_refused(arguments: tuple[object, ...]) -> None:
 )
 def test_compilers_are_asked_for_what_they_know(version: int, clones: list[str]) -> None:
     """GCC 11 ends with an error at the name of AVX-512's clone, and packer would be without the compiled form."""
-    source = (Path(randomness.__file__).parent / "_random.c").read_text()
-    choice = source[source.index("#if defined(__x86_64__)") : source.index("#define ROUNDS")] + "CLONES\n"
+    source = (Path(native.__file__).parent / "native.h").read_text()
+    choice = (
+        source[source.index("#if defined(__x86_64__)") : source.index("/* ---- memory")] + "CLONES_AVX512\n"
+    )
     names = {"__x86_64__": 1, "__GLIBC__": 2, "__GNUC__": version}
     done = subprocess.run(
         [
             "cc",
             "-E",
             "-P",
+            "-DNOINLINE=",
             "-U__clang__",
             *(f"-U{n}" for n in names),
             *(f"-D{n}={v}" for n, v in names.items()),
@@ -451,10 +454,10 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_without_the_compiled_form_numpy_does_it() -> None:
     code = """
         import sys
-        sys.modules["packer._random"] = None
+        sys.modules["packer.native._native"] = None
         import numpy as np
-        from packer import randomness
-        assert not randomness.COMPILED
+        from packer import native, randomness
+        assert not native.COMPILED
         print(randomness.permute(np.arange(3), 6000, 42).tolist())
     """
     run = subprocess.run(

@@ -12,8 +12,6 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from packer.loops import LOOPS
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -22,9 +20,10 @@ def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
     lacks = []
     if "manylinux" not in name and "musllinux" not in name and "macosx" not in name:
         lacks.append(f"{name}: is for this machine alone; manylinux is allowed. Run auditwheel repair.")
-    for loop in LOOPS:
-        if not any(file.startswith(loop.replace(".", "/") + ".") and file.endswith(".so") for file in files):
-            lacks.append(f"{name}: lacks {loop} in C. Install a C compiler and Python's headers.")
+    if not any(file.startswith("packer/native/_native.") and file.endswith(".so") for file in files):
+        lacks.append(
+            f"{name}: lacks the loops in C, packer/native/_native. Install a C compiler and Python's headers."
+        )
     lacks += [
         f"{name}: holds {file}, which nothing needs there." for file in files if file.endswith((".c", ".h"))
     ]

@@ -13,7 +13,7 @@ import random
 import sys
 from collections.abc import Sequence
 
-from packer.tables.reading import record_parser as parse
+from packer import native
 from packer.tables.reading.record_parser import Form, end_of_records, parse_records
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.columns import TYPES, TableColumn
@@ -102,13 +102,13 @@ def table(draw: random.Random, types: Sequence[str]) -> bytes:
 
 def outcome(data: bytes, form: Form, layout: Layout, compiled: bool) -> tuple[object, ...]:
     """All that comes out of a form of the parser."""
-    before, parse.COMPILED = parse.COMPILED, compiled
+    before, native.COMPILED = native.COMPILED, compiled
     try:
         # At the end of a buffer of its own, so that a sanitizer sees a read beyond it.
         parsed: Parsed = parse_records(data, form, layout)
         end = end_of_records(data, 0, form)
     finally:
-        parse.COMPILED = before
+        native.COMPILED = before
     rest = (parsed.dictionaries, parsed.texts, parsed.bad, parsed.bad_rows, parsed.lines, parsed.nbytes)
     return (parsed.records.tobytes(), parsed.lines_of.tolist(), *rest, end)
 
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    if not parse.COMPILED:
+    if not native.COMPILED:
         print("The parser is not compiled: nothing to compare.")
         return 1
     good = bad = 0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
-from packer import loops
+from packer import native
 from packer.arguments import ON_ERROR, check_workers, choice, whole
 from packer.convert.alike import Classes, Likeness, parse_classes
 from packer.convert.alike import label_as as label_as_in
@@ -33,7 +33,6 @@ from packer.inputs.pairs import open_pair
 from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.targets import Targets, read_targets
-from packer.pixels import kernels
 from packer.pixels.hush import without_pillow_warnings
 from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.progress import Progress
@@ -381,7 +380,7 @@ def prepare(
 
 def _missing_loops(keep: bool) -> list[str]:
     """A note where pixels are made without the compiled loops."""
-    return [] if keep or kernels.COMPILED else [loops.without("packer.pixels._kernels")]
+    return [] if keep or native.COMPILED else [native.without("pixels")]
 
 
 def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:

@@ -4,7 +4,7 @@
     decode.py        bytes -> pixels as they are stored (png.py: plain PNGs)
     peek.py          size and depth of an image file, from its header
     resize.py        where a picture goes, and its antialiased resize
-    triangle.py      the filter's weights; kernels.py: the loops, in C (_kernels.c) where it was compiled
+    triangle.py      the filter's weights; kernels.py: the loops, in C (native/resample.c) where it was compiled
     geometry.py      where boxes, points and masks go with it
     statistics.py    exact per-channel mean and standard deviation
     hush.py          no words of libpng and libtiff on stderr

@@ -1,6 +1,6 @@
 """The loops over pixels: weighted sums of rows and columns, and sums for the statistics.
 
-They are written twice. The C form in ``_kernels.c`` is used where it was compiled when packer was installed, which asks for
+They are written twice. The C form in ``native/resample.c`` is used where it was compiled when packer was installed, which asks for
 nothing but a compiler; the one below where it was not. Both give the same bytes on every processor. For a photo of
 400x533 to 256 px: resampling 0.12 ms against 0.9, sums 0.01 ms against 0.05.
 
@@ -15,17 +15,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import native
 from packer.pixels.triangle import Axis
 
 _ROWS_AT_ONCE = 64
 _Sums = TypeVar("_Sums", np.uint16, np.uint32)
-
-try:
-    from packer.pixels import _kernels
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
 
 
 def resample(source: NDArray[np.uint8], result: NDArray[np.uint8], down: Axis, across: Axis) -> None:
@@ -36,8 +30,8 @@ def resample(source: NDArray[np.uint8], result: NDArray[np.uint8], down: Axis, a
     down, across: one for each axis, of H and W results.
     Raises: ValueError if the shapes do not go together (in C; else whatever NumPy raises).
     """
-    if COMPILED:
-        _kernels.resample(source, result, *down, *across)
+    if native.COMPILED:
+        native.loops.resample(source, result, *down, *across)
     else:
         resample_numpy(source, result, down, across)
 
@@ -48,7 +42,7 @@ def channel_sums(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]]:
     pixels: uint8 [..., C], C-contiguous; C is 1, 3 or 4.
     Returns: C sums and C sums of squares, exact.
     """
-    return _kernels.channel_sums(pixels) if COMPILED else channel_sums_opencv(pixels)
+    return native.loops.channel_sums(pixels) if native.COMPILED else channel_sums_opencv(pixels)
 
 
 def resample_numpy(source: NDArray[np.uint8], result: NDArray[np.uint8], down: Axis, across: Axis) -> None:

@@ -3,8 +3,7 @@
     row_reader.py     RowReader: runs of rows of some fields into given memory
     stored_fields.py  a field's stored bytes as rows: fixed, ragged (perhaps JPEG files), compressed blocks, verified
     extent_array.py   rows out of files: calls or mappings, whichever suits
-    gather.py         the loops of both
-    _gather.c         these loops in C
+    gather.py         the loops of both, in C (native/gather.c) where it was compiled
     page_cache.py     is a part of a file in the page cache?
     row_selection.py  which rows are loaded: a split, some classes, a list
     loaded_fields.py  which fields are loaded, and what ragged rows are to a user

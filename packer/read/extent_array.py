@@ -23,7 +23,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from packer import loops
+from packer import native
 from packer.errors import FormatError, SpaceError
 from packer.format.header import Extent
 from packer.format.pack import Pack
@@ -73,8 +73,8 @@ class ExtentArray:
     """
 
     def __init__(self, pack: Pack, extents: Sequence[Extent]) -> None:
-        if not gather.COMPILED:
-            loops.warn("packer.read._gather")
+        if not native.COMPILED:
+            native.warn("gather")
         extents = [e for e in extents if e.rows]
         paths = [pack.file(e) for e in extents]
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}

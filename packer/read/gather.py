@@ -1,6 +1,6 @@
 """Rows out of files into given memory, a whole batch a call: copied from mappings of the files, or read from them.
 
-Both are written twice. The C form in ``_gather.c`` is used where it was compiled when packer was installed; the one below
+Both are written twice. The C form in ``native/gather.c`` is used where it was compiled when packer was installed; the one below
 where it was not. Both give the same bytes. What C adds: one call however many rows and files there are, without the GIL, and
 a file that is cut short during a copy from its mapping is an error (here, the process would be killed).
 
@@ -25,15 +25,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import native
 from packer.orders.runs import Runs
 from packer.read.page_cache import resident
-
-try:
-    from packer.read import _gather
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
@@ -52,7 +46,7 @@ def copy(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes:
     Returns: DONE; COLD (nothing was copied); UNWRITABLE (out lies in a file that was cut short); or the number of a file
     that is too short, or whose page could not be read.
     """
-    form = _gather.copy if COMPILED else copy_numpy
+    form = native.loops.copy_rows if native.COMPILED else copy_numpy
     return form(extents, files, starts, lengths, row_bytes, out)
 
 
@@ -64,13 +58,13 @@ def read(
     out: C-contiguous uint8, overwritten.
     Returns: DONE and 0; or the number of a file and the errno of what failed, 0 if the file ended.
     """
-    form = _gather.read if COMPILED else read_numpy
+    form = native.loops.read_rows if native.COMPILED else read_numpy
     return form(extents, files, starts, lengths, row_bytes, out)
 
 
 def willneed(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> None:
     """Have the system begin to read runs of rows, unless they seem to be in the page cache; does not wait for them."""
-    form = _gather.willneed if COMPILED else willneed_numpy
+    form = native.loops.willneed_rows if native.COMPILED else willneed_numpy
     form(extents, files, starts, lengths, row_bytes)
 
 

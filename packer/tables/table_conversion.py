@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from packer import loops, units
+from packer import native, units
 from packer.arguments import ON_ERROR, check_workers, choice, whole
 from packer.convert.external import Shuffled
 from packer.convert.order import Order, parse_parts, table_order
@@ -31,13 +31,11 @@ from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder
 from packer.progress import Progress
 from packer.tables.measuring import measure
-from packer.tables.reading import record_parser
 from packer.tables.reading.opening import open_table
 from packer.tables.reading.table_source import Reading, TableSource
 from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.staging import Staged, Terms, stage
 from packer.tables.table_rows import TableRows
-from packer.tables.transform import sums
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
 from packer.tables.transform.rounding import notes_on_first, notes_on_largest, sought
 from packer.tables.transform.row_mapper import RowMapper
@@ -579,10 +577,9 @@ def _source_notes(job: _Conversion) -> list[str]:
 
 def _missing_loops(table: TableSource) -> list[str]:
     """A note where rows are read, or summed up, without the compiled loops."""
-    missing = [] if record_parser.COMPILED or table.unit != "line" else ["packer.inputs.tables._parse"]
-    if not sums.COMPILED:
-        missing.append("packer.tables._sums")
-    return [loops.without(*missing)] if missing else []
+    if native.COMPILED:
+        return []
+    return [native.without("csv", "sums") if table.unit == "line" else native.without("sums")]
 
 
 def _plan(job: _Conversion) -> TablePlan:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from packer import native
 from packer.convert.external import Shuffled
 from packer.convert.order import table_order
 from packer.convert.segments import Segments
@@ -85,7 +86,7 @@ def test_any_memory_gives_the_same_records(
 
 @pytest.mark.parametrize("memory", [3000, 1 << 20])
 def test_without_the_loops_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int):
-    monkeypatch.setattr(gather, "COMPILED", False)
+    monkeypatch.setattr(native, "COMPILED", False)
     records, samples = write(tmp_path / "s", 500, 20), order(500)
     with Shuffled(str(tmp_path / "s"), 20, samples, memory=memory, work=str(tmp_path / "w")) as shuffled:
         shuffled.prepare()

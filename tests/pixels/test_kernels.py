@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from packer import native
 from packer.pixels import kernels
-from packer.pixels.kernels import COMPILED, channel_sums_opencv, resample_numpy
+from packer.pixels.kernels import channel_sums_opencv, resample_numpy
 from packer.pixels.triangle import Axis, triangle
 
 Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], Axis, Axis], None]
-compiled = pytest.mark.skipif(not COMPILED, reason="packer was installed without a compiler")
+compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 FORMS = [pytest.param(resample_numpy, id="numpy"), pytest.param(kernels.resample, id="used")]
 KINDS = [(1, 1), (3, 3), (4, 3), (4, 4)]
 
@@ -145,7 +146,7 @@ def picture(*shape: int) -> NDArray[np.uint8]:
 GOOD = triangle(8, 0, 8, 1, 4)
 PICTURES = "resample: pictures are uint8 [h, w, 1, 3 or 4], with pixels side by side."
 UNFIT = "an axis: does not fit the pictures."
-FOREIGN = "an axis: of another shape or dtype than kernels.py makes."
+FOREIGN = "an axis: of another shape or dtype than triangle() makes."
 
 
 @compiled
@@ -186,11 +187,12 @@ def test_sums_of_something_else_are_refused() -> None:
 def test_packer_works_without_the_compiled_form() -> None:
     code = """
         import sys
-        sys.modules["packer.pixels._kernels"] = None
+        sys.modules["packer.native._native"] = None
         import numpy as np
+        from packer import native
         from packer.pixels import kernels
         from packer.pixels.resize import Box, resize
-        assert not kernels.COMPILED
+        assert not native.COMPILED
         out = np.empty((5, 5, 3), np.uint8)
         resize(np.full((9, 9, 4), 50, np.uint8), Box(0, 0, 9, 9), out)
         assert (out == 50).all()

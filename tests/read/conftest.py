@@ -116,7 +116,7 @@ def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Make the reader choose that way for the small packs of the tests."""
     way, _, form = way.partition(", ")
     if form == "in NumPy":
-        monkeypatch.setattr("packer.read.gather.COMPILED", False)
+        monkeypatch.setattr("packer.native.COMPILED", False)
     limits = {"calls": (0, 0), "copies": (0, 1 << 40), "few copies": (1 << 40, 0)}
     for name, value in zip(("SMALL_RUN_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
         monkeypatch.setattr(f"packer.read.extent_array.{name}", value)

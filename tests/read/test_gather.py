@@ -19,25 +19,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer import loops
+from packer import native
 from packer.errors import FormatError
 from packer.format.header import Extent
 from packer.orders.runs import Runs, one_run
 from packer.read import gather
 from packer.read.extent_array import ExtentArray
-from packer.read.gather import COLD, COMPILED, DONE, cut
+from packer.read.gather import COLD, DONE, cut
 from tests.read.test_extent_array import Folder
 
-compiled = pytest.mark.skipif(not COMPILED, reason="packer was installed without a compiler")
-FORMS = ["C", "NumPy"] if COMPILED else ["NumPy"]
+compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
+FORMS = ["C", "NumPy"] if native.COMPILED else ["NumPy"]
 ENOUGH = 5000 * 40
 
 
 def form_of(name: str, form: str) -> Callable[..., Any]:
     if form == "C":
-        from packer.read import _gather
-
-        return getattr(_gather, name)  # type: ignore[no-any-return]
+        return getattr(native.loops, f"{name}_rows")  # type: ignore[no-any-return]
     return getattr(gather, f"{name}_numpy")  # type: ignore[no-any-return]
 
 
@@ -150,8 +148,6 @@ def test_what_does_not_fit_is_refused(mapped: Any, form: str):
 
 @compiled
 def test_tables_of_another_kind_are_refused(mapped: Any):
-    from packer.read import _gather
-
     files, _ = mapped
     good = [
         np.array([[0, 0, 0], [10, 0, 0]]),
@@ -192,26 +188,28 @@ def test_tables_of_another_kind_are_refused(mapped: Any):
     ):
         arguments = [*good]
         arguments[place] = bad
-        for function in (_gather.copy, _gather.read, *([_gather.willneed] if place < 5 else [])):
+        for function in (
+            native.loops.copy_rows,
+            native.loops.read_rows,
+            *([native.loops.willneed_rows] if place < 5 else []),
+        ):
             with pytest.raises(ValueError):  # noqa: PT011
-                function(*arguments[: 5 if function is _gather.willneed else 6])
+                function(*arguments[: 5 if function is native.loops.willneed_rows else 6])
     with pytest.raises(TypeError):
-        _gather.copy(*good[:3])  # type: ignore[call-arg]
+        native.loops.copy_rows(*good[:3])  # type: ignore[call-arg]
 
 
 @compiled
 def test_more_bytes_than_can_be_counted_are_refused():
     """Their number modulo 2**64 is that of `out`."""
-    from packer.read import _gather
-
     most = 2**63 - 1  # of extents in a file that claims to be as large
     files, extents = np.array([[0, 4096, most]]), np.array([[0, 0, 0], [1 << 62, 0, 0]])
     starts, lengths, out = np.zeros(5, np.int64), np.array([1 << 62] * 4 + [1]), np.zeros((1, 1), np.uint8)
-    for function in (_gather.copy, _gather.read):
+    for function in (native.loops.copy_rows, native.loops.read_rows):
         with pytest.raises(ValueError, match="more bytes than can be counted"):
             function(extents, files, starts, lengths, 1, out)
     with pytest.raises(ValueError, match="more bytes than can be counted"):
-        _gather.willneed(extents, files, starts, lengths, 1)
+        native.loops.willneed_rows(extents, files, starts, lengths, 1)
 
 
 # A system that refuses to read more than 1 GiB at once, as macOS does from 2 GiB.
@@ -242,12 +240,12 @@ def test_long_runs_are_read_by_calls_of_a_gibibyte(tmp_path: Path):
         """
         import sys
         import numpy as np
-        from packer.read import _gather
+        from packer.native import _native
         with open(sys.argv[1], "wb") as file:
             file.truncate(5 << 29)
             files, extents = np.array([[file.fileno(), 0, 5 << 29]]), np.array([[0, 0, 0], [5 << 29, 0, 0]])
             out = np.empty(5 << 29, np.uint8)
-            print(_gather.read(extents, files, np.array([0]), np.array([5 << 29]), 1, out))
+            print(_native.read_rows(extents, files, np.array([0]), np.array([5 << 29]), 1, out))
         """,
         str(tmp_path / "x"),
         LD_PRELOAD=str(tmp_path / "c.so"),
@@ -286,7 +284,7 @@ def test_cut_keeps_the_rows_and_crosses_nothing(counts: list[int], data: st.Data
 def test_a_failing_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "x").write_bytes(bytes(100))
     array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
-    monkeypatch.setattr(gather, "COMPILED", False)
+    monkeypatch.setattr(native, "COMPILED", False)
     monkeypatch.setattr("packer.read.extent_array.MAPPED_BYTES", 0)
 
     def fail(*_: object) -> int:
@@ -302,7 +300,7 @@ def test_a_system_without_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """macOS."""
     (tmp_path / "x").write_bytes(bytes(range(100)))
     array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
-    monkeypatch.setattr(gather, "COMPILED", False)
+    monkeypatch.setattr(native, "COMPILED", False)
     monkeypatch.setattr("packer.read.extent_array.MAPPED_BYTES", 0)
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     array.willneed(one_run(0, 10))
@@ -319,7 +317,7 @@ def test_files_that_cannot_be_mapped_are_read(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     for form in FORMS:
-        monkeypatch.setattr(gather, "COMPILED", form == "C")
+        monkeypatch.setattr(native, "COMPILED", form == "C")
         array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
         out = np.zeros((3, 10), np.uint8)
         array.read(Runs(np.array([7, 0, 3]), np.array([1, 1, 1])), out)
@@ -338,7 +336,7 @@ def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedP
 CUT = """
 import ctypes, mmap, os, signal, sys, threading
 import numpy as np
-from packer.read import _gather
+from packer.native import _native
 if "before" in sys.argv:
     import faulthandler; faulthandler.enable()
 path, big = sys.argv[1], 64 << 20
@@ -351,7 +349,7 @@ extents = np.array([[0, 0, 0], [big // 4096, 0, 0]])
 def copy(rows, out=None):
     out = np.empty((len(rows), 4096), np.uint8) if out is None else out
     while True:  # a busy machine may have dropped the pages
-        found = _gather.copy(extents, files, rows, np.ones_like(rows), 4096, out)
+        found = _native.copy_rows(extents, files, rows, np.ones_like(rows), 4096, out)
         if found != -2:
             return found
         np.frombuffer(mapping, np.uint8)[: 100 * 4096 : 4096].sum()
@@ -540,7 +538,7 @@ for limit in (1 << 40, 0):
 
 def test_threads_cut_off_in_the_middle_get_rows_or_the_sentence(tmp_path: Path):
     """The file loses its end and grows again while four threads copy; each call gives its rows or the sentence."""
-    if not COMPILED:
+    if not native.COMPILED:
         pytest.skip("in NumPy, this ends the process")
     rows, row_bytes = 512, 8192
     (tmp_path / "x").write_bytes(np.full(rows * row_bytes, 7, np.uint8).tobytes())
@@ -577,13 +575,13 @@ def test_packer_works_without_the_compiled_form(tmp_path: Path):
     done = run(
         """
         import sys
-        sys.modules["packer.read._gather"] = None
+        sys.modules["packer.native._native"] = None
         import numpy as np
-        from packer.read import gather
+        from packer import native
         from packer.read.extent_array import ExtentArray
         from packer.format.header import Extent
         from packer.orders.runs import Runs
-        assert not gather.COMPILED
+        assert not native.COMPILED
         class Pack:
             def file(self, extent): return sys.argv[1]
         open(sys.argv[1], "wb").write(bytes(range(200)))
@@ -594,4 +592,4 @@ def test_packer_works_without_the_compiled_form(tmp_path: Path):
         """,
         str(tmp_path / "x"),
     )
-    assert (done.stderr, done.returncode) == (f"{loops.without('packer.read._gather')}\n", 0)
+    assert (done.stderr, done.returncode) == (f"{native.without('gather')}\n", 0)

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from packer.loops import LOOPS
-
 ROOT = Path(__file__).parents[2]
 WHEEL = "packer_torch-0.1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
 FILES = [
     "packer/__init__.py",
     "packer_torch-0.1.0.dist-info/licenses/LICENSE",
-    *(f"{loop.replace('.', '/')}.cpython-311-x86_64-linux-gnu.so" for loop in LOOPS),
+    "packer/native/_native.cpython-311-x86_64-linux-gnu.so",
 ]
 
 
@@ -55,19 +53,22 @@ def test_whole_ones_pass(
     ("lack", "said"),
     [
         (
-            {"without": "_gather"},
-            f"{WHEEL}: lacks packer.read._gather in C. Install a C compiler and Python's headers.\n",
+            {"without": "_native"},
+            f"{WHEEL}: lacks the loops in C, packer/native/_native. Install a C compiler and Python's headers.\n",
         ),
         ({"without": "LICENSE"}, f"{WHEEL}: lacks LICENSE. See setup.cfg.\n"),
-        ({"more": "packer/_random.c"}, f"{WHEEL}: holds packer/_random.c, which nothing needs there.\n"),
+        (
+            {"more": "packer/native/csv.c"},
+            f"{WHEEL}: holds packer/native/csv.c, which nothing needs there.\n",
+        ),
         (
             {"wheel": "packer_torch-0.1.0-cp311-cp311-linux_x86_64.whl"},
             "packer_torch-0.1.0-cp311-cp311-linux_x86_64.whl: is for this machine alone; manylinux is allowed. "
             "Run auditwheel repair.\n",
         ),
         (
-            {"sources": "_pass.h"},
-            "packer_torch-0.1.0.tar.gz: lacks packer/augment/passes/_pass.h. See setup.py.\n",
+            {"sources": "native.h"},
+            "packer_torch-0.1.0.tar.gz: lacks packer/native/native.h. See setup.py.\n",
         ),
         ({"sources": "LICENSE"}, "packer_torch-0.1.0.tar.gz: lacks LICENSE. See setup.py.\n"),
     ],

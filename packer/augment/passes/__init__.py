@@ -2,7 +2,7 @@
 
     spec.py      the words: Pass, and the columns of numbers that each sample has
     plain.py     in torch operations, on any device: the reference
-    compiled.py  on the CPU, in C (_pass.c), where that was compiled
+    compiled.py  on the CPU, in C (native/augment.c), where that was compiled
     cuda.py      on CUDA, one kernel, in Triton (cuda_kernels.py)
 
 They take the same arguments and leave the same result but for float32's rounding. Nothing here knows of operations.
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from packer import loops
+from packer import native
 from packer.augment.passes import compiled, plain
 from packer.augment.passes.spec import Pass
 
@@ -69,6 +69,6 @@ def _module(name: str, what: Pass, images: Tensor, out: Tensor) -> ModuleType:
 
         if name == "cuda" or cuda.can(what, images, out):
             return cuda
-    if images.device.type == "cpu" and not compiled.COMPILED and name == "auto":
-        loops.warn("packer.augment.passes._pass")
+    if images.device.type == "cpu" and not native.COMPILED and name == "auto":
+        native.warn("augment")
     return plain

@@ -1,4 +1,4 @@
-"""A pass on the CPU, in C (_pass.c), on several threads.
+"""A pass on the CPU, in C (native/augment.c), on several threads.
 
 Measured on one core of a Xeon with AVX-512, shared with others, best of 15 batches of 256 images of 256 px, to 224 px, with a
 flip, normalised to float32 (of 103 us that filling as many bytes took): crop 51 us an image, resized crop 110 us, resized
@@ -19,16 +19,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from packer import native
 from packer.augment.passes import spec
 from packer.augment.passes.spec import Pass
 from packer.starting import ThreadPool
-
-try:
-    from packer.augment.passes import _pass
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
 
 _SAMPLINGS = ("shift", "nearest", "linear")
 _OUTSIDES = ("fill", "edge", "reflect")
@@ -48,7 +42,7 @@ _pools: dict[tuple[int, int], ThreadPool] = {}
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     """Whether the compiled loops were built and take such images: uint8 or float32 ones, on the CPU."""
     return (
-        COMPILED
+        native.COMPILED
         and images.device.type == "cpu"
         and out.device.type == "cpu"
         and images.dtype in (torch.uint8, torch.float32)
@@ -100,7 +94,7 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     work = nbytes * (1 + (what.sampling == "linear") + 2 * what.steps)
     threads = max(1, min(torch.get_num_threads(), count, work // THREAD_WORK))
     make = partial(
-        _pass.run,
+        native.loops.augment,
         _packed(what, source.dtype == torch.float32),
         source.data_ptr(),
         images.shape[2],
@@ -170,7 +164,7 @@ def _by_pixels(images: Tensor) -> bool:
 
 @lru_cache(maxsize=64)
 def _packed(what: Pass, floating: bool) -> bytes:
-    """What stands in _pass.h as What."""
+    """Pack what augment_loops.h reads as What."""
     height, width = what.size
     return struct.pack(
         "15i17f",

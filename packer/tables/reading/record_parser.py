@@ -1,4 +1,4 @@
-"""Text of a table to records: ``_parse.c`` does the work where it was compiled, ``plain.py`` where not, with equal results.
+"""Text of a table to records: ``native/csv.c`` does the work where it was compiled, ``plain.py`` where not, with equal results.
 
 Booleans, dates and times come from it as numbers of distinct texts, and each text is read once.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import native
 from packer.tables.reading import powers_of_ten as powers
 from packer.tables.reading import record_parser_plain as plain
 from packer.tables.reading.text_form import Form
@@ -21,14 +22,7 @@ from packer.tables.transform.records import Bad, Layout, Parsed, Wanted
 from packer.tables.transform.written import REASONS as WRITTEN_REASONS
 from packer.tables.transform.written import convert_written
 
-try:
-    from packer.inputs.tables import _parse
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
-
-__all__ = ["COMPILED", "Form", "end_of_records", "parse_records", "split_records"]
+__all__ = ["Form", "end_of_records", "parse_records", "split_records"]
 
 MOST_BYTES = 2**31 - 1
 VALUE_CHARACTERS = 80
@@ -66,10 +60,11 @@ def parse_records(data: bytes | memoryview, form: Form, layout: Layout) -> Parse
     lines = np.empty(len(records), np.int64)
     cells = _cells(form, layout)
     size = layout.dtype.itemsize
-    if COMPILED:
-        marks = tuple(mark[0] if mark else -1 for mark in _marks(form))
+    if native.COMPILED:
         na = tuple(sorted(form.na, key=len))
-        result = _parse.parse(data, _bytes(records), size, lines, cells, marks, na, _powers())
+        result = native.loops.parse_csv(
+            data, _bytes(records), size, lines, cells, *_marks(form), na, _powers()
+        )
     else:
         result = plain.parse(bytes(data), _bytes(records), size, lines.data, cells, form)
     rows, ends, bad_rows, faults, dictionaries, texts = result
@@ -83,9 +78,10 @@ def parse_records(data: bytes | memoryview, form: Form, layout: Layout) -> Parse
 
 def end_of_records(data: bytes | memoryview, start: int, form: Form) -> int:
     """Where the last complete record ends; `start`, where one begins, if there is none."""
-    if COMPILED:
-        end: int = _parse.end_of_records(data, start, form.delimiter[0], form.quote[0] if form.quote else -1)
-        return end
+    if native.COMPILED:
+        return native.loops.end_of_csv_records(
+            data, start, form.delimiter[0], form.quote[0] if form.quote else -1
+        )
     return plain.end_of_records(bytes(data), start, form)
 
 
@@ -99,8 +95,11 @@ def _powers() -> NDArray[np.uint64]:
     return np.frombuffer(powers.table(), "<u8").copy()  # aligned
 
 
-def _marks(form: Form) -> tuple[bytes, bytes, bytes, bytes]:
-    return form.delimiter, form.quote, form.decimal, form.thousands
+def _marks(form: Form) -> tuple[int, int, int, int]:
+    delimiter, quote, point, thousands = (
+        mark[0] if mark else -1 for mark in (form.delimiter, form.quote, form.decimal, form.thousands)
+    )
+    return delimiter, quote, point, thousands
 
 
 def _bytes(records: NDArray[Any]) -> memoryview:

@@ -1,4 +1,4 @@
-"""Text of a table to records, in Python alone: what ``_parse.c`` does, with the same results, where that was not compiled.
+"""Text of a table to records, in Python alone: what ``native/csv.c`` does, with the same results, where that was not compiled.
 
 A quote opens a cell only at its beginning; inside, a doubled one stands for itself. Blank lines are passed over.
 """

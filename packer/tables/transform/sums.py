@@ -1,6 +1,6 @@
 """Sums over blocks of records: the one loop over all cells that statistics need.
 
-It is written twice. The C form in ``_sums.c`` is used where it was compiled when packer was installed; the one below where it
+It is written twice. The C form in ``native/table_sums.c`` is used where it was compiled when packer was installed; the one below where it
 was not. Both add in the same order and give the same bits. A million rows of 28 float32: 45 ms against 500.
 """
 
@@ -12,19 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import native
+
 BLOCK = 8192  # rows whose sums begin anew
 COUNT, SHIFT, SUM, SQUARES, LEAST, MOST = range(6)
 
-try:
-    from packer.tables import _sums
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
-
 
 def block_sums(
-    records: NDArray[Any], members: list[str], fit: NDArray[np.bool_] | None, compiled: bool = COMPILED
+    records: NDArray[Any], members: list[str], fit: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Add up each block of BLOCK rows.
 
@@ -35,13 +30,13 @@ def block_sums(
     """
     fields: Mapping[str, Any] = records.dtype.fields or {}
     blocks = -(-len(records) // BLOCK)
-    if compiled:
+    if native.COMPILED:
         figures = np.empty((blocks, len(members), 6))
         whole = np.ones(len(members), np.uint8)
         offsets = np.array([fields[m][1] for m in members], np.int64)
         single = np.array([fields[m][0].itemsize == 4 for m in members], np.uint8)
         mask = None if fit is None else np.ascontiguousarray(fit).view(np.uint8)
-        _sums.block_sums(
+        native.loops.block_sums(
             records.view(np.uint8), records.dtype.itemsize, BLOCK, mask, offsets, single, figures, whole
         )
         return figures, whole.astype(np.bool_)

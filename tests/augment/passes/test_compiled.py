@@ -14,13 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from packer import loops
+from packer import native
 from packer.augment import Pipeline, RandomHorizontalFlip
 from packer.augment.passes import compiled, plain, spec
 from packer.augment.passes.spec import Pass
-from packer.pixels import kernels
 
-built = pytest.mark.skipif(not compiled.COMPILED, reason="packer was installed without a compiler")
+built = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 
 HALVES = {"float32": 0.0, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """What rounding to the dtype may change, relative."""
@@ -28,10 +27,6 @@ HALVES = {"float32": 0.0, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 ALLOWED = 2e-2
 """Of 255 steps, after colour steps: they multiply what rounding changed in weighted sums."""
-
-
-def test_the_loops_are_built_where_those_over_pixels_are() -> None:
-    assert compiled.COMPILED == kernels.COMPILED
 
 
 def boxed(draws: np.random.Generator, columns: Tensor, width: int, height: int) -> None:
@@ -442,11 +437,11 @@ assert same()
 def test_it_is_said_once_that_the_loops_are_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(compiled, "COMPILED", False)
-    loops.warn.cache_clear()
+    monkeypatch.setattr(native, "COMPILED", False)
+    native.warn.cache_clear()
     images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     stack = Pipeline([RandomHorizontalFlip()], (3, 8, 8))
     for _ in range(2):
         stack(images, np.arange(2))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert loops.without("packer.augment.passes._pass") in caplog.text
+    assert native.without("augment") in caplog.text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from packer.tables.reading import record_parser as parse
+from packer import native
 from packer.tables.reading.dialect import form_of
 from packer.tables.reading.record_parser import parse_records
 from packer.tables.reading.table_source import Reading
@@ -92,7 +92,7 @@ def test_both_are_said() -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_records_are_read_alike_by_both_parsers(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(parse, "COMPILED", False)
+        monkeypatch.setattr(native, "COMPILED", False)
     columns = [
         TableColumn.given("p", "currency"),
         TableColumn.given("r", "percent"),

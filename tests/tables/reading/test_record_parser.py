@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.tables.reading import record_parser as parse
+from packer import native
 from packer.tables.reading.record_parser import Form, end_of_records, parse_records, split_records
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import Bad, Layout, Parsed, Wanted
 
 NA = frozenset(text.encode() for text in NA_TEXTS)
-FORMS = [False, *([True] if parse.COMPILED else [])]
+FORMS = [False, *([True] if native.COMPILED else [])]
 
 
 @pytest.fixture(params=FORMS, ids=["plain", "C"][: len(FORMS)], autouse=True)
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(parse, "COMPILED", request.param)
+    monkeypatch.setattr(native, "COMPILED", request.param)
     return bool(request.param)
 
 
@@ -691,7 +691,7 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.skipif(not parse.COMPILED, reason="not compiled")
+@pytest.mark.skipif(not native.COMPILED, reason="not compiled")
 @given(
     st.lists(PIECES, max_size=120),
     st.lists(
@@ -705,8 +705,8 @@ PIECES = st.sampled_from(
 def test_both_forms_give_the_same(pieces: list[str], types: list[str], single: bool) -> None:
     data = "".join(pieces).encode()
     results: list[Parsed] = []
-    swap: Callable[[bool], None] = lambda on: setattr(parse, "COMPILED", on)  # noqa: E731
-    before = parse.COMPILED
+    swap: Callable[[bool], None] = lambda on: setattr(native, "COMPILED", on)  # noqa: E731
+    before = native.COMPILED
     try:
         for on in (False, True):
             swap(on)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer import native
 from packer.errors import UsageError
-from packer.tables.transform import sums as sums_module
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import (
     LEVELS,
@@ -42,30 +42,33 @@ def records_of(draws: np.random.Generator, kinds: str, rows: int) -> np.ndarray:
     return records
 
 
-@pytest.mark.skipif(not sums_module.COMPILED, reason="the loops in C are missing")
+@pytest.mark.skipif(not native.COMPILED, reason="the loops in C are missing")
 @pytest.mark.parametrize(
     "kinds", ["f", "d", "ffff", "fffffffff", "ddddd", "fifdffffifffdddddd", "i", "f" * 29]
 )
 @pytest.mark.parametrize("rows", [0, 1, 255, BLOCK, BLOCK + 300])
 @pytest.mark.parametrize("chosen", [False, True])
-def test_compiled_and_plain_sums_are_equal_to_the_bit(kinds, rows, chosen):
+def test_compiled_and_plain_sums_are_equal_to_the_bit(monkeypatch, kinds, rows, chosen):
     draws = np.random.default_rng([rows, len(kinds), chosen])
     records = records_of(draws, kinds, rows)
     members = [f"c{i}" for i, kind in enumerate(kinds) if kind != "i"]
     fit = draws.random(rows) < 0.7 if chosen else None
-    one, two = (block_sums(records, members, fit, compiled) for compiled in (True, False))
+    one = block_sums(records, members, fit)
+    monkeypatch.setattr(native, "COMPILED", False)
+    two = block_sums(records, members, fit)
     assert one[0].shape == (-(-rows // BLOCK), len(members), 6)
     assert one[0].tobytes() == two[0].tobytes()
     assert one[1].tolist() == two[1].tolist()
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_sums_are_right(compiled):
-    if compiled and not sums_module.COMPILED:
+def test_sums_are_right(monkeypatch, compiled):
+    if compiled and not native.COMPILED:
         pytest.skip("the loops in C are missing")
+    monkeypatch.setattr(native, "COMPILED", compiled)
     records = np.zeros(4, [("a", "<f4"), ("b", "<f8"), ("c", "<f8")])
     records["a"], records["b"], records["c"] = [np.nan, 2, 5, -1], [0.5, 3, 4, 1e300], np.nan
-    (figures,), whole = block_sums(records, ["a", "b", "c"], np.array([True, True, True, False]), compiled)
+    (figures,), whole = block_sums(records, ["a", "b", "c"], np.array([True, True, True, False]))
     assert figures[:, COUNT].tolist() == [2, 3, 0]
     assert figures[:, SHIFT].tolist() == [2, 0.5, 0]
     assert figures[:, SUM].tolist() == [3, 6, 0]
@@ -75,7 +78,7 @@ def test_sums_are_right(compiled):
     assert whole.tolist() == [True, False, True]
 
 
-@pytest.mark.skipif(not sums_module.COMPILED, reason="the loops in C are missing")
+@pytest.mark.skipif(not native.COMPILED, reason="the loops in C are missing")
 def test_arrays_that_do_not_go_together_are_refused():
     one = (
         np.zeros(8, np.uint8),
@@ -87,13 +90,13 @@ def test_arrays_that_do_not_go_together_are_refused():
         np.empty((1, 1, 6)),
         np.ones(1, np.uint8),
     )
-    sums_module._sums.block_sums(*one)
+    native.loops.block_sums(*one)
     for place, wrong in [
         (0, np.zeros(7, np.uint8)), (1, 0), (2, 0), (3, np.zeros(1, np.uint8)), (4, np.ones(1, np.int64)), (4, -np.ones(1, np.int64)),
         (5, np.zeros(1, np.uint8)), (6, np.empty(5)), (7, np.ones(2, np.uint8)),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match="sizes"):
-            sums_module._sums.block_sums(*one[:place], wrong, *one[place + 1 :])
+            native.loops.block_sums(*one[:place], wrong, *one[place + 1 :])
 
 
 @given(tables(kinds=["number", "integer", "boolean", "date", "time", "timestamp"]), st.data())
@@ -216,11 +219,9 @@ def test_histogram():
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("cells", [[1e200, -1e200], [1.7e308, -1.7e308], [3e-170, 1e-170], [5e-324, 0.0]])
 def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells):
-    if compiled and not sums_module.COMPILED:
+    if compiled and not native.COMPILED:
         pytest.skip("the loops in C are missing")
-    monkeypatch.setattr(
-        "packer.tables.transform.column_sums.block_sums", lambda *args: block_sums(*args, compiled=compiled)
-    )
+    monkeypatch.setattr(native, "COMPILED", compiled)
     plan = plan_columns([TableColumn("x", "number")], ColumnChoices(dtype="float64"))
     sums = ColumnSums(plan)
     for block in (cells, cells * BLOCK):

@@ -1,4 +1,4 @@
-/* The loops of _pass.c, which reads this once for each kind of processor that it compiles for, with two macros:
+/* The loops of augment.c, which reads this once for each kind of processor that it compiles for, with two macros:
 
     TARGET     the processor, as an attribute of every function
     F(name)    the function's name there
@@ -7,8 +7,8 @@ A sample is made some rows at a time (a chunk, which stays in the first caches):
 into a row of floats, colour steps work on a plane a channel, then values are scaled, cast and erased.
 */
 
-#ifndef PASS_H_ONCE
-#define PASS_H_ONCE
+#ifndef AUGMENT_LOOPS_H_ONCE
+#define AUGMENT_LOOPS_H_ONCE
 
 #define TIE 0x1p-12f
 #define FAR (1 << 30) /* farther away no pixel is looked for */
@@ -1184,7 +1184,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
             F(cast_floats)(to, room->floats, count, room, what);
         }
         if (what->boxes) F(erased)(what, room, boxes, v, rows, to);
-        if (job->past) stream(out, to, (size_t)(rows * row_bytes));
+        if (job->past) stream(out, to, (size_t)(rows * row_bytes), 0);
     }
 }
 

@@ -1,71 +1,32 @@
-/* A pass over images in plain C: what spec.py says, for compiled.py. The loops are in _pass.h.
+/* A pass over images in plain C: what augment/passes/spec.py says, for compiled.py. The loops are in augment_loops.h.
 
 Whatever the columns hold, nothing outside the images is read: coordinates become numbers of pixels only after they were
 moved into the taps' box, and that into the image. Rows are checked by compiled.py.
 
-A large batch in memory that is used again is stored past the caches, which neither read its lines first nor keep them. Where the compiler can
-(x86-64), the loops are compiled for AVX2 and AVX-512 too and chosen when the module is loaded.
+A large batch in memory that is used again is stored past the caches. Where the compiler can (x86-64), the loops are compiled
+for AVX2 and AVX-512 too and chosen when the extension is loaded.
 */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "native.h"
+
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
 
-#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 9)
-#define INLINE static inline __attribute__((always_inline))
-#define VECTORS
-#else
-#define INLINE static inline
-#endif
-
 #if defined(__clang__)
 #define APART_IN_MEMORY _Pragma("clang loop vectorize(assume_safety)")
-#elif defined(__GNUC__)
-#define APART_IN_MEMORY _Pragma("GCC ivdep") /* with more than a few arrays GCC gives up asking whether they overlap */
 #else
-#define APART_IN_MEMORY
+#define APART_IN_MEMORY _Pragma("GCC ivdep") /* with more than a few arrays GCC gives up asking whether they overlap */
 #endif
 
-#define LINE 64 /* bytes */
 #define CHUNK_PIXELS 512
 #define MOST_STEPS 64
 #define MOST_SIDE (1 << 24) /* float32 holds every whole number up to here */
 
-#if defined(__x86_64__)
-static void
-stream(uint8_t *to, const uint8_t *from, size_t n)
-{
-    size_t odd = -(uintptr_t)to & 15;
-    if (odd > n) odd = n;
-    memcpy(to, from, odd);
-    to += odd, from += odd, n -= odd;
-    for (; n >= LINE; to += LINE, from += LINE, n -= LINE) {
-        __m128i a = _mm_loadu_si128((const __m128i *)from), b = _mm_loadu_si128((const __m128i *)(from + 16));
-        __m128i c = _mm_loadu_si128((const __m128i *)(from + 32)), d = _mm_loadu_si128((const __m128i *)(from + 48));
-        _mm_stream_si128((__m128i *)to, a);
-        _mm_stream_si128((__m128i *)(to + 16), b);
-        _mm_stream_si128((__m128i *)(to + 32), c);
-        _mm_stream_si128((__m128i *)(to + 48), d);
-    }
-    memcpy(to, from, n);
-}
-#define FENCE() _mm_sfence() /* whoever is told that the batch is there sees it */
-#else
-#define stream memcpy
-#define FENCE() ((void)0)
-#endif
-
 #define TARGET
 #define F(name) name##_plain
-#include "_pass.h"
+#include "augment_loops.h"
 #undef TARGET
 #undef F
 
@@ -74,13 +35,13 @@ stream(uint8_t *to, const uint8_t *from, size_t n)
 #define AVX2
 #define TARGET __attribute__((target("avx2,fma,f16c"))) /* no processor has the first two without the last */
 #define F(name) name##_avx2
-#include "_pass.h"
+#include "augment_loops.h"
 #undef TARGET
 #undef F
 /* Colour steps take 3/4 of the time then. */
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c")))
 #define F(name) name##_avx512
-#include "_pass.h"
+#include "augment_loops.h"
 #undef TARGET
 #undef F
 #endif
@@ -156,25 +117,23 @@ most_taps(const Job *job)
     return most < job->width ? most : job->width;
 }
 
-static PyObject *
-run(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* augment(what, images, height, width, columns, rows, out, begin, end, past); addresses, of what compiled.py holds */
+LOOP(augment)
 {
     Job job;
     Room room = {0};
-    Py_buffer what;
+    Buffers buffers = {0};
     long long numbers[9];
-    if (count != 10) {
-        PyErr_SetString(PyExc_TypeError, "run(what, images, height, width, columns, rows, out, begin, end, past)");
-        return NULL;
-    }
+    if (check_count(count, 10, "augment(what, images, height, width, columns, rows, out, begin, end, past)") < 0) return NULL;
     for (int i = 0; i < 9; i++) {
         numbers[i] = PyLong_AsLongLong(args[i + 1]);
         if (numbers[i] == -1 && PyErr_Occurred()) return NULL;
     }
-    if (PyObject_GetBuffer(args[0], &what, PyBUF_SIMPLE) < 0) return NULL;
-    int sound = what.len == sizeof job.what;
-    if (sound) memcpy(&job.what, what.buf, sizeof job.what);
-    PyBuffer_Release(&what);
+    const Py_buffer *what = get_buffer(&buffers, args[0], PyBUF_SIMPLE);
+    if (!what) return NULL;
+    int sound = what->len == sizeof job.what;
+    if (sound) memcpy(&job.what, what->buf, sizeof job.what);
+    release_buffers(&buffers);
     job.images = (const uint8_t *)(intptr_t)numbers[0];
     job.height = numbers[1], job.width = numbers[2];
     job.columns = (const float *)(intptr_t)numbers[3];
@@ -212,13 +171,8 @@ run(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {
-    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "As compiled.py calls it."},
-    {NULL, NULL, 0, NULL},
-};
-
-static int
-choose(PyObject *module)
+void
+native_choose_processor(void)
 {
 #ifdef BY_PROCESSOR
     __builtin_cpu_init();
@@ -227,23 +181,4 @@ choose(PyObject *module)
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
         samples = samples_avx512;
 #endif
-    return 0;
-}
-
-static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, (void *)choose},
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "packer.augment.passes._pass", .m_methods = methods, .m_slots = slots,
-};
-
-PyMODINIT_FUNC
-PyInit__pass(void)
-{
-    return PyModuleDef_Init(&module);
 }

@@ -1,18 +1,13 @@
-/* The inner loops of parse.py: text of a table to records, as plain.py does it, to the same byte.
+/* The loops of tables/reading/record_parser.py: text of a table to records, as record_parser_plain.py does it, to the same byte.
 
 A call takes millions of cells without the GIL. What makes it fast:
 
   - The ends of cells are looked for 64 bytes at a time, and kept in a list: the work on a cell waits for none before it.
-  - Numbers are read without a look at each digit: see _numbers.h.
+  - Numbers are read without a look at each digit: see csv_numbers.h.
 
 All that is rare (quotes, spaces, "NA") has its own slow functions.
 */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
-
-#include "_numbers.h"
+#include "csv_numbers.h"
 
 #define BLOCK 16384     /* bytes whose ends of cells are listed at a time: a multiple of 64 */
 #define VALUE_BYTES 320 /* kept of a bad cell: 80 characters have no more */
@@ -680,25 +675,32 @@ free_job(Job *job)
     PyMem_RawFree(job->bad);
 }
 
-static PyObject *
-parse(PyObject *module, PyObject *args)
+/* parse_csv(data, out, size, lines, cells, delimiter, quote, point, thousands, na, powers)
+   -> records, ends of lines, bad records, those that are listed, dictionaries, texts */
+LOOP(parse_csv)
 {
+    static const int places[] = {0, 1, 3, 4, 10};
     Job job = {0};
-    Py_buffer data, out, lines, cells, powers;
-    PyObject *na, *result = NULL;
-    Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "y*w*nw*y*(iiii)O!y*", &data, &out, &size, &lines, &cells, &job.delimiter, &job.quote,
-                          &job.point, &job.thousands, &PyTuple_Type, &na, &powers))
-        return NULL;
-    job.data = data.buf;
-    job.length = (size_t)data.len;
-    job.out = out.buf;
+    Buffers buffers = {0};
+    Py_buffer *views[5];
+    PyObject *result = NULL;
+    if (check_count(count, 11, "parse_csv(data, out, size, lines, cells, *marks, na, powers)") < 0) return NULL;
+    Py_ssize_t size = PyLong_AsSsize_t(args[2]);
+    int *marks[] = {&job.delimiter, &job.quote, &job.point, &job.thousands};
+    for (int i = 0; i < 4; i++) *marks[i] = (int)PyLong_AsLong(args[5 + i]);
+    if (PyErr_Occurred()) return NULL;
+    for (int i = 0; i < 5; i++)
+        if (!(views[i] = get_buffer(&buffers, args[places[i]], i == 1 || i == 2 ? PyBUF_WRITABLE : PyBUF_SIMPLE))) goto done;
+    const Py_buffer *data = views[0], *out = views[1], *lines = views[2], *cells = views[3], *powers = views[4];
+    job.data = data->buf;
+    job.length = (size_t)data->len;
+    job.out = out->buf;
     job.size = (size_t)size;
-    job.room = size > 0 ? (size_t)(out.len / size) : SIZE_MAX;
-    job.width = (size_t)cells.len / sizeof(Cell);
-    job.powers = powers.buf;
-    job.lines = lines.buf;
-    if ((size_t)lines.len / 8 < job.room) job.room = (size_t)lines.len / 8;
+    job.room = size > 0 ? (size_t)(out->len / size) : SIZE_MAX;
+    job.width = (size_t)cells->len / sizeof(Cell);
+    job.powers = powers->buf;
+    job.lines = lines->buf;
+    if ((size_t)lines->len / 8 < job.room) job.room = (size_t)lines->len / 8;
     job.cells = PyMem_RawCalloc(job.width + 1, sizeof(Cell));
     job.ends = PyMem_RawMalloc((BLOCK + 1) * sizeof *job.ends);
     job.dictionaries = PyMem_RawCalloc(job.width, sizeof(Dictionary));
@@ -707,75 +709,47 @@ parse(PyObject *module, PyObject *args)
         PyErr_NoMemory();
         goto done;
     }
-    memcpy(job.cells, cells.buf, job.width * sizeof(Cell));
-    if (size < 0 || data.len > INT32_MAX || !job.width || !cells_fit(&job) || (uintptr_t)powers.buf % 8 ||
-        powers.len != (LARGEST_POWER - SMALLEST_POWER + 1) * 16 || (uintptr_t)job.lines % 8) {
-        PyErr_SetString(PyExc_ValueError, "parse: arguments that do not go together; parse.py makes them.");
+    memcpy(job.cells, cells->buf, job.width * sizeof(Cell));
+    if (size < 0 || data->len > INT32_MAX || !job.width || !cells_fit(&job) || (uintptr_t)powers->buf % 8 ||
+        powers->len != (LARGEST_POWER - SMALLEST_POWER + 1) * 16 || (uintptr_t)job.lines % 8) {
+        PyErr_SetString(PyExc_ValueError, "parse: arguments that do not go together; record_parser.py makes them.");
         goto done;
     }
-    if (!get_na(&job, na)) goto done;
+    if (!get_na(&job, args[9])) goto done;
     int well;
     job.thread = PyEval_SaveThread();
     well = parse_all(&job);
     PyEval_RestoreThread(job.thread);
-    if (!well && job.rows == job.room && !job.out_of_memory) {
+    if (!well && job.rows == job.room && !job.out_of_memory)
         PyErr_SetString(PyExc_ValueError, "out: has no room for all records.");
-    } else if (!well) {
+    else if (!well)
         PyErr_NoMemory();
-    } else {
+    else
         result = Py_BuildValue("nLnNNy#", (Py_ssize_t)job.rows, (long long)job.line, (Py_ssize_t)job.bad_count,
-                               bad_of(&job), dictionaries_of(&job),
-                               job.blob ? (const char *)job.blob : "", (Py_ssize_t)job.blob_used);
-    }
+                               bad_of(&job), dictionaries_of(&job), job.blob ? (const char *)job.blob : "",
+                               (Py_ssize_t)job.blob_used);
 done:
     free_job(&job);
-    PyBuffer_Release(&data);
-    PyBuffer_Release(&out);
-    PyBuffer_Release(&lines);
-    PyBuffer_Release(&cells);
-    PyBuffer_Release(&powers);
+    release_buffers(&buffers);
     return result;
 }
 
-static PyObject *
-find_end(PyObject *module, PyObject *args)
+/* end_of_csv_records(data, start, delimiter, quote) -> offset */
+LOOP(end_of_csv_records)
 {
-    Py_buffer data;
-    Py_ssize_t start;
-    int delimiter, quote;
-    size_t end;
-    if (!PyArg_ParseTuple(args, "y*nii", &data, &start, &delimiter, &quote)) return NULL;
-    if (start < 0 || start > data.len) {
-        PyBuffer_Release(&data);
+    Buffers buffers = {0};
+    size_t end = 0;
+    if (check_count(count, 4, "end_of_csv_records(data, start, delimiter, quote)") < 0) return NULL;
+    Py_ssize_t start = PyLong_AsSsize_t(args[1]);
+    int delimiter = (int)PyLong_AsLong(args[2]), quote = (int)PyLong_AsLong(args[3]);
+    const Py_buffer *data = PyErr_Occurred() ? NULL : get_buffer(&buffers, args[0], PyBUF_SIMPLE);
+    if (data && (start < 0 || start > data->len)) {
         PyErr_SetString(PyExc_ValueError, "start: is not in the data.");
-        return NULL;
+    } else if (data) {
+        Py_BEGIN_ALLOW_THREADS
+        end = end_of_records(data->buf, (size_t)data->len, (size_t)start, delimiter, quote);
+        Py_END_ALLOW_THREADS
     }
-    Py_BEGIN_ALLOW_THREADS
-    end = end_of_records(data.buf, (size_t)data.len, (size_t)start, delimiter, quote);
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&data);
-    return PyLong_FromSize_t(end);
-}
-
-static PyMethodDef methods[] = {
-    {"parse", parse, METH_VARARGS, "As plain.parse."},
-    {"end_of_records", find_end, METH_VARARGS, "As plain.end_of_records."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "packer.inputs.tables._parse", .m_methods = methods, .m_slots = slots,
-};
-
-PyMODINIT_FUNC
-PyInit__parse(void)
-{
-    return PyModuleDef_Init(&module);
+    release_buffers(&buffers);
+    return PyErr_Occurred() ? NULL : PyLong_FromSize_t(end);
 }

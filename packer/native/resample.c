@@ -1,38 +1,16 @@
-/* The inner loops of kernels.py, which says what they compute and has them in NumPy, to the same byte.
+/* The loops of pixels/resample.py, which says what they compute and has them in NumPy, to the same byte.
 
 Plain C, integers only, so that every compiler and processor gives equal bytes. Two things make it fast:
 
   - Weights of 256ths keep every sum within 16 bits, twice as many lanes as 32.
   - Rows are weighted first: that runs along memory and leaves, for the columns, a single row of the picture, which
     stays in the first cache.
-
-Where the compiler can (x86-64 with glibc), the loops are compiled for AVX2 too and chosen when the module is loaded.
 */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__x86_64__) && defined(__GLIBC__) && \
-    (defined(__clang__) ? __clang_major__ >= 14 : defined(__GNUC__) && __GNUC__ >= 9)
-#define CLONES __attribute__((target_clones("avx2", "default")))
-#elif defined(__GNUC__)
-#define CLONES __attribute__((noinline)) /* inlined, GCC forgets `restrict` and uses no vectors: 0.5 ms for 0.2 */
-#else
-#define CLONES
-#endif
-
-#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 9)
-#define INLINE static inline __attribute__((always_inline))
-#define VECTORS
-#else
-#define INLINE static inline
-#endif
+#include "native.h"
 
 #define MOST_SHORT_TAPS 6 /* of weights in 256ths; longer filters have 65536ths, or their weights would be too coarse */
 
 typedef struct {
-    Py_buffer first_view, weights_view;
     const int32_t *first;    /* [results]: where each result's taps begin in the source */
     const uint16_t *weights; /* [results][taps] */
     Py_ssize_t results, taps;
@@ -237,53 +215,40 @@ sum_bytes(const uint8_t *bytes, Py_ssize_t count, int channels, uint64_t *sums, 
     sum_turns(bytes + count / TURN * TURN, 1, (int)(count % TURN), channels, sums, squares);
 }
 
-static int
-contiguous(PyObject *object, Py_buffer *view, Py_ssize_t itemsize, int dimensions)
+static const Py_buffer *
+get_axis_array(Buffers *buffers, PyObject *object, Py_ssize_t itemsize, int dimensions)
 {
-    if (PyObject_GetBuffer(object, view, PyBUF_ND) < 0) return -1;
-    if (view->itemsize == itemsize && view->ndim == dimensions) return 0;
-    PyBuffer_Release(view);
-    PyErr_SetString(PyExc_ValueError, "an axis: of another shape or dtype than kernels.py makes.");
-    return -1;
-}
-
-static void
-release_axis(Axis *axis)
-{
-    PyBuffer_Release(&axis->first_view);
-    PyBuffer_Release(&axis->weights_view);
+    const Py_buffer *view = get_buffer(buffers, object, PyBUF_ND);
+    if (!view || (view->itemsize == itemsize && view->ndim == dimensions)) return view;
+    PyErr_SetString(PyExc_ValueError, "an axis: of another shape or dtype than triangle() makes.");
+    return NULL;
 }
 
 /* Take an axis apart: three arguments (first, weights, bits). Nothing in it may lead outside the source. */
 static int
-read_axis(PyObject *const *args, Py_ssize_t size, Py_ssize_t results, Axis *axis)
+get_axis(Buffers *buffers, PyObject *const *args, Py_ssize_t size, Py_ssize_t results, Axis *axis)
 {
     long bits = PyLong_AsLong(args[2]);
     if (bits == -1 && PyErr_Occurred()) return -1;
-    if (contiguous(args[0], &axis->first_view, 4, 1) < 0) return -1;
-    if (contiguous(args[1], &axis->weights_view, 2, 2) < 0) {
-        PyBuffer_Release(&axis->first_view);
-        return -1;
-    }
-    axis->first = axis->first_view.buf;
-    axis->weights = axis->weights_view.buf;
-    axis->results = axis->first_view.shape[0];
-    axis->taps = axis->weights_view.shape[1];
+    const Py_buffer *first = get_axis_array(buffers, args[0], 4, 1);
+    const Py_buffer *weights = first ? get_axis_array(buffers, args[1], 2, 2) : NULL;
+    if (!weights) return -1;
+    axis->first = first->buf;
+    axis->weights = weights->buf;
+    axis->results = first->shape[0];
+    axis->taps = weights->shape[1];
     axis->bits = (int)bits;
-    int sound = axis->results == results && axis->weights_view.shape[0] == results && axis->taps > 0 &&
+    int sound = axis->results == results && weights->shape[0] == results && axis->taps > 0 &&
                 (bits == 16 || (bits == 8 && axis->taps <= MOST_SHORT_TAPS));
     axis->from = size;
     axis->to = 0;
     for (Py_ssize_t i = 0; sound && i < results; i++) {
-        Py_ssize_t first = axis->first[i], last = first + axis->taps;
-        if (first < axis->from) axis->from = first;
+        Py_ssize_t at = axis->first[i], last = at + axis->taps;
+        if (at < axis->from) axis->from = at;
         if (last > axis->to) axis->to = last;
-        sound = first >= 0 && last <= size;
+        sound = at >= 0 && last <= size;
     }
-    if (sound) return 0;
-    release_axis(axis);
-    PyErr_SetString(PyExc_ValueError, "an axis: does not fit the pictures.");
-    return -1;
+    return sound ? 0 : refuse(PyExc_ValueError, "an axis: does not fit the pictures.");
 }
 
 /* Say whether the view is uint8 [h, w, C] whose rows may lie apart and whose pixels may not. */
@@ -328,58 +293,47 @@ run(const Py_buffer *source, const Py_buffer *result, const Axis *down, const Ax
     return 0;
 }
 
-static PyObject *
-resample(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* resample(source, result, *down, *across) */
+LOOP(resample)
 {
-    Py_buffer source, result;
+    Buffers buffers = {0};
     Axis down, over;
     int done = -1;
-    if (count != 8) {
-        PyErr_SetString(PyExc_TypeError, "resample(source, result, *down, *across)");
-        return NULL;
+    if (check_count(count, 8, "resample(source, result, *down, *across)") < 0) return NULL;
+    const Py_buffer *source = get_buffer(&buffers, args[0], PyBUF_STRIDES);
+    const Py_buffer *result = source ? get_buffer(&buffers, args[1], PyBUF_STRIDES | PyBUF_WRITABLE) : NULL;
+    if (result) {
+        if (!is_picture(source) || !is_picture(result) ||
+            !(source->shape[2] == result->shape[2] || (source->shape[2] == 4 && result->shape[2] == 3)) ||
+            !(result->shape[2] == 1 || result->shape[2] == 3 || result->shape[2] == 4))
+            refuse(PyExc_ValueError, "resample: pictures are uint8 [h, w, 1, 3 or 4], with pixels side by side.");
+        else if (get_axis(&buffers, args + 2, source->shape[0], result->shape[0], &down) == 0 &&
+                 get_axis(&buffers, args + 5, source->shape[1], result->shape[1], &over) == 0)
+            done = run(source, result, &down, &over);
     }
-    if (PyObject_GetBuffer(args[0], &source, PyBUF_STRIDES) < 0) return NULL;
-    if (PyObject_GetBuffer(args[1], &result, PyBUF_STRIDES | PyBUF_WRITABLE) < 0) {
-        PyBuffer_Release(&source);
-        return NULL;
-    }
-    if (!is_picture(&source) || !is_picture(&result) ||
-        !(source.shape[2] == result.shape[2] || (source.shape[2] == 4 && result.shape[2] == 3)) ||
-        !(result.shape[2] == 1 || result.shape[2] == 3 || result.shape[2] == 4)) {
-        PyErr_SetString(PyExc_ValueError, "resample: pictures are uint8 [h, w, 1, 3 or 4], with pixels side by side.");
-    } else if (read_axis(args + 2, source.shape[0], result.shape[0], &down) == 0) {
-        if (read_axis(args + 5, source.shape[1], result.shape[1], &over) == 0) {
-            done = run(&source, &result, &down, &over);
-            release_axis(&over);
-        }
-        release_axis(&down);
-    }
-    PyBuffer_Release(&source);
-    PyBuffer_Release(&result);
+    release_buffers(&buffers);
     if (done < 0) return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *
-channel_sums(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* channel_sums(pixels) -> ([C] sums, [C] sums of squares) */
+LOOP(channel_sums)
 {
-    Py_buffer view;
+    Buffers buffers = {0};
     uint64_t sums[4] = {0}, squares[4] = {0};
-    if (count != 1) {
-        PyErr_SetString(PyExc_TypeError, "channel_sums(pixels)");
-        return NULL;
-    }
-    if (PyObject_GetBuffer(args[0], &view, PyBUF_ND) < 0) return NULL;
-    Py_ssize_t channels = view.ndim ? view.shape[view.ndim - 1] : 0;
-    if (view.itemsize != 1 || !(channels == 1 || channels == 3 || channels == 4)) {
-        PyBuffer_Release(&view);
+    if (check_count(count, 1, "channel_sums(pixels)") < 0) return NULL;
+    const Py_buffer *view = get_buffer(&buffers, args[0], PyBUF_ND);
+    if (!view) return NULL;
+    Py_ssize_t channels = view->ndim ? view->shape[view->ndim - 1] : 0;
+    if (view->itemsize != 1 || !(channels == 1 || channels == 3 || channels == 4)) {
+        release_buffers(&buffers);
         PyErr_SetString(PyExc_ValueError, "channel_sums: pixels are uint8 [..., 1, 3 or 4].");
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    sum_bytes(view.buf, view.len, (int)channels, sums, squares);
+    sum_bytes(view->buf, view->len, (int)channels, sums, squares);
     Py_END_ALLOW_THREADS
-    PyBuffer_Release(&view);
+    release_buffers(&buffers);
     PyObject *both = Py_BuildValue("([][])");
     for (Py_ssize_t c = 0; both && c < channels; c++) {
         PyObject *sum = PyLong_FromUnsignedLongLong(sums[c]), *square = PyLong_FromUnsignedLongLong(squares[c]);
@@ -390,27 +344,4 @@ channel_sums(PyObject *module, PyObject *const *args, Py_ssize_t count)
         Py_XDECREF(square);
     }
     return both;
-}
-
-static PyMethodDef methods[] = {
-    {"resample", (PyCFunction)(void (*)(void))resample, METH_FASTCALL, "As resample_numpy in kernels.py."},
-    {"channel_sums", (PyCFunction)(void (*)(void))channel_sums, METH_FASTCALL, "As channel_sums_opencv in kernels.py."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "packer.pixels._kernels", .m_methods = methods, .m_slots = slots,
-};
-
-PyMODINIT_FUNC
-PyInit__kernels(void)
-{
-    return PyModuleDef_Init(&module);
 }

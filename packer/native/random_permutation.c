@@ -1,27 +1,14 @@
 /* The loops of randomness.permute and unpermute, which say what they compute and have them in NumPy, to the same bit.
 
 Plain C on 64-bit integers, so that every compiler and processor gives equal numbers. A position's six rounds wait for each
-other, those of different positions do not: BATCH of them go through a round together, in vectors where the compiler can
-(x86-64 with glibc: compiled for AVX2 too, and by GCC 12 and later, which knows its name, for AVX-512; chosen when the module
-is loaded).
+other, those of different positions do not: BATCH of them go through a round together, in vectors where the compiler can.
 */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#elif defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 9
-#define CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define CLONES
-#endif
+#include "native.h"
 
 #define ROUNDS 6
 #define BATCH 64
 #define SORTED_ROWS 256 /* randomness._SORTED_ROWS */
-#define FEW 2000        /* positions, 20 us of work: letting go of the GIL for less can cost a wait of 5 ms to get it back */
+#define FEW 2000        /* positions, 20 us of work */
 
 static const uint64_t step_64 = 0x9E3779B97F4A7C15u, factor_1 = 0xBF58476D1CE4E5B9u, factor_2 = 0x94D049BB133111EBu;
 
@@ -31,10 +18,10 @@ typedef struct {
 } Network;
 
 /* Send `count` <= BATCH numbers once through the network, or back, in place. `back` is a constant to the compiler. */
-static inline __attribute__((always_inline)) void
+INLINE void
 rounds(uint64_t *restrict numbers, int count, const Network *net, const int back)
 {
-    uint64_t lefts[BATCH], rights[BATCH];
+    _Alignas(64) uint64_t lefts[BATCH], rights[BATCH];
     uint64_t *restrict left = lefts, *restrict right = rights;
     uint64_t a = net->a, b = net->b;
     double inverse = 1.0 / (double)b;
@@ -72,13 +59,13 @@ rounds(uint64_t *restrict numbers, int count, const Network *net, const int back
     for (int i = 0; i < count; i++) numbers[i] = left[i] * b + right[i];
 }
 
-CLONES static void
+CLONES_AVX512 static void
 pass(uint64_t *restrict numbers, int count, const Network *net)
 {
     rounds(numbers, count, net, 0);
 }
 
-CLONES static void
+CLONES_AVX512 static void
 pass_back(uint64_t *restrict numbers, int count, const Network *net)
 {
     rounds(numbers, count, net, 1);
@@ -87,15 +74,15 @@ pass_back(uint64_t *restrict numbers, int count, const Network *net)
 static void
 walk(const int64_t *given, int64_t *found, Py_ssize_t count, const Network *net, int back)
 {
-    uint64_t batch[BATCH];
+    _Alignas(64) uint64_t batch[BATCH]; /* a vector that crosses lines of the cache costs 5 % */
     void (*through)(uint64_t *restrict, int, const Network *) = back ? pass_back : pass;
     for (Py_ssize_t at = 0; at < count; at += BATCH) {
         int some = count - at < BATCH ? (int)(count - at) : BATCH;
-        memcpy(batch, given + at, some * sizeof *batch);
+        memcpy(batch, given + at, (size_t)some * sizeof *batch);
         through(batch, some, net);
         for (int i = 0; i < some; i++)
             while (batch[i] >= net->n) through(batch + i, 1, net);
-        memcpy(found + at, batch, some * sizeof *batch);
+        memcpy(found + at, batch, (size_t)some * sizeof *batch);
     }
 }
 
@@ -128,7 +115,7 @@ sort_hashes(uint64_t key, int n, uint8_t *sorted)
         from = to;
         to = swap;
     }
-    if (from != sorted) memcpy(sorted, from, n);
+    if (from != sorted) memcpy(sorted, from, (size_t)n);
 }
 
 static void
@@ -149,82 +136,46 @@ permute_all(const int64_t *given, int64_t *found, Py_ssize_t count, const Networ
 static PyObject *
 either(PyObject *const *args, Py_ssize_t count, int back)
 {
-    Py_buffer given, found;
+    Buffers buffers = {0};
     Network net;
     char *keys;
-    Py_ssize_t keys_length;
-    if (count != 7) {
-        PyErr_SetString(PyExc_TypeError, "permute(given, found, n, a, b, key, round_keys)");
-        return NULL;
-    }
+    Py_ssize_t keys_length, wrong = -1;
+    if (check_count(count, 7, "permute(given, found, n, a, b, key, round_keys)") < 0) return NULL;
     net.n = PyLong_AsUnsignedLongLong(args[2]);
     net.a = PyLong_AsUnsignedLongLong(args[3]);
     net.b = PyLong_AsUnsignedLongLong(args[4]);
     uint64_t key = PyLong_AsUnsignedLongLong(args[5]);
     if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[6], &keys, &keys_length) < 0) return NULL;
-    if (keys_length != ROUNDS * 8 || net.n < 1 || net.n > (uint64_t)1 << 62) {
+    if (keys_length != sizeof net.keys || net.n < 1 || net.n > (uint64_t)1 << 62) {
         PyErr_SetString(PyExc_ValueError, "permute: 6 round keys of 8 bytes, and n from 1 to 2**62.");
         return NULL;
     }
-    for (int k = 0; k < ROUNDS; k++) {
-        net.keys[k] = 0;
-        for (int byte = 7; byte >= 0; byte--) net.keys[k] = net.keys[k] << 8 | (uint8_t)keys[8 * k + byte];
-    }
-    if (PyObject_GetBuffer(args[0], &given, PyBUF_ND) < 0) return NULL;
-    if (PyObject_GetBuffer(args[1], &found, PyBUF_ND | PyBUF_WRITABLE) < 0) {
-        PyBuffer_Release(&given);
-        return NULL;
-    }
-    Py_ssize_t wrong = -1;
-    if (given.itemsize != 8 || found.itemsize != 8 || given.len != found.len ||
-        (uintptr_t)given.buf % 8 || (uintptr_t)found.buf % 8) {
+    memcpy(net.keys, keys, sizeof net.keys);
+    Py_buffer *given = get_buffer(&buffers, args[0], PyBUF_ND);
+    Py_buffer *found = given ? get_buffer(&buffers, args[1], PyBUF_ND | PyBUF_WRITABLE) : NULL;
+    if (found && (given->itemsize != 8 || found->itemsize != 8 || given->len != found->len ||
+                  (uintptr_t)given->buf % 8 || (uintptr_t)found->buf % 8)) {
         PyErr_SetString(PyExc_ValueError, "permute: both arrays are int64, aligned, as many of either.");
-    } else {
-        const int64_t *from = given.buf;
-        int64_t *to = found.buf;
-        Py_ssize_t many = given.len / 8;
-        PyThreadState *state = many < FEW ? NULL : PyEval_SaveThread();
+    } else if (found) {
+        const int64_t *from = given->buf;
+        int64_t *to = found->buf;
+        Py_ssize_t many = given->len / 8;
+        BEGIN_WITHOUT_GIL_IF(many >= FEW)
         for (Py_ssize_t i = 0; i < many && wrong < 0; i++)
             if ((uint64_t)from[i] >= net.n) wrong = i;
         if (wrong < 0) permute_all(from, to, many, &net, key, back);
-        if (state) PyEval_RestoreThread(state);
+        END_WITHOUT_GIL
     }
-    PyBuffer_Release(&given);
-    PyBuffer_Release(&found);
+    release_buffers(&buffers);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(wrong);
 }
 
-static PyObject *
-permute(PyObject *module, PyObject *const *args, Py_ssize_t count)
+LOOP(permute)
 {
     return either(args, count, 0);
 }
 
-static PyObject *
-unpermute(PyObject *module, PyObject *const *args, Py_ssize_t count)
+LOOP(unpermute)
 {
     return either(args, count, 1);
-}
-
-static PyMethodDef methods[] = {
-    {"permute", (PyCFunction)(void (*)(void))permute, METH_FASTCALL, "As permute_numpy in randomness.py."},
-    {"unpermute", (PyCFunction)(void (*)(void))unpermute, METH_FASTCALL, "As unpermute_numpy in randomness.py."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "packer._random", .m_methods = methods, .m_slots = slots,
-};
-
-PyMODINIT_FUNC
-PyInit__random(void)
-{
-    return PyModuleDef_Init(&module);
 }

@@ -1,4 +1,4 @@
-/* Numbers of _parse.c: many bytes looked at together, and the nearest double to a decimal number.
+/* Numbers of csv.c: many bytes looked at together, and the nearest double to a decimal number.
 
   - The digits of a number, up to 32, are loaded backwards from its end, twice: as they are, and moved by a byte for those
     before the point. Masks join both, and four multiplications of vectors add them up: no step depends on a digit.
@@ -7,23 +7,12 @@
 
 What a processor cannot foretell (signs, how many digits) decides no branch on the way of most numbers.
 */
-#ifndef NUMBERS_H
-#define NUMBERS_H
+#ifndef CSV_NUMBERS_H
+#define CSV_NUMBERS_H
+
+#include "native.h"
 
 #include <float.h>
-#include <stdint.h>
-#include <string.h>
-
-#if !defined(__GNUC__) || !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "Words are taken as little-endian bytes; plain.py does the work here."
-#endif
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
-#define SLOW __attribute__((noinline, cold))
-#define RARE(condition) __builtin_expect(!!(condition), 0)
 
 #define AROUND 48 /* bytes before and behind a cell's beginning that quick_number may load */
 #define SMALLEST_POWER (-342)

@@ -1,4 +1,4 @@
-/* The loops of gather.py, which says what they do and has them in Python, with the same result.
+/* The loops of read/gather.py, which says what they do and has them in Python, with the same result.
 
 Each call does a whole batch without the GIL. Three things make the copies fast:
 
@@ -9,33 +9,18 @@ Each call does a whole batch without the GIL. Three things make the copies fast:
 A page of a mapped file that cannot be had raises SIGBUS: the file was cut short meanwhile, or its disk failed. Inside a
 copy that ends the copy; anywhere else it goes where it would have gone without us.
 */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* preadv2, mincore */
-#endif
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "native.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
-#if defined(__GNUC__)
-#define PREFETCH(address) __builtin_prefetch(address)
-#define NOINLINE __attribute__((noinline))
-#else
-#define PREFETCH(address) ((void)(address))
-#define NOINLINE
-#endif
 #if defined(__GLIBC__)
 /* Found without a call, which in a thread's first signal could ask for memory. */
 #define THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
@@ -48,7 +33,6 @@ copy that ends the copy; anywhere else it goes where it would have gone without 
 #define UNWRITABLE (-3)
 
 #define AHEAD 32             /* pieces whose first lines are fetched before their turn */
-#define LINE 64              /* bytes; on other processors than most, the prefetches are a few more or fewer */
 #define MOST_LINES 8         /* fetched of a piece: then the processor sees where it goes */
 #define STREAM_RUN (64 << 10) /* bytes of a run, and of a batch, from which it is stored past the caches */
 #define STREAM_BATCH (4 << 20)
@@ -60,7 +44,6 @@ copy that ends the copy; anywhere else it goes where it would have gone without 
 #define CALL_BYTES (1 << 30)  /* read at once: macOS refuses 2 GiB */
 
 typedef struct {
-    Py_buffer extents_view, files_view, starts_view, lengths_view;
     const int64_t (*extents)[3]; /* [count + 1]: first row, file, offset in it; at the end all rows */
     const int64_t (*files)[3];   /* descriptor, address of its first byte or 0, bytes up to the end of its last extent */
     const int64_t *starts, *lengths;
@@ -111,29 +94,6 @@ next_piece(const Request *request, Place *place, Piece *piece)
     return 1;
 }
 
-#ifdef __SSE2__
-static void
-stream(uint8_t *to, const uint8_t *from, size_t n)
-{
-    size_t odd = -(uintptr_t)to & 15;
-    memcpy(to, from, odd);
-    to += odd, from += odd, n -= odd;
-    for (; n >= LINE; to += LINE, from += LINE, n -= LINE) {
-        _mm_prefetch((const char *)from + 16 * LINE, _MM_HINT_T0);
-        __m128i a = _mm_loadu_si128((const __m128i *)from), b = _mm_loadu_si128((const __m128i *)(from + 16));
-        __m128i c = _mm_loadu_si128((const __m128i *)(from + 32)), d = _mm_loadu_si128((const __m128i *)(from + 48));
-        _mm_stream_si128((__m128i *)to, a);
-        _mm_stream_si128((__m128i *)(to + 16), b);
-        _mm_stream_si128((__m128i *)(to + 32), c);
-        _mm_stream_si128((__m128i *)(to + 48), d);
-    }
-    memcpy(to, from, n);
-    _mm_sfence(); /* whoever is told that the batch is there sees it */
-}
-#else
-#define stream memcpy
-#endif
-
 static inline const uint8_t *
 address(const Request *request, const Piece *piece)
 {
@@ -144,7 +104,7 @@ static inline void
 prefetch(const uint8_t *from, int64_t nbytes)
 {
     int64_t most = nbytes < MOST_LINES * LINE ? nbytes : MOST_LINES * LINE;
-    for (int64_t at = 0; at < most; at += LINE) PREFETCH(from + at);
+    for (int64_t at = 0; at < most; at += LINE) __builtin_prefetch(from + at);
 }
 
 static inline void
@@ -153,7 +113,7 @@ copy_run(uint8_t *out, const uint8_t *from, int64_t nbytes, int past)
     if (nbytes == 8) /* a label */
         memcpy(out, from, 8);
     else if (past && nbytes >= STREAM_RUN)
-        stream(out, from, (size_t)nbytes);
+        stream(out, from, (size_t)nbytes, 16 * LINE), FENCE();
     else
         memcpy(out, from, (size_t)nbytes);
 }
@@ -443,26 +403,17 @@ read_pieces(const Request *request, uint8_t *out, int *reason)
     return DONE;
 }
 
-static int
-get_table(PyObject *object, Py_buffer *view, Py_ssize_t columns)
+static const Py_buffer *
+get_table(Buffers *buffers, PyObject *object, Py_ssize_t columns)
 {
-    if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_FORMAT) < 0) return -1;
+    const Py_buffer *view = get_buffer(buffers, object, PyBUF_ND | PyBUF_FORMAT);
+    if (!view) return NULL;
     /* NumPy's words for int64 as this processor has it; for others it puts the byte order first. */
     int ours = view->format && (!strcmp(view->format, "l") || !strcmp(view->format, "q")) && view->itemsize == 8 &&
                (uintptr_t)view->buf % 8 == 0;
-    if (ours && view->ndim == (columns > 1 ? 2 : 1) && (columns == 1 || view->shape[1] == columns)) return 0;
-    PyBuffer_Release(view);
+    if (ours && view->ndim == (columns > 1 ? 2 : 1) && (columns == 1 || view->shape[1] == columns)) return view;
     PyErr_SetString(PyExc_ValueError, "a table: of another shape or dtype than gather.py makes.");
-    return -1;
-}
-
-static void
-release(Request *request)
-{
-    PyBuffer_Release(&request->extents_view);
-    PyBuffer_Release(&request->files_view);
-    PyBuffer_Release(&request->starts_view);
-    PyBuffer_Release(&request->lengths_view);
+    return NULL;
 }
 
 /* Whether the extents begin with row 0, and follow each other, and lie in the files. No sum or product overflows. */
@@ -483,166 +434,104 @@ extents_fit(const Request *request)
 
 /* Take five arguments apart: extents, files, starts, lengths, row_bytes. No run leads outside the extents. */
 static int
-get_request(PyObject *const *args, Request *request)
+get_request(Buffers *buffers, PyObject *const *args, Request *request)
 {
+    const Py_buffer *tables[4];
     request->row_bytes = PyLong_AsLongLong(args[4]);
     if (request->row_bytes == -1 && PyErr_Occurred()) return -1;
-    if (get_table(args[0], &request->extents_view, 3) < 0) return -1;
-    if (get_table(args[1], &request->files_view, 3) == 0) {
-        if (get_table(args[2], &request->starts_view, 1) == 0) {
-            if (get_table(args[3], &request->lengths_view, 1) == 0) goto got;
-            PyBuffer_Release(&request->starts_view);
-        }
-        PyBuffer_Release(&request->files_view);
-    }
-    PyBuffer_Release(&request->extents_view);
-    return -1;
-got:
-    request->extents = request->extents_view.buf;
-    request->files = request->files_view.buf;
-    request->starts = request->starts_view.buf;
-    request->lengths = request->lengths_view.buf;
-    request->count = request->extents_view.shape[0] - 1;
-    request->file_count = request->files_view.shape[0];
-    request->runs = request->starts_view.shape[0];
+    for (int i = 0; i < 4; i++)
+        if (!(tables[i] = get_table(buffers, args[i], i < 2 ? 3 : 1))) return -1;
+    request->extents = tables[0]->buf;
+    request->files = tables[1]->buf;
+    request->starts = tables[2]->buf;
+    request->lengths = tables[3]->buf;
+    request->count = tables[0]->shape[0] - 1;
+    request->file_count = tables[1]->shape[0];
+    request->runs = tables[2]->shape[0];
     request->rows = 0;
-    if (request->count < 0 || request->runs != request->lengths_view.shape[0] || request->row_bytes < 1 ||
-        !extents_fit(request)) {
-        release(request);
-        PyErr_SetString(PyExc_ValueError, "runs: they do not go with the extents, or the extents with the files.");
-        return -1;
-    }
+    if (request->count < 0 || request->runs != tables[3]->shape[0] || request->row_bytes < 1 || !extents_fit(request))
+        return refuse(PyExc_ValueError, "runs: they do not go with the extents, or the extents with the files.");
     int64_t rows = request->extents[request->count][0], most = INT64_MAX / request->row_bytes;
     for (Py_ssize_t i = 0; i < request->runs; i++) {
         int64_t start = request->starts[i], length = request->lengths[i];
         if (start < 0 || length < 0 || start > rows || length > rows - start) {
-            release(request);
             PyErr_Format(PyExc_IndexError, "rows %lld to %lld of %lld", (long long)start,
                          (long long)((uint64_t)start + (uint64_t)length), (long long)rows);
             return -1;
         }
-        if (length > most - request->rows) {
-            release(request);
-            PyErr_SetString(PyExc_ValueError, "runs: they are of more bytes than can be counted.");
-            return -1;
-        }
+        if (length > most - request->rows) return refuse(PyExc_ValueError, "runs: they are of more bytes than can be counted.");
         request->rows += length;
     }
     request->nbytes = request->rows * request->row_bytes;
     return 0;
 }
 
-static int
-get_out(PyObject *object, const Request *request, Py_buffer *out)
+/* The same, and `out` as the sixth argument; NULL with an exception set if something does not go together. */
+static const Py_buffer *
+get_request_and_out(Buffers *buffers, PyObject *const *args, Request *request)
 {
-    if (PyObject_GetBuffer(object, out, PyBUF_WRITABLE) < 0) return -1;
-    if (out->len == request->nbytes && out->itemsize == 1) return 0;
-    PyBuffer_Release(out);
+    const Py_buffer *out = get_request(buffers, args, request) < 0 ? NULL : get_buffer(buffers, args[5], PyBUF_WRITABLE);
+    if (!out || (out->len == request->nbytes && out->itemsize == 1)) return out;
     PyErr_SetString(PyExc_ValueError, "out: is not uint8, or not as large as the rows in the runs.");
-    return -1;
+    return NULL;
 }
 
-static PyObject *
-copy(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* copy_rows(extents, files, starts, lengths, row_bytes, out) -> DONE, COLD, UNWRITABLE, or a file that cannot be read */
+LOOP(copy_rows)
 {
+    Buffers buffers = {0};
     Request request;
-    Py_buffer out;
     uint8_t few[64], *touched = few;
     Py_ssize_t found = DONE;
-    if (count != 6) {
-        PyErr_SetString(PyExc_TypeError, "copy(extents, files, starts, lengths, row_bytes, out)");
-        return NULL;
-    }
-    if (get_request(args, &request) < 0) return NULL;
-    if (get_out(args[5], &request, &out) < 0) {
-        release(&request);
-        return NULL;
-    }
-    if (request.file_count > (Py_ssize_t)sizeof few) touched = PyMem_RawMalloc((size_t)request.file_count);
-    if (touched && out.len && !mapped(&request)) {
+    if (check_count(count, 6, "copy_rows(extents, files, starts, lengths, row_bytes, out)") < 0) return NULL;
+    const Py_buffer *out = get_request_and_out(&buffers, args, &request);
+    if (out && request.file_count > (Py_ssize_t)sizeof few && !(touched = PyMem_RawMalloc((size_t)request.file_count))) {
+        PyErr_NoMemory();
+    } else if (out && out->len && !mapped(&request)) {
         found = COLD;
-    } else if (touched && out.len) {
+    } else if (out && out->len) {
         memset(touched, 0, (size_t)request.file_count);
         guard();
-        if (out.len <= HELD_BYTES && request.runs <= PROBES) {
-            found = resident(&request) ? guarded_copy(&request, out.buf, touched) : COLD;
-        } else {
-            Py_BEGIN_ALLOW_THREADS
-            found = resident(&request) ? guarded_copy(&request, out.buf, touched) : COLD;
-            Py_END_ALLOW_THREADS
-        }
+        BEGIN_WITHOUT_GIL_IF(out->len > HELD_BYTES || request.runs > PROBES)
+        found = resident(&request) ? guarded_copy(&request, out->buf, touched) : COLD;
+        END_WITHOUT_GIL
     }
-    PyBuffer_Release(&out);
-    release(&request);
-    if (!touched) return PyErr_NoMemory();
+    release_buffers(&buffers);
     if (touched != few) PyMem_RawFree(touched);
-    return PyLong_FromSsize_t(found);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
 }
 
-static PyObject *
-read_rows(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* read_rows(extents, files, starts, lengths, row_bytes, out) -> DONE or a file that cannot be read, and an errno */
+LOOP(read_rows)
 {
+    Buffers buffers = {0};
     Request request;
-    Py_buffer out;
     Py_ssize_t found = DONE;
     int reason = 0;
-    if (count != 6) {
-        PyErr_SetString(PyExc_TypeError, "read(extents, files, starts, lengths, row_bytes, out)");
-        return NULL;
-    }
-    if (get_request(args, &request) < 0) return NULL;
-    if (get_out(args[5], &request, &out) < 0) {
-        release(&request);
-        return NULL;
-    }
-    if (out.len) {
+    if (check_count(count, 6, "read_rows(extents, files, starts, lengths, row_bytes, out)") < 0) return NULL;
+    const Py_buffer *out = get_request_and_out(&buffers, args, &request);
+    if (out && out->len) {
         Py_BEGIN_ALLOW_THREADS
-        found = read_pieces(&request, out.buf, &reason);
+        found = read_pieces(&request, out->buf, &reason);
         Py_END_ALLOW_THREADS
     }
-    PyBuffer_Release(&out);
-    release(&request);
-    return Py_BuildValue("ni", found, reason);
+    release_buffers(&buffers);
+    return out ? Py_BuildValue("ni", found, reason) : NULL;
 }
 
-static PyObject *
-willneed(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* willneed_rows(extents, files, starts, lengths, row_bytes) */
+LOOP(willneed_rows)
 {
+    Buffers buffers = {0};
     Request request;
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "willneed(extents, files, starts, lengths, row_bytes)");
-        return NULL;
-    }
-    if (get_request(args, &request) < 0) return NULL;
-    if (request.rows) {
+    if (check_count(count, 5, "willneed_rows(extents, files, starts, lengths, row_bytes)") < 0) return NULL;
+    int sound = get_request(&buffers, args, &request) == 0;
+    if (sound && request.rows) {
         Py_BEGIN_ALLOW_THREADS
         if (!resident(&request)) advise_pieces(&request);
         Py_END_ALLOW_THREADS
     }
-    release(&request);
+    release_buffers(&buffers);
+    if (!sound) return NULL;
     Py_RETURN_NONE;
-}
-
-static PyMethodDef methods[] = {
-    {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL, "As copy_numpy in gather.py."},
-    {"read", (PyCFunction)(void (*)(void))read_rows, METH_FASTCALL, "As read_numpy in gather.py."},
-    {"willneed", (PyCFunction)(void (*)(void))willneed, METH_FASTCALL, "As willneed_numpy in gather.py."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "packer.read._gather", .m_methods = methods, .m_slots = slots,
-};
-
-PyMODINIT_FUNC
-PyInit__gather(void)
-{
-    return PyModuleDef_Init(&module);
 }

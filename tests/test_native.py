@@ -1,24 +1,22 @@
-"""packer.loops: without a compiler everything works, and it is said once what is slow."""
+"""packer.native: without a compiler everything works, and it is said once what is slow."""
 
 from __future__ import annotations
 
+import ast
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from packer import convert_images, loops
-from packer.pixels import kernels
+from packer import convert_images, native
 
 ROOT = Path(__file__).parents[1]
 REMEDY = " Install a C compiler, then packer again with pip --no-cache-dir."
-WITHOUT = f"""
+WITHOUT = """
 import logging, sys
-for name in {list(loops.LOOPS)!r}:
-    sys.modules[name] = None
+sys.modules["packer.native._native"] = None
 logging.basicConfig(format="log: %(message)s")
 """
 
@@ -43,15 +41,15 @@ def convert(*arguments: object) -> list[str]:
     return [line for line in printed.splitlines() if line.startswith(("note: packer", "log: "))]
 
 
-def test_setup_compiles_the_loops_that_are_listed() -> None:
-    named = re.findall(
-        r'^    \("(packer[\w.]+)", "(packer/[\w/]+\.c)"', (ROOT / "setup.py").read_text(), re.MULTILINE
-    )
-    assert sorted(name for name, _ in named) == sorted(loops.LOOPS)
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "packer").rglob("*.c")}
-    assert {source for _, source in named} == sources
-    headers = {path.name for path in (ROOT / "packer").rglob("*.h")}
-    assert all(f'/{header}"' in (ROOT / "setup.py").read_text() for header in headers)
+def test_all_c_files_are_in_the_folder_that_setup_compiles() -> None:
+    assert {path.parent for path in (ROOT / "packer").rglob("*.[ch]")} == {ROOT / "packer" / "native"}
+
+
+@pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
+def test_the_stub_names_what_the_extension_has() -> None:
+    stub = ast.parse((ROOT / "packer" / "native" / "_native.pyi").read_text())
+    named = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert named == {name for name in dir(native.loops) if not name.startswith("__")}
 
 
 def test_an_installation_without_a_compiler_says_what_is_slow(tmp_path: Path) -> None:
@@ -64,7 +62,7 @@ def test_an_installation_without_a_compiler_says_what_is_slow(tmp_path: Path) ->
         cwd=ROOT,
     )
     said = [line for line in built.stderr.splitlines() if "without its loops" in line]
-    assert said == [f"warning: BuildLoops: {loops.without(*loops.LOOPS)}"]
+    assert said == [f"warning: BuildLoops: {native.without(*native.COSTS)}"]
     assert not list(tmp_path.rglob("*.so"))
 
 
@@ -103,16 +101,16 @@ def test_orders_of_many_rows_say_it_once() -> None:
     printed = run(
         """
 import numpy as np
-from packer import loops, randomness
+from packer import native, randomness
 for _ in range(2):
     randomness.permute(np.arange(9), 99_999, 1)
-assert not loops.warn.cache_info().currsize
+assert not native.warn.cache_info().currsize
 for n in (100_000, 200_000):
     randomness.permute(np.arange(9), n, 1)
     randomness.unpermute(np.arange(9), n, 1)
 """
     )
-    assert printed == f"log: {loops.without('packer._random')}\n"
+    assert printed == f"log: {native.without('orders')}\n"
 
 
 def test_loading_a_pack_says_it(photo_folder: Path, tmp_path: Path) -> None:
@@ -126,13 +124,13 @@ for _ in range(2):
 """,
         tmp_path / "out.h5",
     )
-    assert printed == f"log: {loops.without('packer.read._gather')}\n"
+    assert printed == f"log: {native.without('gather')}\n"
 
 
 def test_nothing_is_said_where_all_is_compiled(
     photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if not kernels.COMPILED:
+    if not native.COMPILED:
         pytest.skip("packer was installed without a compiler")
     plans = []
     convert_images(photo_folder, tmp_path / "out.h5", size=16, on_plan=plans.append)

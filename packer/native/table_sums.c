@@ -1,34 +1,22 @@
-/* The inner loop of sums.py, which says what it computes and has it in NumPy, to the same bit.
+/* The loop of tables/transform/sums.py, which says what it computes and has it in NumPy, to the same bit.
 
 Each column's sums are added up row after row, so that columns beside each other make the lanes of a vector, and NumPy
 adds in the same order. A product is rounded before it is added: nothing here may be contracted to a fused operation.
 Strips of rows stay in the first cache while one group of columns after the other goes over them.
 */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "native.h"
+
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
+#else
 #pragma GCC optimize("fp-contract=off")
 #endif
 
-#if defined(__x86_64__) && defined(__GLIBC__) && \
-    (defined(__clang__) ? __clang_major__ >= 14 : defined(__GNUC__) && __GNUC__ >= 9)
-#define CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define CLONES
-#endif
-
-#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 9)
-#define INLINE static inline __attribute__((always_inline))
-#define VECTORS
+#ifdef VECTORS
 #define GROUP 4
 #else
-#define INLINE static inline
 #define GROUP PY_SSIZE_T_MAX
 #endif
 
@@ -175,62 +163,38 @@ add_block(const char *records, Py_ssize_t itemsize, Py_ssize_t rows, const uint8
     }
 }
 
-static PyObject *
-block_sums(PyObject *self, PyObject *args)
+/* block_sums(records, itemsize, block, mask or None, offsets, single, figures, whole) */
+LOOP(block_sums)
 {
-    Py_buffer records = {0}, mask = {0}, offsets = {0}, single = {0}, figures = {0}, whole = {0};
-    Py_ssize_t itemsize, block;
-    PyObject *chosen, *result = NULL;
-    (void)self;
-    if (!PyArg_ParseTuple(args, "y*nnOy*y*w*w*", &records, &itemsize, &block, &chosen, &offsets, &single, &figures, &whole))
-        return NULL;
-    if (chosen == Py_None || PyObject_GetBuffer(chosen, &mask, PyBUF_SIMPLE) == 0) {
-        Py_ssize_t columns = single.len, rows = itemsize > 0 ? records.len / itemsize : -1;
-        const int64_t *at = offsets.buf;
-        int fits = rows >= 0 && block > 0 && records.len == rows * itemsize && (!mask.obj || mask.len == rows) &&
-                   offsets.len == columns * 8 && whole.len == columns &&
-                   figures.len == (rows + block - 1) / block * columns * FIGURES * 8;
-        for (Py_ssize_t c = 0; fits && c < columns; c++)
-            fits = at[c] >= 0 && at[c] + (((uint8_t *)single.buf)[c] ? 4 : 8) <= itemsize;
-        if (fits) {
-            Py_BEGIN_ALLOW_THREADS
-            double *own = figures.buf;
-            for (Py_ssize_t first = 0; first < rows; first += block, own += columns * FIGURES)
-                add_block((const char *)records.buf + first * itemsize, itemsize,
-                          rows - first < block ? rows - first : block,
-                          mask.obj ? (const uint8_t *)mask.buf + first : NULL, at, single.buf, columns, own, whole.buf);
-            Py_END_ALLOW_THREADS
-            result = Py_NewRef(Py_None);
-        } else
-            PyErr_SetString(PyExc_ValueError, "the arrays' sizes do not go together");
-        if (mask.obj) PyBuffer_Release(&mask);
+    static const int places[] = {0, 4, 5, 6, 7, 3};
+    Buffers buffers = {0};
+    const Py_buffer *views[6] = {NULL};
+    if (check_count(count, 8, "block_sums(records, itemsize, block, mask, offsets, single, figures, whole)") < 0) return NULL;
+    Py_ssize_t itemsize = PyLong_AsSsize_t(args[1]), block = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred()) return NULL;
+    for (int i = 0; i < (args[3] == Py_None ? 5 : 6); i++) {
+        views[i] = get_buffer(&buffers, args[places[i]], i == 3 || i == 4 ? PyBUF_WRITABLE : PyBUF_SIMPLE);
+        if (!views[i]) goto done;
     }
-    PyBuffer_Release(&records);
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&single);
-    PyBuffer_Release(&figures);
-    PyBuffer_Release(&whole);
-    return result;
-}
-
-static PyMethodDef methods[] = {
-    {"block_sums", block_sums, METH_VARARGS, "As block_sums_numpy in sums.py."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "packer.tables._sums", .m_methods = methods, .m_slots = slots,
-};
-
-PyMODINIT_FUNC
-PyInit__sums(void)
-{
-    return PyModuleDef_Init(&module);
+    const Py_buffer *records = views[0], *offsets = views[1], *figures = views[3], *whole = views[4], *mask = views[5];
+    const uint8_t *single = views[2]->buf, *chosen = mask ? mask->buf : NULL;
+    const int64_t *at = offsets->buf;
+    Py_ssize_t columns = views[2]->len, rows = itemsize > 0 ? records->len / itemsize : -1;
+    int fits = rows >= 0 && block > 0 && records->len == rows * itemsize && (!mask || mask->len == rows) &&
+               offsets->len == columns * 8 && whole->len == columns &&
+               figures->len == (rows + block - 1) / block * columns * FIGURES * 8;
+    for (Py_ssize_t c = 0; fits && c < columns; c++) fits = at[c] >= 0 && at[c] + (single[c] ? 4 : 8) <= itemsize;
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "the arrays' sizes do not go together");
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    double *own = figures->buf;
+    for (Py_ssize_t first = 0; first < rows; first += block, own += columns * FIGURES)
+        add_block((const char *)records->buf + first * itemsize, itemsize, rows - first < block ? rows - first : block,
+                  chosen ? chosen + first : NULL, at, single, columns, own, whole->buf);
+    Py_END_ALLOW_THREADS
+done:
+    release_buffers(&buffers);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
