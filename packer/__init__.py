@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from packer.load.row_dataset import PackedDataset
     from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
-    from packer.previews.sheet import preview
+    from packer.previews.contact_sheet import preview
     from packer.tables.table_conversion import TableReport, append_table, convert_table
     from packer.tables.table_export import TableExportReport, export_table
 
@@ -74,7 +74,7 @@ _HOMES = {
     "merge_packs": "packer.convert.rework",
     "open_pack": "packer.format.pack",
     "order_quality": "packer.load.order_quality",
-    "preview": "packer.previews.sheet",
+    "preview": "packer.previews.contact_sheet",
     "repack": "packer.convert.rework",
     "repair_pack": "packer.convert.repair",
     "split_pack": "packer.convert.rework",

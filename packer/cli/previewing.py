@@ -11,7 +11,7 @@ from packer import units
 from packer.cli.console import json_option, print_json, say
 
 if TYPE_CHECKING:
-    from packer.previews.sheet import Preview
+    from packer.previews.contact_sheet import Preview
 
 
 @click.command()
@@ -52,7 +52,7 @@ def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **options: Any) 
     packer preview train.h5 --augment "RandomResizedCrop(224), RandomHorizontalFlip(), Normalize()"
     packer preview train.h5 --augment "RandomCrop(224), ColorJitter(0.4, 0.4, 0.4)" --rows 8 --repeat 6
     """
-    from packer.previews.sheet import preview as run
+    from packer.previews.contact_sheet import preview as run
 
     made = run(pack, out, **options)
     if as_json:

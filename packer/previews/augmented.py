@@ -1,4 +1,4 @@
-"""A batch after a pipeline of augmentations, as pictures again: what Normalize did is undone."""
+"""A batch after a pipeline of augmentations, as pictures: the effect of Normalize is undone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from packer.augment.boxes import moved_lists
 from packer.format.pack import Pack
 from packer.load.augmenting import mixed_labels
 from packer.load.pipelines import fit_views, pipeline_of
-from packer.previews.rows import Batch
+from packer.previews.preview_batch import PreviewBatch
 
 if TYPE_CHECKING:
     from packer.load.pipelines import One
 
 
 class Previewer:
-    """What the network gets of batches of a pack, made visible again. Draws are those of PackedBatchDataset with the same seed.
+    """Augmented batches of a pack as pictures, with the draws of a PackedBatchDataset of the same seed.
 
     augment: as PackedBatchDataset takes it, but no mapping. Raises UsageError if it cannot take the pack's images.
     """
@@ -35,32 +35,12 @@ class Previewer:
         self.pipeline = fitted.at(fitted.shape or (0, 0, 0), seed + made.seed)
 
     @property
-    def size(self) -> tuple[int, int]:
-        """(h, w) of the results."""
-        return self.pipeline.output_shape[1:]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the transforms."""
-        return tuple(type(transform).__name__ for transform in self.pipeline.transforms)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """What the transforms became: "pass", or the name of one that stands between passes."""
-        return self.pipeline.stages
-
-    @property
-    def mixes(self) -> bool:
-        """Whether images of a sheet are mixed with each other."""
-        return self.pipeline.mixes
-
-    @property
     def normalizes(self) -> bool:
-        """Whether results have to be scaled back to be seen."""
+        """True if results have to be scaled back to be seen."""
         return any(isinstance(transform, Normalize) for transform in self.pipeline.transforms)
 
-    def __call__(self, batch: Batch, epoch: int) -> Batch:
-        """What the network gets of a batch in an epoch; what cannot be mixed is left out where images are."""
+    def __call__(self, batch: PreviewBatch, epoch: int) -> PreviewBatch:
+        """Return the batch as an epoch draws it, without masks, boxes and points that cannot be mixed where images are."""
         pipeline = self.pipeline
         if pipeline.mixes:
             batch = replace(batch, boxes=None, box_label=None, points=None)
@@ -94,7 +74,7 @@ class Previewer:
         )
 
     def _visible(self, images: Tensor) -> list[NDArray[np.uint8]]:
-        """Results as N of uint8 [h, w, C]."""
+        """Return results as N of uint8 [h, w, C]."""
         if images.dtype != torch.uint8:
             images = images.float()
             for transform in reversed(self.pipeline.transforms):

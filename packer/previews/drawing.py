@@ -1,85 +1,160 @@
-"""Images, masks, boxes, points and words, drawn with Pillow."""
+"""The drawing of a contact sheet: the grid of its tiles; images, masks, boxes, points and lines of text, with Pillow."""
 
 from __future__ import annotations
 
 import colorsys
 import io
+import math
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont, features
+from PIL import Image, ImageDraw, ImageFont
 
-from packer.previews.captions import GLUE, name_of
-from packer.previews.grid import Grid, fit
-from packer.previews.rows import Batch
+from packer.errors import UsageError
+from packer.previews.preview_batch import PreviewBatch, class_name
 
-PAPER, FRAME, INK, FAINT = (246, 246, 246), (228, 228, 228), (32, 32, 32), (120, 120, 120)
-_CHECKS = (232, 208)
-_CHECK = 8  # pixels of the sheet
-_TAG = 11  # pixels
-_LINES = 3  # of words under a tile
+MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
+MARGIN, GAP, GROUP_GAP = 20, 10, 24
+PAPER, FRAME, INK = (246, 246, 246), (228, 228, 228), (32, 32, 32)
+LINE = 18  # pixels from one line of text to the next
+_LEAST_TILE = 24  # pixels of the longer side
+_SMALL = 96  # pixels: tiles are not made smaller than this to make room for more columns
+_TINY = 110  # images of less than about this are enlarged
+_FONT, _TAG = 13, 11  # pixels
 _PAD = 4  # pixels between a tile and its words
-_ELLIPSIS = "..."
+_MOST_LETTERS = 200  # names come from anywhere, and may be of megabytes
+_END = 5  # letters kept at the end of a line that is shortened: the share of a class
 # Of a turn: hues of neighbouring classes lie far from each other; those of 1 and 255, as binary masks have them, are both red.
 _GOLDEN = 0.61803398875
 
-Colour = tuple[int, int, int]
+
+class SheetGrid(NamedTuple):
+    """The places of the tiles.
+
+    images: their number. repeat: tiles of each, next to each other. columns: images side by side. tile: (width, height) in pixels of
+    the sheet. words: height of the text under a tile; heading: of that at the top.
+    """
+
+    images: int
+    repeat: int
+    columns: int
+    tile: tuple[int, int]
+    words: int = 0
+    heading: int = 0
+
+    @property
+    def lines(self) -> int:
+        """Rows of tiles."""
+        return -(-self.images // self.columns)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the sheet."""
+        width = 2 * MARGIN + self.columns * self._stride - self._stride + self._group
+        height = 2 * MARGIN + self.heading + self.lines * (self.tile[1] + self.words + GAP) - GAP
+        return width, height
+
+    def corner(self, image: int, repeat: int = 0) -> tuple[int, int]:
+        """Return (left, top) of a tile."""
+        line, column = divmod(image, self.columns)
+        left = MARGIN + column * self._stride + repeat * (self.tile[0] + GAP)
+        return left, MARGIN + self.heading + line * (self.tile[1] + self.words + GAP)
+
+    @property
+    def _group(self) -> int:
+        return self.repeat * (self.tile[0] + GAP) - GAP
+
+    @property
+    def _stride(self) -> int:
+        return self._group + (GAP if self.repeat == 1 else GROUP_GAP)
 
 
-@cache
-def colour_of(number: int) -> Colour:
-    """Of a class, in masks and boxes; always the same."""
-    red, green, blue = colorsys.hsv_to_rgb((0.35 + number * _GOLDEN) % 1, 0.85, 0.95)
-    return round(255 * red), round(255 * green), round(255 * blue)
+def arrange_tiles(
+    images: int, repeat: int, size: tuple[int, int], columns: int | None, words: int, heading: int
+) -> SheetGrid:
+    """Return a grid for images of one size.
+
+    size: (h, w) of the images. columns: as the user wants it; None: so that the sheet is about square. Images of fewer than 110 pixels
+    are enlarged by a whole factor; large ones are made smaller if they do not fit. Raises UsageError if there are too many.
+    """
+    height, width = size
+    factor = max(1, round(_TINY / max(size)))
+    across, down = repeat * (width * factor + GAP), height * factor + words + GAP
+    most = (MAX_WIDTH - 2 * MARGIN) // (repeat * (min(_SMALL, max(size) * factor) + GAP))
+    square = round(math.sqrt(images * down / across))
+    asked, columns = columns, min(columns or max(1, min(square, most)), images)
+    grid = SheetGrid(images, repeat, columns, (1, 1), words, heading)
+    tiles = columns * repeat
+    room = (MAX_WIDTH - grid.size[0] + tiles) // tiles  # the grid's own tiles are one pixel wide
+    factor = min(factor, room // width)
+    tile = (
+        (width * factor, height * factor)
+        if factor
+        else (max(1, room), max(1, round(height * max(1, room) / width)))
+    )
+    if max(tile) < _LEAST_TILE and asked is not None:
+        least = max(1, (MAX_WIDTH - 2 * MARGIN) // (repeat * (_LEAST_TILE + GAP) + GROUP_GAP))
+        raise UsageError(
+            f"columns: it is {asked}, and a sheet is at most {MAX_WIDTH:,} pixels wide; up to {least} columns are allowed. "
+            "Pass fewer."
+        )
+    if max(tile) < _LEAST_TILE:
+        raise UsageError(
+            f"repeat: it is {repeat}, and a sheet is at most {MAX_WIDTH:,} pixels wide. Pass a smaller one."
+        )
+    grid = grid._replace(tile=tile)
+    if grid.size[1] > MAX_HEIGHT:
+        raise UsageError(
+            f"rows: {images:,} of them make a sheet of {grid.size[0]:,}x{grid.size[1]:,} pixels; {MAX_HEIGHT:,} pixels of height are "
+            "allowed. Pass fewer rows, or more columns."
+        )
+    return grid
 
 
-class Sheet:
-    """A picture under way. Tiles are drawn one by one; `encoded` ends it."""
+class SheetCanvas:
+    """A contact sheet that is drawn tile by tile; `encoded` returns the file."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    def __init__(self, grid: SheetGrid) -> None:
+        self._grid = grid
         self._picture = Image.new("RGB", grid.size, PAPER)
         self._pen = ImageDraw.Draw(self._picture)
-        self._text = text_size(grid.tile)
 
-    def tile(self, batch: Batch, index: int, repeat: int, classes: tuple[str, ...] | None) -> None:
-        """Draw image `index` of a batch with what belongs to it."""
+    def tile(self, batch: PreviewBatch, index: int, repeat: int, classes: Sequence[str] | None) -> None:
+        """Draw image `index` of a batch with its masks, boxes and points."""
         pixels = batch.images[index]
-        shown = fit(pixels.shape[:2], self.grid.tile)
+        shown = fit_tile(pixels.shape[:2], self._grid.tile)
         picture = _resized(pixels, shown)
         for number, masks in enumerate(batch.masks.values()):
             picture = _overlaid(picture, masks[index], number)
         pen = ImageDraw.Draw(picture)
-        scale = (shown[0] / pixels.shape[1], shown[1] / pixels.shape[0])
+        scale = np.array((shown[0] / pixels.shape[1], shown[1] / pixels.shape[0]))
         if batch.boxes is not None:
             labels = None if batch.box_label is None else batch.box_label[index]
-            _draw_boxes(pen, batch.boxes[index], labels, scale, shown, classes)
+            _draw_boxes(pen, batch.boxes[index].reshape(-1, 2, 2) * scale, labels, shown, classes)
         if batch.points is not None:
-            _draw_points(pen, batch.points[index], scale, shown)
-        left, top = self.grid.corner(index, repeat)
-        width, height = self.grid.tile
+            _draw_points(pen, batch.points[index] * scale, shown)
+        left, top = self._grid.corner(index, repeat)
+        width, height = self._grid.tile
         if shown != (width, height):
             self._pen.rectangle((left, top, left + width - 1, top + height - 1), fill=FRAME)
         self._picture.paste(picture, (left + (width - shown[0]) // 2, top + (height - shown[1]) // 2))
 
-    def words(self, text: str, index: int, repeat: int, faint: bool = False) -> None:
-        """Write under a tile."""
-        left, top = self.grid.corner(index, repeat)
-        top += self.grid.tile[1] + _PAD
-        for line in wrapped(text, self.grid.tile[0], self._text):
-            self._pen.text((left, top), line, fill=FAINT if faint else INK, font=_font(self._text))
-            top += line_height(self._text)
+    def words(self, lines: Sequence[str], index: int, repeat: int) -> None:
+        """Write lines under a tile."""
+        left, top = self._grid.corner(index, repeat)
+        for number, line in enumerate(lines):
+            self._write((left, top + self._grid.tile[1] + _PAD + number * LINE), line)
 
     def heading(self, text: str, column: int, repeat: int) -> None:
         """Write at the top of a column."""
-        left, top = self.grid.corner(column, repeat)
-        (line, *_) = wrapped(text, self.grid.tile[0], self._text)
-        self._pen.text((left, top - self.grid.heading), line, fill=FAINT, font=_font(self._text))
+        left, top = self._grid.corner(column, repeat)
+        self._write((left, top - self._grid.heading), text)
 
     def encoded(self, format: str) -> bytes:
-        """The file. format: "PNG" or "JPEG"."""
+        """Return the file. format: "PNG" or "JPEG"."""
         memory = io.BytesIO()
         options: dict[str, Any] = (
             {"compress_level": 4} if format == "PNG" else {"quality": 92, "subsampling": 0}
@@ -87,131 +162,100 @@ class Sheet:
         self._picture.save(memory, format, **options)
         return memory.getvalue()
 
-
-def text_size(tile: tuple[int, int]) -> int:
-    """Of words under tiles, in pixels."""
-    return 13 if max(tile) < 160 else 16
+    def _write(self, place: tuple[int, int], line: str) -> None:
+        self._pen.text(place, shortened(line, self._grid.tile[0]), fill=INK, font=_font(_FONT))
 
 
-def line_height(size: int) -> int:
-    """Of words of that size, in pixels."""
-    return int(np.ceil(_font(size).getbbox("Ägjp|")[3])) + 2
+def words_height(lines: int) -> int:
+    """Return the pixels that lines of text take under a tile."""
+    return lines * LINE + _PAD
 
 
-def words_height(texts: list[str], tile: tuple[int, int]) -> int:
-    """What the tallest of some texts takes under tiles (width, height), in pixels."""
-    size = text_size(tile)
-    most = max((len(wrapped(text, tile[0], size)) for text in texts), default=0)
-    return most * line_height(size) + _PAD if most else 0
-
-
-def wrapped(text: str, width: int, size: int) -> list[str]:
-    """A text in lines no wider than so many pixels, at most three, in letters of that size; what does not fit is left out with dots."""
-    lines: list[str] = []
-    for word in _printable(text).split(" "):
-        name, glue, number = word.rpartition(GLUE)
-        if glue and _width(word, size) > width:  # the number is what must be seen
-            word = _cut(name, width - _width(f" {number}", size), size) + glue + number
-        if lines and _width(f"{lines[-1]} {word}", size) <= width:
-            lines[-1] += f" {word}"
-        elif word:
-            lines.append(word)
-    if len(lines) > _LINES:
-        lines = [*lines[: _LINES - 1], " ".join(lines[_LINES - 1 :])]
-    return [_cut(line.replace(GLUE, " "), width, size) for line in lines]
-
-
-def _cut(line: str, width: float, size: int) -> str:
-    """A line, or its beginning and dots."""
-    if _width(line, size) <= width:
+def shortened(line: str, width: int) -> str:
+    """Return a line that is no wider than so many pixels; dots stand for letters left out before the last few."""
+    line, font = _printable(line), _font(_FONT)
+    if len(line) <= _MOST_LETTERS and font.getlength(line) <= width:
         return line
-    while line and _width(line + _ELLIPSIS, size) > width:
-        line = line[:-1]
-    return line.rstrip() + _ELLIPSIS if line else ""
+    for kept in range(min(len(line), _MOST_LETTERS) - _END, -1, -1):
+        if font.getlength(shown := f"{line[:kept]}...{line[-_END:]}") <= width:
+            return shown
+    return ""
 
 
-_MOST_LETTERS = 500
+def fit_tile(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
+    """Return (width, height) that an image of size (h, w) is shown with in a tile: whole factors up, or smaller until it fits."""
+    height, width = size
+    if width <= tile[0] and height <= tile[1]:
+        factor = min(tile[0] // width, tile[1] // height)
+        return width * factor, height * factor
+    shrunk = min(tile[0] / width, tile[1] / height)
+    return max(1, min(tile[0], round(width * shrunk))), max(1, min(tile[1], round(height * shrunk)))
+
+
+@cache
+def class_color(number: int) -> tuple[int, int, int]:
+    """Return the colour of a class in masks and boxes; always the same."""
+    red, green, blue = colorsys.hsv_to_rgb((0.35 + number * _GOLDEN) % 1, 0.85, 0.95)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 @cache
 def _font(size: int) -> Any:
-    """Pillow's own font; without FreeType the small one of fixed size."""
-    return ImageFont.load_default(size) if features.check("freetype2") else ImageFont.load_default()
-
-
-def _width(text: str, size: int) -> float:
-    return float(_font(size).getlength(text.replace(GLUE, " ")))
+    return ImageFont.load_default(size)
 
 
 def _printable(text: str) -> str:
-    """A text without line breaks, surrogates and the like, and what the font of fixed size cannot write."""
-    text = text[:_MOST_LETTERS]  # names come from anywhere, and may be of megabytes
-    text = "".join(c if c.isprintable() or c == GLUE else "?" for c in text)
-    return text if features.check("freetype2") else text.encode("latin-1", "replace").decode("latin-1")
+    """Return a text without line breaks, surrogates and the like."""
+    return "".join(c if c.isprintable() else "?" for c in text[: 2 * _MOST_LETTERS])
 
 
 def _resized(pixels: NDArray[np.uint8], size: tuple[int, int]) -> Image.Image:
-    """An image [h, w, C] as RGB of (width, height)."""
-    channels = pixels.shape[2]
-    picture = Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels))
+    """Return an image [h, w, C] as RGB of (width, height); what is transparent becomes the frame's grey."""
+    picture = Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))
     larger = size[0] >= picture.width
     picture = picture.resize(size, Image.Resampling.NEAREST if larger else Image.Resampling.LANCZOS)
-    if channels == 4:
-        y, x = np.mgrid[: size[1], : size[0]] // _CHECK
-        checks = np.where((x + y) % 2, *_CHECKS).astype(np.uint8)
-        paper = Image.fromarray(checks).convert("RGBA")
-        picture = Image.alpha_composite(paper, picture)
+    if picture.mode == "RGBA":
+        picture = Image.alpha_composite(Image.new("RGBA", size, (*FRAME, 255)), picture)
     return picture.convert("RGB")
 
 
 def _overlaid(picture: Image.Image, mask: NDArray[np.int32], number: int) -> Image.Image:
-    """A picture with a mask [h, w] over it, half transparent; 0 is not drawn. number: of the mask, which shifts the colours."""
-    wide = Image.fromarray(mask).resize(picture.size, Image.Resampling.NEAREST)
-    values, places = np.unique(np.asarray(wide), return_inverse=True)
-    table = np.array([colour_of(int(value) + 7 * number) for value in values], np.uint8)
-    colours = table[places.reshape(wide.height, wide.width)]
+    """Lay a mask [h, w] over a picture, half transparent; 0 is not drawn. number: of the mask, which shifts the colours."""
+    wide = np.asarray(Image.fromarray(mask).resize(picture.size, Image.Resampling.NEAREST))
+    values, places = np.unique(wide, return_inverse=True)
+    table = np.array([class_color(int(value) + 7 * number) for value in values], np.uint16)
     under = np.asarray(picture)
-    mixed = (under.astype(np.uint16) + colours) // 2
-    return Image.fromarray(np.where((np.asarray(wide) != 0)[..., None], mixed, under).astype(np.uint8))
+    mixed = (under + table[places.reshape(wide.shape)]) // 2
+    return Image.fromarray(np.where((wide != 0)[..., None], mixed, under).astype(np.uint8))
 
 
 def _draw_boxes(
     pen: ImageDraw.ImageDraw,
-    boxes: NDArray[np.float32],
+    boxes: NDArray[np.float64],
     labels: NDArray[np.int64] | None,
-    scale: tuple[float, float],
     size: tuple[int, int],
-    classes: tuple[str, ...] | None,
+    classes: Sequence[str] | None,
 ) -> None:
-    """Draw outlines, with the class's name where there is room for it."""
-    line = 2 if max(size) >= 128 else 1
-    font = _font(_TAG)
-    for i, box in enumerate(boxes):
-        if not np.isfinite(box).all():
-            continue
-        label = 0 if labels is None else int(labels[i])
-        colour = colour_of(label)
-        left, right = (min(max(round(float(v) * scale[0]), 0), size[0]) for v in box[0::2])
-        top, bottom = (min(max(round(float(v) * scale[1]), 0), size[1]) for v in box[1::2])
+    """Draw outlines, with the class's name where there is room for it. boxes: [n, 2, 2] in pixels of the tile."""
+    boxes, whole = boxes.clip(0, size), np.isfinite(boxes).all(axis=(1, 2))
+    for i in np.flatnonzero(whole):
+        (left, top), (right, bottom) = boxes[i].round().astype(int).tolist()
         right, bottom = max(left, right - 1), max(top, bottom - 1)
-        pen.rectangle((left, top, right, bottom), outline=colour, width=line)
+        label = 0 if labels is None else int(labels[i])
+        pen.rectangle((left, top, right, bottom), outline=class_color(label), width=1 + (max(size) >= 128))
         if labels is None:
             continue
-        name = _printable(name_of(label, classes))
-        _, _, wide, below = font.getbbox(name)
+        name = _printable(class_name(label, classes))
+        _, _, wide, below = _font(_TAG).getbbox(name)
         if wide + 6 <= right - left and below + 4 <= bottom - top:
-            pen.rectangle((left, top, left + wide + 5, top + below + 2), fill=colour)
-            bright = 299 * colour[0] + 587 * colour[1] + 114 * colour[2] > 140_000
-            pen.text((left + 3, top + 1), name, fill=(0, 0, 0) if bright else (255, 255, 255), font=font)
+            pen.rectangle((left, top, left + wide + 5, top + below + 2), fill=class_color(label))
+            pen.text((left + 3, top + 1), name, fill=(0, 0, 0), font=_font(_TAG))
 
 
-def _draw_points(
-    pen: ImageDraw.ImageDraw, points: NDArray[np.float32], scale: tuple[float, float], size: tuple[int, int]
-) -> None:
-    """Draw dots, coloured by their number."""
-    radius = 3 if max(size) >= 128 else 2
-    for number, (x, y) in enumerate(points):
-        if np.isfinite(x) and np.isfinite(y):
-            u, v = float(x) * scale[0], float(y) * scale[1]
+def _draw_points(pen: ImageDraw.ImageDraw, points: NDArray[np.float64], size: tuple[int, int]) -> None:
+    """Draw dots, coloured by their number. points: [K, 2] in pixels of the tile."""
+    radius = 2 + (max(size) >= 128)
+    for number, (u, v) in enumerate(points.tolist()):
+        if math.isfinite(u) and math.isfinite(v):
             around = (u - radius, v - radius, u + radius, v + radius)
-            pen.ellipse(around, fill=colour_of(number), outline=(0, 0, 0))
+            pen.ellipse(around, fill=class_color(number), outline=(0, 0, 0))

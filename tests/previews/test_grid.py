@@ -7,14 +7,14 @@ import itertools
 import pytest
 
 from packer.errors import UsageError
-from packer.previews.grid import GAP, MARGIN, MAX_WIDTH, Grid, arrange, fit
+from packer.previews.drawing import GAP, MARGIN, MAX_WIDTH, SheetGrid, arrange_tiles, fit_tile
 
 
 @pytest.mark.parametrize(
     ("side", "shown"), [(16, 112), (28, 112), (32, 96), (64, 128), (110, 110), (224, 224)]
 )
 def test_small_images_are_enlarged_by_a_whole_factor(side: int, shown: int) -> None:
-    assert arrange(4, 1, (side, side), None, 20, 0).tile == (shown, shown)
+    assert arrange_tiles(4, 1, (side, side), None, 20, 0).tile == (shown, shown)
 
 
 @pytest.mark.parametrize("images", [1, 2, 7, 40])
@@ -24,7 +24,7 @@ def test_small_images_are_enlarged_by_a_whole_factor(side: int, shown: int) -> N
 def test_tiles_lie_on_the_sheet_and_apart(
     images: int, repeat: int, size: tuple[int, int], columns: int | None
 ) -> None:
-    grid = arrange(images, repeat, size, columns, 20, 30)
+    grid = arrange_tiles(images, repeat, size, columns, 20, 30)
     width, height = grid.size
     assert width <= MAX_WIDTH
     corners = [grid.corner(i, k) for i, k in itertools.product(range(images), range(repeat))]
@@ -42,7 +42,7 @@ def test_tiles_lie_on_the_sheet_and_apart(
 
 
 def test_repeats_of_an_image_lie_side_by_side() -> None:
-    grid = arrange(6, 3, (32, 32), 2, 20, 0)
+    grid = arrange_tiles(6, 3, (32, 32), 2, 20, 0)
     (x0, y0), (x1, y1), (x2, y2) = (grid.corner(3, k) for k in range(3))
     assert y0 == y1 == y2
     assert x1 - x0 == x2 - x1 == grid.tile[0] + GAP
@@ -50,14 +50,14 @@ def test_repeats_of_an_image_lie_side_by_side() -> None:
 
 
 def test_a_sheet_without_a_wish_is_about_square_and_full() -> None:
-    grid = arrange(64, 1, (224, 224), None, 20, 0)
+    grid = arrange_tiles(64, 1, (224, 224), None, 20, 0)
     assert (grid.columns, grid.lines) == (8, 8)
-    width, height = arrange(500, 1, (32, 32), None, 20, 0).size
+    width, height = arrange_tiles(500, 1, (32, 32), None, 20, 0).size
     assert 0.6 < width / height < 1.7
 
 
 def test_large_images_are_made_smaller() -> None:
-    grid = arrange(64, 1, (1024, 2048), None, 20, 0)
+    grid = arrange_tiles(64, 1, (1024, 2048), None, 20, 0)
     assert grid.tile[0] < 2048
     assert abs(grid.tile[0] - 2 * grid.tile[1]) <= 2
 
@@ -73,23 +73,23 @@ def test_large_images_are_made_smaller() -> None:
     ],
 )
 def test_fit(size: tuple[int, int], tile: tuple[int, int], shown: tuple[int, int]) -> None:
-    assert fit(size, tile) == shown
+    assert fit_tile(size, tile) == shown
 
 
 def test_too_many_are_errors() -> None:
     with pytest.raises(
         UsageError, match=r"^columns: it is 99, .* up to (\d+) columns are allowed\. Pass fewer\.$"
     ) as error:
-        arrange(200, 1, (32, 32), 99, 20, 0)
+        arrange_tiles(200, 1, (32, 32), 99, 20, 0)
     most = int(str(error.value).split("up to ")[1].split()[0])
-    assert arrange(200, 1, (32, 32), most, 20, 0).columns == most
+    assert arrange_tiles(200, 1, (32, 32), most, 20, 0).columns == most
     with pytest.raises(
         UsageError, match=r"^rows: 9,000 of them make a sheet of .*; 32,000 pixels of height are allowed"
     ):
-        arrange(9000, 1, (224, 224), 2, 20, 0)
+        arrange_tiles(9000, 1, (224, 224), 2, 20, 0)
     with pytest.raises(UsageError, match=r"^repeat: it is 500, and a sheet is at most 2,400 pixels wide"):
-        arrange(2, 500, (32, 32), None, 20, 0)
+        arrange_tiles(2, 500, (32, 32), None, 20, 0)
 
 
 def test_a_grid_of_one() -> None:
-    assert Grid(1, 1, 1, (50, 40), 20, 0).size == (2 * MARGIN + 50, 2 * MARGIN + 40 + 20)
+    assert SheetGrid(1, 1, 1, (50, 40), 20, 0).size == (2 * MARGIN + 50, 2 * MARGIN + 40 + 20)

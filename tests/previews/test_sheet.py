@@ -14,7 +14,7 @@ from PIL import Image
 import packer
 from packer import PackedBatchDataset, convert_images, open_pack, preview
 from packer.errors import PackerError, UsageError
-from packer.previews.drawing import colour_of
+from packer.previews.drawing import class_color
 from tests.previews.conftest import ROWS, Make, Pixels, tiles
 
 torch = pytest.importorskip("torch")
@@ -120,7 +120,7 @@ def test_normalisation_with_the_packs_statistics_is_undone(
     assert np.abs(shown.astype(int) - expected).max() <= 1
     assert made.normalized
     # And it was the pack's own: any other scale would be undone just as well.
-    from packer.previews.sheet import _previewer
+    from packer.previews.contact_sheet import _previewer
 
     statistics = open_pack(pack).header.statistics["image"]
     normalize = _previewer("Normalize()", open_pack(pack), 0).pipeline.transforms[0]
@@ -136,7 +136,7 @@ def test_masks_follow_and_lie_over_the_images(make: Make, images: Pixels, tmp_pa
     made = preview(pack, tmp_path / "a.png", augment="RandomCrop(32, padding=6)")
     moved = piped(images, [RandomCrop(32, padding=6)], range(ROWS), 0, 0)
     where = piped(mask[..., None], [RandomCrop(32, padding=6)], range(ROWS), 0, 0)[..., 0]
-    colours = np.array([colour_of(value) for value in range(ROWS)])
+    colours = np.array([class_color(value) for value in range(ROWS)])
     expected = np.where(where[..., None] > 0, (moved.astype(int) + colours[where]) // 2, moved)
     assert np.array_equal(tiles(made, (32, 32))[:, 0], expected)
     assert made.overlaid == ("mask",)
@@ -148,7 +148,7 @@ def test_masks_of_any_whole_numbers(make: Make, images: Pixels, tmp_path: Path, 
     pack = make(images, mask=mask, about={"mask": MASK | {"layout": "HWC"}})
     made = preview(pack, tmp_path / "a.png", augment="RandomHorizontalFlip(1)")
     flipped, where = images[:, :, ::-1], mask[:, :, ::-1, 0].astype(bool)
-    expected = np.where(where[..., None], (flipped.astype(int) + colour_of(1)) // 2, flipped)
+    expected = np.where(where[..., None], (flipped.astype(int) + class_color(1)) // 2, flipped)
     assert np.array_equal(tiles(made, (32, 32))[:, 0], expected)
 
 
@@ -175,7 +175,7 @@ def test_boxes_and_keypoints_are_drawn(make: Make, tmp_path: Path) -> None:
     assert made.overlaid == ("boxes", "keypoints")
     shown = tiles(made, (128, 128))[:, 0]
     assert [row for row in range(ROWS) if shown[row].any()] == [1, 4]
-    rows, columns = np.nonzero((shown[1] == colour_of(5)).all(-1))
+    rows, columns = np.nonzero((shown[1] == class_color(5)).all(-1))
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (3, 27, 98, 125)  # 128 - 30 to 128 - 2
     assert np.abs(np.argwhere(shown[4].any(-1)).mean(0) - (4, 120)).max() < 1
 
@@ -205,9 +205,8 @@ def test_labels_stand_under_their_images(make: Make, images: Pixels, tmp_path: P
 
 def test_mixed_labels_are_shares(make: Make, images: Pixels, tmp_path: Path) -> None:
     mix = pytest.importorskip("packer.augment.mix")
-    from packer.previews.captions import captions
-    from packer.previews.rows import read_batch
-    from packer.previews.sheet import _previewer
+    from packer.previews.contact_sheet import _previewer
+    from packer.previews.preview_batch import captions, read_batch
 
     pack = open_pack(make(images, label=np.arange(ROWS) % 2, members={"classes": ("cat", "dog")}))
     augmenter = _previewer([mix.MixUp()], pack, 0)
@@ -215,10 +214,10 @@ def test_mixed_labels_are_shares(make: Make, images: Pixels, tmp_path: Path) -> 
     lam = augmenter.pipeline.sample(np.arange(ROWS), 0)[0]["lam"].numpy()
     texts = captions(batch, ("cat", "dog"), None)
     shown = 0
-    for i, text in enumerate(texts):
+    for i, lines in enumerate(texts):
         own, share = ("cat", "dog")[i % 2], lam[i]
-        if text != own and 0.01 < share < 0.99:  # its partner is of the other class
-            found = dict(part.split("\N{NO-BREAK SPACE}") for part in text.split(" "))
+        if lines != [own] and 0.01 < share < 0.99:  # its partner is of the other class
+            found = dict(line.split(" ") for line in lines)
             assert set(found) == {"cat", "dog"}
             assert float(found[own]) == pytest.approx(share, abs=0.006)
             shown += 1
@@ -228,8 +227,8 @@ def test_mixed_labels_are_shares(make: Make, images: Pixels, tmp_path: Path) -> 
 
 
 def test_boxes_that_leave_the_image_go_with_their_labels(make: Make, images: Pixels) -> None:
-    from packer.previews.rows import read_batch
-    from packer.previews.sheet import _previewer
+    from packer.previews.contact_sheet import _previewer
+    from packer.previews.preview_batch import read_batch
 
     boxes = [np.array([[0, 0, 4, 4], [12, 12, 20, 20], [28, 28, 32, 32]], np.float32)] * ROWS
     labels = [np.array([5, 6, 7])] * ROWS
@@ -364,6 +363,6 @@ def test_torch_is_loaded_for_augmentation_alone(make: Make, images: Pixels, tmp_
 
 
 def test_no_module_stands_in_the_functions_way() -> None:
-    code = "import packer.previews.sheet, packer.cli, packer; print(callable(packer.preview))"
+    code = "import packer.previews.contact_sheet, packer.cli, packer; print(callable(packer.preview))"
     assert run(code) == "True\n"
     assert packer.preview is preview

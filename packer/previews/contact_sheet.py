@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from packer.arguments import as_whole
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.previews.captions import GLUE, captions
-from packer.previews.drawing import Sheet, line_height, text_size, words_height
-from packer.previews.grid import Grid, arrange
-from packer.previews.rows import Batch, first_rows, image_of, read_batch
+from packer.previews.drawing import LINE, SheetCanvas, arrange_tiles, words_height
+from packer.previews.preview_batch import captions, first_rows, image_of, read_batch
 
 if TYPE_CHECKING:
     from packer.load.pipelines import One
@@ -23,11 +20,11 @@ _OF_ANY_SIZE = (224, 224)  # tiles of images that kept their own size
 
 
 class Preview(NamedTuple):
-    """What was written.
+    """The result of preview().
 
-    size: (width, height) of the sheet. transforms: their names, () without augmentation. stages: what they became, in order: "pass", or
-    the name of one that stands between passes. mixed: whether images of the sheet were mixed with each other. normalized: whether
-    that was undone to be seen. overlaid: fields drawn over the images.
+    size: (width, height) of the sheet. transforms: their names, () without augmentation. stages: for each step of the pipeline "pass", or
+    the name of the transform between passes. mixed: True if images of the sheet were mixed with each other. normalized: True if
+    normalization was undone. overlaid: fields drawn over the images.
     """
 
     path: str
@@ -77,14 +74,10 @@ def preview(
         raise UsageError(
             f"{out}: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name."
         )
-    for name, value, least in (
-        ("rows", rows, 1),
-        ("repeat", repeat, 1),
-        ("epoch", epoch, 0),
-        ("columns", columns, 1),
-    ):
-        if name != "columns" or columns is not None:
-            _check_whole(name, value, least)
+    wholes = {"rows": (rows, 1), "repeat": (repeat, 1), "epoch": (epoch, 0), "columns": (columns, 1)}
+    for name, (value, least) in wholes.items():
+        if (name != "columns" or value is not None) and as_whole(value, least) is None:
+            raise UsageError(f"{name}: it is {value!r}; whole numbers from {least} up are allowed. Pass one.")
     if repeat > 1 and augment is None:
         raise UsageError(
             f"repeat: it is {repeat}, and without augment all draws are alike. Pass augment too."
@@ -93,27 +86,31 @@ def preview(
     image = image_of(pack)
     previewer = None if augment is None else _previewer(augment, pack, seed)
     tile = _OF_ANY_SIZE if image.shape is None else (image.shape[0], image.shape[1])
-    tile = tile if previewer is None else previewer.size
-    line = line_height(text_size(tile)) + 4
-    heading = line if repeat > 1 else 0
+    tile = tile if previewer is None else previewer.pipeline.output_shape[1:]
     chosen, counters = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
-    grid = arrange(
-        len(chosen), repeat, tile, columns, line, heading
-    )  # too many are refused before they are read
+    heading = LINE if repeat > 1 else 0
+    # Too many are refused before they are read.
+    grid = arrange_tiles(len(chosen), repeat, tile, columns, words_height(1), heading)
     batch = read_batch(pack, chosen, counters)
     draws = [batch] if previewer is None else [previewer(batch, epoch + k) for k in range(repeat)]
-    texts = [captions(draw, pack.header.classes, _columns(pack)) for draw in draws]
-    words = max(words_height(each, grid.tile) for each in texts)
-    grid = replace(grid, words=words)
-    sheet = _drawn(grid, draws, texts, pack.header.classes, epoch)
+    names: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
+    texts = [captions(draw, pack.header.classes, names and [str(name) for name in names]) for draw in draws]
+    grid = grid._replace(words=words_height(max(len(lines) for each in texts for lines in each)))
+    sheet = SheetCanvas(grid)
+    for number, (draw, words) in enumerate(zip(draws, texts, strict=True)):
+        for index, lines in enumerate(words):
+            sheet.tile(draw, index, number, pack.header.classes)
+            sheet.words(lines, index, number)
+        for column in range(grid.columns if repeat > 1 else 0):
+            sheet.heading(f"epoch {epoch + number}", column, number)
     data = sheet.encoded(format)
     try:
         with open(out, "wb") as file:
             file.write(data)
     except OSError as error:
         raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
-    boxed = ("boxes",) if draws[0].boxes is not None else ()
-    dotted = ("keypoints",) if draws[0].points is not None else ()
+    pipeline = None if previewer is None else previewer.pipeline
+    drawn = {"boxes": draws[0].boxes, "keypoints": draws[0].points}
     return Preview(
         path=out,
         rows=len(chosen),
@@ -121,11 +118,11 @@ def preview(
         repeat=repeat,
         size=grid.size,
         nbytes=len(data),
-        transforms=() if previewer is None else previewer.names,
-        stages=() if previewer is None else previewer.stages,
-        mixed=previewer is not None and previewer.mixes,
+        transforms=() if pipeline is None else tuple(type(one).__name__ for one in pipeline.transforms),
+        stages=() if pipeline is None else pipeline.stages,
+        mixed=pipeline is not None and pipeline.mixes,
         normalized=previewer is not None and previewer.normalizes,
-        overlaid=(*draws[0].masks, *boxed, *dotted),
+        overlaid=(*draws[0].masks, *(name for name, what in drawn.items() if what is not None)),
     )
 
 
@@ -135,33 +132,3 @@ def _previewer(augment: One, pack: Pack, seed: int) -> Previewer:
     except ImportError:
         raise MissingDependencyError("torch", "packer preview with augment", "torch") from None
     return Previewer(augment, pack, seed)
-
-
-def _drawn(
-    grid: Grid, draws: list[Batch], texts: list[list[str]], classes: tuple[str, ...] | None, epoch: int
-) -> Sheet:
-    """All tiles with their words."""
-    sheet = Sheet(grid)
-    faint = draws[0].label is None and draws[0].box_label is None
-    for number, (draw, words) in enumerate(zip(draws, texts, strict=True)):
-        for index, text in enumerate(words):
-            sheet.tile(draw, index, number, classes)
-            sheet.words(text, index, number, faint)
-        for column in range(grid.columns if grid.repeat > 1 else 0):
-            sheet.heading(f"epoch{GLUE}{epoch + number}", column, number)
-    return sheet
-
-
-def _columns(pack: Pack) -> list[str] | None:
-    """Names of the numbers that a label consists of."""
-    found: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
-    return [str(name) for name in found] if isinstance(found, list | tuple) else None
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    try:
-        good = not isinstance(value, bool) and operator.index(value) >= least
-    except TypeError:
-        good = False
-    if not good:
-        raise UsageError(f"{name}: it is {value!r}; whole numbers from {least} up are allowed. Pass one.")

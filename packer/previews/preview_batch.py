@@ -1,7 +1,8 @@
-"""One batch of a pack, for looking at: images, labels, masks, boxes and points of the rows that an order puts first."""
+"""A batch of a pack to be shown: images, labels, masks, boxes and points of the rows that an order puts first; captions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +23,15 @@ from packer.read.row_selection import select
 _POINTS, _BOXES, _BOX_LABEL, _LABEL = "keypoints", "boxes", "box_label", "label"
 
 
-@dataclass(frozen=True)
-class Batch:
-    """rows: int64 [N], their numbers in the pack. counters: int64 [N], what their draws are counted by.
+_LISTED = 2  # entries of a caption, if there are more than three
+_LEAST_SHARE = 0.005
 
+
+@dataclass(frozen=True)
+class PreviewBatch:
+    """Rows of a pack, in memory.
+
+    rows: int64 [N], their numbers in the pack. counters: int64 [N], the counters of their draws.
     images: N of uint8 [h, w, C]. label: [N] or [N, K], or None. masks: name -> int32 [N, h, w]. boxes: N of float32 [n, 4],
     or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is none, or None.
     """
@@ -41,7 +47,7 @@ class Batch:
 
 
 def image_of(pack: Pack) -> Field:
-    """The field of the images, as it is loaded. Raises UsageError if there is none."""
+    """Return the field of the images as it is loaded. Raises UsageError if there is none."""
     found = next((f.loaded for f in pack.fields if f.name == "image"), None)
     pixels = found is not None and found.about.get("layout") == "HWC" and found.dtype == "|u1"
     if found is None or not pixels or (found.shape is not None and found.shape[2] not in (1, 3, 4)):
@@ -56,10 +62,7 @@ def image_of(pack: Pack) -> Field:
 def first_rows(
     pack: Pack, rows: int, *, order: str, seed: int, epoch: int, split: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows that a PackedBatchDataset with these arguments hands out first, and what it counts their draws by.
-
-    Returns: int64 [rows or fewer] each.
-    """
+    """Return the rows that a PackedBatchDataset yields first, and the counters of their draws; int64 [rows or fewer] each."""
     subset = select(pack, split=split)
     if not subset.rows:
         raise UsageError(f"{pack.path}: split {split!r} has no rows. Pass another split.")
@@ -70,8 +73,10 @@ def first_rows(
     return sequence.rows(positions).rows(), sequence.counters(positions).rows()
 
 
-def read_batch(pack: Pack, rows: NDArray[np.int64], counters: NDArray[np.int64] | None = None) -> Batch:
-    """These rows of a pack. rows: int64 [N], in any order. counters: of their draws; default: the rows."""
+def read_batch(
+    pack: Pack, rows: NDArray[np.int64], counters: NDArray[np.int64] | None = None
+) -> PreviewBatch:
+    """Read rows of a pack. rows: int64 [N], in any order. counters: of their draws; default: the rows."""
     image = image_of(pack)
     fields = {f.name: f.loaded for f in pack.fields}
     masks = [f for f in fields.values() if _is_drawn(f, image)]
@@ -100,7 +105,7 @@ def read_batch(pack: Pack, rows: NDArray[np.int64], counters: NDArray[np.int64] 
         }
     finally:
         reader.close()
-    return Batch(
+    return PreviewBatch(
         rows=rows,
         counters=rows if counters is None else counters,
         images=pixels,
@@ -121,7 +126,7 @@ def _read(reader: RowReader, f: Field, runs: Runs) -> NDArray[Any]:
 
 
 def _is_drawn(f: Field, image: Field) -> bool:
-    """Whether a field is a mask of one whole number a pixel."""
+    """True if a field is a mask of one whole number a pixel."""
     whole = np.dtype(f.dtype).kind in "iub" and (f.shape or ())[2:] in ((), (1,))
     return whole and is_mask(f, (image.shape or ())[:2])
 
@@ -129,3 +134,51 @@ def _is_drawn(f: Field, image: Field) -> bool:
 def _is_points(f: Field | None) -> bool:
     shape = () if f is None else f.shape or ()
     return f is not None and len(shape) == 2 and shape[1] == 2 and np.dtype(f.dtype).kind == "f"
+
+
+def captions(
+    batch: PreviewBatch, classes: Sequence[str] | None, columns: Sequence[str] | None
+) -> list[list[str]]:
+    """Return the lines under each image, three at most: its class, classes, shares of classes or numbers, or without labels its row.
+
+    classes: names by number, or None. columns: names of the label's numbers where it has several, or None.
+    """
+    if batch.label is not None:
+        entries = [_describe(label, classes, columns) for label in batch.label]
+    elif batch.box_label is not None:
+        entries = [_count(labels, classes) or ["no boxes"] for labels in batch.box_label]
+    else:
+        entries = [[f"row {row:,}"] for row in batch.rows]
+    return [
+        lines if len(lines) < 4 else [*lines[:_LISTED], f"and {len(lines) - _LISTED} more"]
+        for lines in entries
+    ]
+
+
+def class_name(number: int, classes: Sequence[str] | None) -> str:
+    """Return the name of a class, or its number where it has none."""
+    return classes[number] if classes is not None and 0 <= number < len(classes) else str(number)
+
+
+def _describe(label: Any, classes: Sequence[str] | None, columns: Sequence[str] | None) -> list[str]:
+    """label: a number, or several of them."""
+    whole = label.dtype.kind in "iub"
+    if np.ndim(label) == 0:
+        return [class_name(int(label), classes) if whole else f"{float(label):.4g}"]
+    names = [class_name(number, classes or columns) for number in range(len(label))]
+    if whole:
+        return [names[i] for i in np.flatnonzero(label)] or ["none"]
+    if classes is None and columns is not None:
+        return [f"{name} {value:.3g}" for name, value in zip(names, label, strict=True)]
+    largest = [int(i) for i in np.argsort(-label, kind="stable") if abs(label[i]) >= _LEAST_SHARE]
+    if len(largest) == 1 and abs(label[largest[0]] - 1) < _LEAST_SHARE:
+        return [names[largest[0]]]
+    return [f"{names[i]} {label[i]:.2f}".removesuffix("0") for i in largest] or ["none"]
+
+
+def _count(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
+    numbers, counts = np.unique(labels, return_counts=True)
+    return [
+        (f"{count} " if count > 1 else "") + class_name(int(number), classes)
+        for number, count in zip(numbers, counts, strict=True)
+    ]
