@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from packer.convert.images import convert_images
-from packer.load.prefetch import ahead
+from packer.load.prefetcher import ahead
 from packer.load.slots import Slots, allocate
 from packer.starting import held_back, start
 

@@ -13,8 +13,8 @@
     dataloader_workers.py  torch's DataLoader around a dataset: its workers' passes are epochs
     prefetcher.py  read requests of an epoch: read into slots, handed out as batches
     slots.py       reusable buffers that come back when nobody holds their batch any more
-    prefetch.py    a few threads that work ahead of the loop
-    lock.py        a lock that a fork or a pickle does not leave locked
+    fork_safe.py   a lock and threads that a fork or a pickle leaves usable
+    row_sources.py where rows come from: caches, processes, files
     device.py      where batches end up: host memory, or a GPU by pinned asynchronous copies
     augmenting.py  pipelines of augmentations at work on batches
     batch.py       the named tuple that is handed out

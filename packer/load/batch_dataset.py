@@ -11,11 +11,10 @@ import logging
 import operator
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from packer.errors import MissingDependencyError, UsageError
@@ -23,13 +22,13 @@ from packer.format.pack import Pack, open_pack
 from packer.load import dataset_options, other_loaders, pipelines
 from packer.load.dataloader_workers import register, shared_out_by_accelerate, this_worker
 from packer.load.epoch_progress import EpochProgress, Mark
-from packer.load.lock import Lock
-from packer.load.prefetch import Threads, ahead
-from packer.load.prefetcher import Prefetcher, ReadRequest
+from packer.load.fork_safe import ForkSafeLock, ForkSafeThreads
+from packer.load.prefetcher import Prefetcher
 from packer.load.processes.libraries import adapted
 from packer.load.processes.transforms import PythonTransform, as_transform
 from packer.load.ranks import RanksNotice, check_ranks, present_ranks
 from packer.load.row_dataset import PackedDataset
+from packer.load.row_sources import FileRows, ReadRequest
 from packer.load.rows_info import RowsInfo
 from packer.load.stats import Stats
 from packer.machine import cores
@@ -180,7 +179,7 @@ class PackedBatchDataset(RowsInfo):
         self._warned = self._warned_of_repeating = False
         self._picked: tuple[int, int] | None = None
         self._prefetcher: Prefetcher | None = None
-        self._making = Lock()
+        self._making = ForkSafeLock()
         self._dataset: PackedDataset | None = None
         if self.output == "torch":
             self._device()  # what this machine lacks is said now
@@ -296,7 +295,21 @@ class PackedBatchDataset(RowsInfo):
             self._warn_of(share)
             self._ranks.warn(stacklevel=3)
             self._stats = stats = Stats(epoch, readers=self.threads)
-            yield from self._batches(self._sequence(epoch), share, mark, stats)
+            prefetcher, sequence = self._made(), self._sequence(epoch)
+            requests = (
+                _request(sequence, share, first, last, mark.stride)
+                for first, last in _spans(share.steps, prefetcher.batches, mark.first, mark.stride)
+            )
+            whole, in_worker = mark.stride * share.whole, this_worker() is not None
+            positions = share.origin + mark.first * share.whole
+            for batch in prefetcher.batches_of(requests, stats):
+                positions += whole
+                mark.handed, mark.own = min(positions, share.n), in_worker
+                yield batch
+                del batch  # held here, the slot would come back one batch later
+            mark.handed, mark.own = share.n, in_worker
+            if self.report is not None:
+                self.report(str(stats))
         except BaseException:  # Ctrl-C too
             try:
                 self._progress.undo(mark, self._ended)
@@ -324,12 +337,7 @@ class PackedBatchDataset(RowsInfo):
 
     def _batch(self, epoch: int, share: Share, step: int) -> Any:
         """Batch number `step` of a whole epoch, read now."""
-        prefetcher = self._made()
-        pending = prefetcher.start(_request(self._sequence(epoch), share, step, step + 1))
-        batches, draws = pending.result()
-        if pending.warning:
-            warnings.warn(pending.warning, stacklevel=2)
-        return batches[0] if draws is None else prefetcher.augmented(batches[0], draws, 0)
+        return self._made().batch_of(_request(self._sequence(epoch), share, step, step + 1))
 
     def __getitems__(self, indices: Sequence[int]) -> NoReturn:
         """Refuse what DataLoader and Subset ask for where they would put batches together."""
@@ -482,51 +490,6 @@ class PackedBatchDataset(RowsInfo):
             stacklevel=3,
         )
 
-    def _batches(self, epoch: Epoch, share: Share, mark: Mark, stats: Stats) -> Iterator[Any]:
-        prefetcher = self._made()
-        requests = (
-            partial(prefetcher.start, _request(epoch, share, first, last, mark.stride))
-            for first, last in _spans(share.steps, prefetcher.batches, mark.first, mark.stride)
-        )
-        stats.processes = prefetcher.processes
-        clock, row_bytes = time.perf_counter, prefetcher.row_bytes
-        began, copied, whole = clock(), prefetcher.copy_seconds, mark.stride * share.whole
-        positions, in_worker = share.origin + mark.first * share.whole, this_worker() is not None
-        for pending in ahead(requests, prefetcher.depth):
-            asked = clock()
-            batches, draws = pending.result()
-            sizes, first = pending.request.sizes, 0
-            stats.wait_seconds += clock() - asked
-            stats.read_seconds += pending.read_seconds
-            stats.transform_seconds += pending.transform_seconds
-            stats.copy_seconds = prefetcher.copy_seconds - copied
-            if pending.warning:
-                warnings.warn(pending.warning, stacklevel=3)
-            del pending
-            for size in sizes:
-                batch = batches.pop()
-                if draws is not None:
-                    asked = clock()
-                    batch = prefetcher.augmented(batch, draws, first)
-                    stats.augment_seconds += clock() - asked
-                first += size
-                stats.batches += 1
-                stats.rows += size
-                stats.nbytes += size * row_bytes
-                positions += whole
-                mark.handed, mark.own = positions if positions < share.n else share.n, in_worker
-                returned = clock()
-                stats.seconds = returned - began
-                yield batch
-                del batch  # held here, the slot would come back one batch later
-                prefetcher.check_open()
-                asked = clock()
-                stats.step_seconds += asked - returned
-                stats.seconds = asked - began
-        mark.handed, mark.own = share.n, in_worker
-        if self.report is not None:
-            self.report(str(stats))
-
     def _made(self) -> Prefetcher:
         """The prefetcher of this process; made again after fork, unpickling and close."""
         with self._making:
@@ -535,8 +498,7 @@ class PackedBatchDataset(RowsInfo):
             return self._prefetcher
 
     def _make(self) -> Prefetcher:
-        held: dict[str, Any] = {}
-        fields = self.fields
+        fields, held = self.fields, dict[str, Any]()
         batch_rows = self.batch_size
         if self.ends != "pad":  # whose batches are full even where there are fewer rows
             batch_rows = max(1, min(self.batch_size, self.order.length(self.rows)))
@@ -556,21 +518,15 @@ class PackedBatchDataset(RowsInfo):
             from packer.load.caches.memory_cache import MemoryCache
 
             pinned = self.device if self.placement == "pinned" else None
-            held["resident"] = MemoryCache(self._reader, self._stored, self.subset, pinned=pinned)
+            held["memory"] = MemoryCache(self._reader, self._stored, self.subset, pinned=pinned)
         elif self.placement == "gpu":
             from packer.load.caches.gpu_cache import GpuCache
 
-            held["ongpu"] = GpuCache(self._reader, self._stored, self.subset, self.device)
+            held["gpu"] = GpuCache(self._reader, self._stored, self.subset, self.device)
         self._keep_blocks()
-        return Prefetcher(
-            self._reader,
-            fields,
-            Threads(self.threads),
-            batch_rows=batch_rows,
-            prefetch=self.prefetch,
-            device=self._device() if self.output == "torch" else None,
-            **held,
-        )
+        device = self._device() if self.output == "torch" else None
+        files = FileRows(self._reader, fields, ForkSafeThreads(self.threads))
+        return Prefetcher(files, fields, batch_rows=batch_rows, prefetch=self.prefetch, device=device, **held)
 
     def _keep_blocks(self) -> None:
         """Have the reader keep decoded blocks of two windows, as the threads are ahead of the loop."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from packer.errors import UsageError
 from packer.load.dataloader_workers import Passes, this_worker
-from packer.load.lock import Lock
+from packer.load.fork_safe import ForkSafeLock
 
 Ended = Callable[[int], bool]
 
@@ -34,7 +34,7 @@ class EpochProgress:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._epoch, self._origin, self._begun = 0, 0, False
         self._own = False  # the origin is that of a DataLoader's worker, which goes on by itself
         self._handed: tuple[int, int, bool] | None = None

@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,3 +130,22 @@ class SlotLayout:
             f.name: slot[at : at + rows * f.row_bytes].view(f.dtype).reshape(rows, *(f.shape or ()))
             for f, at in zip(self._fields, self._offsets, strict=True)
         }
+
+
+@dataclass(frozen=True)
+class LentSlot:
+    """A slot of which the first `rows` rows are used."""
+
+    memory: Bytes
+    layout: SlotLayout
+    rows: int
+
+    @property
+    def raw(self) -> dict[str, Bytes]:
+        """Each field's section, uint8 [rows, row bytes]."""
+        return self.layout.raw(self.memory, self.rows)
+
+    @property
+    def typed(self) -> dict[str, NDArray[np.generic]]:
+        """Each field's section, [rows, *shape] of its dtype."""
+        return self.layout.typed(self.memory, self.rows)

@@ -33,8 +33,10 @@ from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import dataset_options, pipelines  # noqa: E402
 from packer.load.augmenting import Augmenter, seed_of  # noqa: E402
 from packer.load.caches.gpu_cache import GpuCache  # noqa: E402
-from packer.load.prefetch import Threads  # noqa: E402
-from packer.load.prefetcher import Prefetcher, ReadRequest  # noqa: E402
+from packer.load.fork_safe import ForkSafeThreads  # noqa: E402
+from packer.load.prefetcher import Prefetcher  # noqa: E402
+from packer.load.row_sources import FileRows, ReadRequest  # noqa: E402
+from packer.load.stats import Stats  # noqa: E402
 from packer.orders.epoch import Epoch  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import one_run  # noqa: E402
@@ -532,6 +534,10 @@ def test_augmentation_follows_a_transform(paired: Pack, views: bool):
                 )
 
 
+def unasked() -> Any:
+    raise AssertionError("a slot was asked for")
+
+
 @pytest.mark.parametrize("order", [Rows(), Sequential()])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, device: str):
@@ -546,23 +552,24 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     assert held.wait(120)
     from packer.load.device import device_of
 
-    feed = Prefetcher(
-        reader,
+    files = FileRows(reader, (*fields, ROW), ForkSafeThreads(2))
+    prefetcher = Prefetcher(
+        files,
         (*fields, ROW),
-        Threads(2),
         batch_rows=8,
         prefetch=2,
         device=device_of(device),
-        ongpu=held,
+        gpu=held,
         augmenter=Augmenter(views, (*fields, ROW), None, 8, 4),
     )
     bound = order.bind(dataset_options.context(reader, subset, 8))
     epoch = Epoch(bound, subset, 5, 1)
-    loading = feed.start(ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16), True))
-    batches, draws = loading.result()
-    assert draws is not None
-    assert type(batches[0].image).__name__ == "IndexedRows"
-    first = 0
+    request = ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16), True)
+    fetched = prefetcher._sources[0].fetch(request, lend=unasked)
+    assert fetched is not None
+    assert (
+        type(fetched.sent["image"] if device == "cpu" else fetched.sent[1]["image"]).__name__ == "IndexedRows"
+    )
     usual = PackedBatchDataset(
         paired,
         8,
@@ -572,15 +579,14 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
         fields=["image", "mask", "label", "row"],
     )
     usual.load_state_dict({**usual.state_dict(), "epoch": 1, "rows": 3})
-    for usual_batch, size in zip(usual, (8, 5), strict=False):
-        batch = feed.augmented(batches.pop(), draws, first)
-        first += size
+    made = prefetcher.batches_of([request], Stats())
+    for usual_batch, size, batch in zip(usual, (8, 5), made, strict=False):
         assert batch._fields == usual_batch._fields == ("image", "other", "mask", "label", "row")
         for name in batch._fields:
             value = getattr(batch, name)
             assert value.device.type == device
             assert torch.equal(value.cpu(), getattr(usual_batch, name)[:size])
-    feed.close()
+    prefetcher.close()
 
 
 def test_a_row_that_is_drawn_again_is_augmented_anew(paired: Pack):

@@ -13,7 +13,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.epoch_progress import EpochProgress
-from packer.load.lock import Lock
+from packer.load.fork_safe import ForkSafeLock
 from tests.load.test_resuming import dataset_of, labels
 from tests.read.conftest import ROWS, make_pack
 
@@ -52,7 +52,7 @@ def test_marks():
 
 
 def test_a_lock_is_free_in_a_forked_child_and_after_travelling():
-    lock = Lock()
+    lock = ForkSafeLock()
     held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -108,13 +108,13 @@ def test_an_iterator_that_fails_before_its_first_batch_has_not_begun(
         patch.setattr("packer.read.row_reader.RowReader.read", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(iter(dataset))
-        patch.setattr("packer.load.prefetcher.PendingBatches.result", interrupted)
+        patch.setattr("packer.load.prefetcher.Prefetcher._receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(iter(dataset))
     assert [labels(b) for b in dataset] == epoch[5:]
 
 
-def interrupted(*_: object) -> None:
+def interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from packer.load.prefetch import Threads, ahead
+from packer.load.fork_safe import ForkSafeThreads
+from packer.load.prefetcher import ahead
 
 
 class Work:
@@ -45,7 +46,7 @@ def test_leaving_early_cancels_what_was_begun():
 
 
 def test_threads_end_when_closed_and_come_back():
-    threads = Threads(2)
+    threads = ForkSafeThreads(2)
     assert threads.submit(lambda: 5).result() == 5
     threads.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("packer-load")]
@@ -54,14 +55,14 @@ def test_threads_end_when_closed_and_come_back():
 
 
 def test_threads_travel_without_their_pool():
-    threads = Threads(2)
+    threads = ForkSafeThreads(2)
     threads.submit(int).result()
     assert pickle.loads(pickle.dumps(threads)).submit(lambda: 7).result() == 7
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own():
-    threads = Threads(1)
+    threads = ForkSafeThreads(1)
     threads.submit(int).result()
     child = os.fork()
     if child == 0:
