@@ -19,12 +19,13 @@ from packer.convert.order import fill
 from packer.convert.packing import Task
 from packer.convert.repair_tables import repair_tables
 from packer.errors import FormatError, PackerError, SourceError, UsageError
-from packer.format.checksums import BlockChecksum
+from packer.format.block_spans import ArraySpans, BlockSpans, Span
+from packer.format.checksums import block_checksum
 from packer.format.filesystem import check_inside
 from packer.format.header import OFFSETS, Field
-from packer.format.pack import Pack, check_own, open_pack
+from packer.format.pack import Pack, PackFiles, check_own, open_pack
 from packer.format.pack_writer import Rows
-from packer.format.positional_io import pread_all, pwrite_all
+from packer.format.positional_io import pwrite_all
 from packer.format.repair_metadata import STRUCTURES, restore_arrays, restore_structures, restore_table
 from packer.format.shards import read_index
 from packer.format.verify import Problem, verify_pack
@@ -242,17 +243,12 @@ class _Mender:
         self._part, self._task, self._samples = part, task, samples
         self._table = part.checksums() if trusted else None
         self.overwritten: list[_Overwritten] = []
-        self._fds: dict[str, int] = {}
-        for extents in part.header.extents.values():
-            for e in extents:
-                if e.file not in self._fds:
-                    self._fds[e.file] = os.open(part.file(e), os.O_RDWR)
+        self._files = PackFiles(part, write=True)
 
     def close(self) -> None:
         """Flush and close the files."""
-        for fd in self._fds.values():
-            os.fsync(fd)
-            os.close(fd)
+        with self._files:
+            self._files.flush()
 
     def record(self, block: int, note: Any) -> None:
         """Nothing to note: verifying tells what is left to do."""
@@ -277,54 +273,46 @@ class _Mender:
                 self._fixed(f, block, np.concatenate(parts[f.name]))
 
     def _fixed(self, f: Field, block: int, rows: NDArray[Any]) -> None:
-        extents = self._part.header.extents[f.name]
+        data = rows.tobytes()
         if f.compressed:
             full = np.zeros((self.block_rows, *rows.shape[1:]), rows.dtype)
             full[: len(rows)] = rows
             data = codec_from_record(dict(f.codec or {})).compress(full)
-            extent = extents[block]
-            self._write(f.name, block, extent.file, extent.offset, data, extent.nbytes)
-            return
-        (extent,) = extents
-        data = rows.tobytes()
-        self._write(
-            f.name, block, extent.file, extent.offset + block * self.block_rows * f.row_bytes, data, len(data)
-        )
+        self._write(f.name, block, data, BlockSpans(self._part.header, f.name, self._files.read).spans(block))
 
     def _ragged(self, f: Field, block: int, rows: list[bytes]) -> None:
-        (blob,), (entries,) = self._part.header.extents[f.name], self._part.header.extents[f.name + OFFSETS]
+        blob = ArraySpans(self._part.header.extents[f.name])
+        entries = ArraySpans(self._part.header.extents[f.name + OFFSETS])
         start, last = block * self.block_rows, block == self.blocks - 1
         lengths = np.fromiter(map(len, rows), "<i8", len(rows))
         # Where the block ends, the next one begins; if that was damaged too, it has been told by the one behind it.
-        end = (
-            blob.rows
-            if last
-            else int(self._part.read(f.name + OFFSETS, start + len(rows), start + len(rows) + 1)[0])
-        )
+        following = start + len(rows)
+        end = blob.count if last else int(self._part.read(f.name + OFFSETS, following, following + 1)[0])
         first = end - int(lengths.sum())
         offsets = np.concatenate(([first], first + np.cumsum(lengths))).astype("<i8")
         own = offsets if last else offsets[:-1]
-        data = b"".join(rows)
-        if first < 0 or first + len(data) > blob.rows:
+        data, spans = b"".join(rows), blob.elements(first, end)
+        if spans is None:
             raise self._other(f.name, block)
-        self._write(
-            f.name + OFFSETS, block, entries.file, entries.offset + 8 * start, own.tobytes(), own.nbytes
-        )
-        self._write(f.name, block, blob.file, blob.offset + first, data, len(data))
+        self._write(f.name + OFFSETS, block, own.tobytes(), entries.elements(start, start + len(own)))
+        self._write(f.name, block, data, spans)
 
-    def _write(self, array: str, block: int, file: str, offset: int, data: bytes, nbytes: int) -> None:
+    def _write(self, array: str, block: int, data: bytes, spans: list[Span] | None) -> None:
         column = self._part.header.columns.index(array)
-        checksum = BlockChecksum()
-        checksum.add(np.frombuffer(data, np.uint8))
-        if len(data) != nbytes or (
-            self._table is not None and checksum.value() != self._table[block, column]
+        checksum = block_checksum(np.frombuffer(data, np.uint8))
+        if (
+            spans is None
+            or sum(span.nbytes for span in spans) != len(data)
+            or (self._table is not None and checksum != self._table[block, column])
         ):
             raise self._other(array, block)
-        if self._table is None:
-            old = pread_all(self._fds[file], len(data), offset)
-            path = os.path.join(self.out, file) if file else self.out
-            self.overwritten.append(_Overwritten(path, offset, old))
-        pwrite_all(self._fds[file], data, offset)
+        at = 0
+        for span in spans:
+            if self._table is None:
+                path = os.path.join(self.out, span.file) if span.file else self.out
+                self.overwritten.append(_Overwritten(path, span.offset, self._files.read(span)))
+            pwrite_all(self._files[span.file], data[at : at + span.nbytes], span.offset)
+            at += span.nbytes
 
     def _other(self, array: str, block: int) -> PackerError:
         return SourceError(

@@ -15,6 +15,7 @@
     pack.py             open_pack: a sealed pack in, header and extents out
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
+    block_spans.py      where the bytes of runs of elements and of blocks lie
     verify.py           verify_pack: every byte against its checksum
     block_hashing.py    the checksums of all blocks computed from the files
     value_checks.py     offsets and labels looked at meanwhile

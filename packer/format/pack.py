@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, UsageError
+from packer.format.block_spans import ArraySpans, BlockSpans, Span
 from packer.format.checksums import digest
 from packer.format.filesystem import check_inside, not_regular
 from packer.format.header import (
@@ -30,7 +31,7 @@ from packer.format.header import (
     Header,
 )
 from packer.format.npy_container import PREAMBLE, array_head
-from packer.format.positional_io import pread_all
+from packer.format.positional_io import pread_all, pread_path
 from packer.format.shards import INDEX_FILE, merge_headers, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
 from packer.format.unsealed_hdf5 import read_unsealed
@@ -114,8 +115,14 @@ class Pack:
             shard.check_same()
 
     def file(self, extent: Extent) -> str:
-        """Path of the file in which an extent lies."""
-        return os.path.join(self.path, extent.file) if extent.file else self.path
+        """Return the path of the file in which an extent lies."""
+        return self._path(extent.file)
+
+    def _path(self, file: str) -> str:
+        return os.path.join(self.path, file) if file else self.path
+
+    def _read_span(self, span: Span) -> bytes:
+        return pread_path(self._path(span.file), span.nbytes, span.offset)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
         """Rows [start, stop) of one array as it is stored, into new memory: for looking at a pack, not for training.
@@ -126,25 +133,19 @@ class Pack:
         extents = self.header.extents[name]
         total = sum(e.rows for e in extents)
         stop = total if stop is None else min(stop, total)
+        start = min(start, total)
         f = self.header.field(name.removesuffix(OFFSETS))
         if f.compressed or (f.ragged and self.shards):
             raise ValueError(f"{name!r} is not stored in one piece")
         dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
-        pieces, first = [], 0
-        for e in extents:
-            low, high = max(start, first), min(stop, first + e.rows)
-            if low < high:
-                fd = os.open(self.file(e), os.O_RDONLY)
-                try:
-                    data = pread_all(fd, (high - low) * e.row_bytes, e.offset + (low - first) * e.row_bytes)
-                finally:
-                    os.close(fd)
-                if len(data) != (high - low) * e.row_bytes:
-                    raise FormatError(
-                        f"{self.file(e)}: ends before row {high}; it was cut short. Convert the images again."
-                    )
-                pieces.append(data)
-            first += e.rows
+        pieces, row = [], start
+        for span in ArraySpans(extents).elements(start, max(start, stop)) or ():
+            data, row = self._read_span(span), row + span.nbytes // extents[0].row_bytes
+            if len(data) != span.nbytes:
+                raise FormatError(
+                    f"{self._path(span.file)}: ends before row {row}; it was cut short. Convert the images again."
+                )
+            pieces.append(data)
         return np.frombuffer(b"".join(pieces), dtype).reshape(-1, *shape)
 
     def read_ragged(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes]:
@@ -181,18 +182,14 @@ class Pack:
             )
         shape = (self.header.blocks, len(self.header.columns))
         path = os.path.join(self.path, CHECKSUMS_FILE) if self.format == "npy" else self.path
+        nbytes = 8 * shape[0] * shape[1]
         try:
-            fd = os.open(path, os.O_RDONLY)
+            length = min(nbytes, os.path.getsize(path))
+            data = pread_path(path, length, min(trailer.checksums_offset, _MAX_OFFSET))
         except OSError as error:
             raise FormatError(
                 f"{path}: cannot be read ({error.strerror}). Convert the images again."
             ) from None
-        try:
-            length = min(8 * shape[0] * shape[1], os.fstat(fd).st_size)
-            data = pread_all(fd, length, min(trailer.checksums_offset, _MAX_OFFSET))
-        finally:
-            os.close(fd)
-        nbytes = 8 * shape[0] * shape[1]
         if {trailer.checksums_length, len(data)} != {nbytes} or digest([data]) != trailer.checksums_digest:
             raise FormatError(f"{path}: checksum table is damaged. Convert the images again.")
         return np.frombuffer(data, "<u8").reshape(shape)
@@ -202,39 +199,57 @@ class Pack:
 
         Raises FormatError if the offsets of a ragged field lead out of its blob.
         """
-        header, size = self.header, self.header.block_rows
-        extents, first, last = header.extents[array], block * size, min((block + 1) * size, header.rows)
-        f = header.field(array.removesuffix(OFFSETS))
-        if f.compressed:
-            spans = [(extents[block], 0, extents[block].nbytes)]
-        else:
-            if array != f.name:
-                last += last == header.rows
-            elif f.ragged:
-                bounds = self.read(f.name + OFFSETS, first, last + 1)
-                first, last = int(bounds[0]), int(bounds[-1])
-                if not 0 <= first <= last <= sum(e.rows for e in extents):
-                    raise FormatError(
-                        f"{self.path}: offsets of {f.name!r} are damaged. Convert the images again."
-                    )
-            spans, row = [], 0
-            for e in extents:
-                low, high = max(first, row) - row, min(last, row + e.rows) - row
-                if low < high:
-                    spans.append((e, low * e.row_bytes, high * e.row_bytes))
-                row += e.rows
-        for extent, start, stop in spans:
-            fd = os.open(self.file(extent), os.O_RDONLY)
-            try:
-                for at in range(start, stop, piece):
-                    yield pread_all(fd, min(piece, stop - at), extent.offset + at)
-            finally:
-                os.close(fd)
+        spans = BlockSpans(self.header, array, self._read_span).spans(block)
+        if spans is None:
+            raise FormatError(
+                f"{self.path}: offsets of {array.removesuffix(OFFSETS)!r} are damaged. Convert the images again."
+            )
+        for file, offset, nbytes in spans:
+            for at in range(0, nbytes, piece):
+                yield self._read_span(Span(file, offset + at, min(piece, nbytes - at)))
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
         found = self.read_ragged("key", start, stop) if start < self.rows else []
         return [key.decode("utf-8", "surrogateescape") for key in found]
+
+
+class PackFiles:
+    """The files that hold the rows of a pack, each opened once, to be read or to be written too; a context manager."""
+
+    def __init__(self, pack: Pack, *, write: bool = False) -> None:
+        """Open all of them. Raises FormatError."""
+        self._fds: dict[str, int] = {}
+        for extent in itertools.chain(*pack.header.extents.values()):
+            if extent.file not in self._fds:
+                path = pack.file(extent)
+                try:
+                    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
+                    self._fds[extent.file] = os.open(path, flags)
+                except OSError as error:
+                    self.__exit__()
+                    raise FormatError(
+                        f"{path}: cannot be read ({error.strerror}). Check the name and the permissions."
+                    ) from error
+
+    def __enter__(self) -> PackFiles:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+
+    def __getitem__(self, file: str) -> int:
+        return self._fds[file]
+
+    def read(self, span: Span) -> bytes:
+        """Return the bytes of a span, fewer where its file ends. Raises OSError."""
+        return pread_all(self._fds[span.file], span.nbytes, span.offset)
+
+    def flush(self) -> None:
+        """Flush what was written to the disk."""
+        for fd in self._fds.values():
+            os.fsync(fd)
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:
@@ -288,11 +303,8 @@ def read_seal(path: str) -> bytes:
     """
     if os.path.exists(os.path.join(path, INDEX_FILE)):
         return read_index(path).digest
-    fd = os.open(os.path.join(path, TRAILER_FILE) if os.path.isdir(path) else path, os.O_RDONLY)
-    try:
-        return pread_all(fd, SIZE, max(0, os.fstat(fd).st_size - SIZE))
-    finally:
-        os.close(fd)
+    file = os.path.join(path, TRAILER_FILE) if os.path.isdir(path) else path
+    return pread_path(file, SIZE, max(0, os.path.getsize(file) - SIZE))
 
 
 def unreadable(name: str, error: OSError) -> FormatError:
@@ -396,11 +408,7 @@ def _check_heads(pack: Pack) -> None:
         if [e.offset for e in extents] == [PREAMBLE]:
             path = pack.file(extents[0])
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    head = pread_all(fd, PREAMBLE, 0)
-                finally:
-                    os.close(fd)
+                head = pread_path(path, PREAMBLE, 0)
                 wanted = array_head(pack.header, array)
             except OSError as error:
                 raise unreadable(path, error) from error

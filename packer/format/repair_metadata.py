@@ -66,7 +66,7 @@ def restore_arrays(path: str) -> list[str]:
 def restore_table(pack: Pack) -> None:
     """Write the checksum table anew, from rows that are whole. Raises PackerError if it is not the one that was sealed."""
     trailer = _trailer(pack)
-    table = hash_blocks(pack, threads=cores(), progress=lambda done: None, watches={}).table
+    table = hash_blocks(pack, threads=cores(), progress=lambda done: None, checks={}).table
     if digest([table]) != trailer.checksums_digest:
         raise PackerError(
             f"{pack.path}: its checksum table cannot be mended, since some rows are still damaged."

@@ -10,7 +10,7 @@ from packer.format.header import OFFSETS, Header
 
 
 class ValueCheck(Protocol):
-    """Looks at an array's elements; a rehash.Watch."""
+    """Looks at an array's elements while they are in the cache."""
 
     def look(self, first: int, data: memoryview) -> None:
         """Bytes of whole elements, at least one, from element `first` on; called by several threads, in any order."""

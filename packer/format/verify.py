@@ -114,12 +114,12 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
         if not _meant_as_pack(name):
             raise
         return Verdict((Problem(name, _kind_of_refusal(name), str(error)),), 0, time.perf_counter() - begun)
-    watches = value_checks(pack.header)
+    checks = value_checks(pack.header)
     bar.start(pack.nbytes)
-    found = hash_blocks(pack, threads=threads or min(4, cores()), progress=bar.move, watches=watches)
+    found = hash_blocks(pack, threads=threads or min(4, cores()), progress=bar.move, checks=checks)
     check = _Check(pack)
     try:
-        check.run(found, watches)
+        check.run(found, checks)
     except OSError as error:
         raise FormatError(
             f"{error.filename or name}: cannot be read ({error.strerror}). Check the name and the permissions."
@@ -175,7 +175,7 @@ class _Check:
         self._pack, self._header = pack, pack.header
         self._trailer = Trailer.from_bytes(pack.seal)
 
-    def run(self, found: BlockHashes, watches: Mapping[str, ValueCheck]) -> None:
+    def run(self, found: BlockHashes, checks: Mapping[str, ValueCheck]) -> None:
         """Compare everything."""
         if self._trailer is None:
             self._unsealed()
@@ -189,7 +189,7 @@ class _Check:
             self._rest(self._trailer, sealed)
         table = stored if sealed is None else sealed
         if table is not None:
-            self._rows(table, found, watches)
+            self._rows(table, found, checks)
 
     def _add(self, kind: str, file: str, text: str, array: str | None = None, **place: Any) -> None:
         path = os.path.join(self._pack.path, file) if file else self._pack.path
@@ -352,7 +352,7 @@ class _Check:
                 " HDF5 may not",
             )
 
-    def _rows(self, table: Table, found: BlockHashes, watches: Mapping[str, ValueCheck]) -> None:
+    def _rows(self, table: Table, found: BlockHashes, checks: Mapping[str, ValueCheck]) -> None:
         """Blocks that differ from the table, then whole blocks whose values are impossible."""
         wrong = table != found.table
         for place in found.unread:
@@ -373,7 +373,7 @@ class _Check:
                 block=block,
                 rows=span,
             )
-        for name, watch in watches.items():
+        for name, watch in checks.items():
             c = names.index(name)
             for first, stop, what in sorted(watch.wrong()):
                 if wrong[first // size : (min(stop, rows - 1) // size) + 1, c].any():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from packer.codecs.block_codecs import block_codec
 from packer.errors import FormatError
-from packer.format.block_hashing import Column
+from packer.format.block_spans import ArraySpans
 from packer.format.checksums import digest, outside
 from packer.format.hdf5_container import taken
 from packer.format.header import OFFSETS, Extent, Field
@@ -468,7 +468,7 @@ def refit(out: Path) -> None:
     pack = open_pack(out)
     trailer = Trailer.from_bytes(pack.seal)
     assert trailer is not None
-    table = hash_blocks(pack, threads=1, progress=lambda done: None, watches={}).table
+    table = hash_blocks(pack, threads=1, progress=lambda done: None, checks={}).table
     file = out if out.suffix else out / "checksums.npy"
     data = bytearray(file.read_bytes())
     data[trailer.checksums_offset : trailer.checksums_offset + table.nbytes] = table.tobytes()
@@ -595,11 +595,12 @@ def test_what_is_no_pack_raises(
 
 def test_a_block_may_lie_in_several_extents():
     extents = [Extent("", 100, 3, 10), Extent("", 500, 0, 10), Extent("", 200, 4, 10)]
-    column = Column("x", extents, [0, 2, 5, 7, 9])
-    assert column.block_spans(0) == [("", 100, 20)]
-    assert column.block_spans(1) == [("", 120, 10), ("", 200, 20)]
-    assert column.block_spans(2) == [("", 220, 20)]
-    assert column.block_spans(3) is None
+    spans = ArraySpans(extents)
+    assert spans.elements(0, 2) == [("", 100, 20)]
+    assert spans.elements(2, 5) == [("", 120, 10), ("", 200, 20)]
+    assert spans.elements(5, 7) == [("", 220, 20)]
+    assert spans.elements(7, 9) is spans.elements(-1, 2) is spans.elements(3, 2) is None
+    assert spans.elements(7, 7) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=6), st.integers(0, 60))

@@ -1,0 +1,80 @@
+"""Where the bytes of a pack's arrays lie: those of runs of elements, and those of blocks.
+
+An element is a row of a fixed field, an entry of offsets, or a byte of a blob. Loading finds rows by the same extents in C
+(``read/extent_array.py``).
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from packer.format.header import OFFSETS, Extent, Header
+
+
+class Span(NamedTuple):
+    """Neighbouring bytes of a file; file: as in Extent."""
+
+    file: str
+    offset: int
+    nbytes: int
+
+
+class ArraySpans:
+    """Where the elements of an array that is not compressed lie. count: how many there are."""
+
+    def __init__(self, extents: Sequence[Extent]) -> None:
+        self._extents = extents
+        self._firsts = [0, *itertools.accumulate(e.rows for e in extents)]
+        self.count = self._firsts[-1]
+
+    def elements(self, start: int, stop: int) -> list[Span] | None:
+        """Return where elements [start, stop) lie, in order; None if some are outside the array."""
+        if not 0 <= start <= stop <= self.count:
+            return None
+        found: list[Span] = []
+        k = bisect.bisect_right(self._firsts, start) - 1
+        while start < stop:
+            extent, first = self._extents[k], self._firsts[k]
+            end = min(stop, first + extent.rows)
+            if start < end:
+                offset = extent.offset + (start - first) * extent.row_bytes
+                found.append(Span(extent.file, offset, (end - start) * extent.row_bytes))
+            start, k = end, k + 1
+        return found
+
+
+class BlockSpans:
+    """Where the blocks of one array of a pack of one part lie.
+
+    read: returns the bytes of a span; the blocks of a blob lie where the offsets of their rows say.
+    """
+
+    def __init__(self, header: Header, array: str, read: Callable[[Span], bytes]) -> None:
+        f = header.field(array.removesuffix(OFFSETS))
+        self.array, self.extents = array, header.extents[array]
+        self._header, self._read = header, read
+        self._spans = None if f.compressed else ArraySpans(self.extents)
+        self._offsets = ArraySpans(header.extents[f.name + OFFSETS]) if f.ragged and array == f.name else None
+        self._end = header.rows + (array != f.name)
+
+    def spans(self, block: int) -> list[Span] | None:
+        """Return where the stored bytes of a block lie, in order; None if outside the array, as damaged offsets may have it."""
+        if self._spans is None:  # compressed: one extent a block
+            extent = self.extents[block]
+            return [Span(extent.file, extent.offset, extent.nbytes)]
+        return self._spans.elements(self.first(block), self.first(block + 1))
+
+    def first(self, block: int) -> int:
+        """Return the element that a block begins with, the end for the block behind the last; -1 if that cannot be read."""
+        row = min(block * self._header.block_rows, self._header.rows)
+        if self._offsets is None:
+            return self._end if block == self._header.blocks else row
+        try:
+            [span] = self._offsets.elements(row, row + 1) or []
+            data = self._read(span)
+        except OSError:
+            return -1
+        return int.from_bytes(data, "little", signed=True) if len(data) == 8 else -1
