@@ -18,7 +18,7 @@ SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
 
 # Keywords whose option has another name.
-_OPTIONS = {"pairs": "pair", "types": "type", "log1p": "log"}
+_OPTIONS = {"pairs": "pair", "types": "type"}
 
 # Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")

@@ -1,6 +1,7 @@
 """The file: a pack on disk, written, sealed, opened, verified; without images and without torch.
 
     header.py           the format as a document, its constants, Header / Field / Extent and their JSON
+    table_record.py     the form of the header's record of a table
     trailer.py          the 128 bytes that seal a pack
     shards.py           a directory of packs: its index, their headers as one
     json_text.py        JSON from strangers: bounded, finite, not deep
@@ -23,5 +24,5 @@
     positional_io.py    whole reads and writes at an offset, room on the disk
     filesystem.py       links that lead out, swapping, removing, flushing names
 
-Start with header.py. Imports: codecs, progress, tablerecord.
+Start with header.py. Imports: codecs, progress.
 """

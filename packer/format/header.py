@@ -57,7 +57,7 @@ Tables
     (int64 ``[C]``; 0: missing or unknown, k: the k-th of the column's categories), where a pack has these fields; names of features
     differ (of equal ones the second ends in ``.1``). ``label`` names
     the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that statistics are of;
-    ``reading`` is how text files were read. ``packer/tablerecord.py`` says which members there must be,
+    ``reading`` is how text files were read. ``packer/format/table_record.py`` says which members there must be,
     ``packer/tables/transform/table_transform.py`` what is computed.
 
 Blocks and checksums
@@ -89,7 +89,7 @@ import numpy as np
 
 from packer.errors import FormatError
 from packer.format.json_text import read_json
-from packer.tablerecord import check_table
+from packer.format.table_record import check_table
 
 VERSION = 1
 FORMAT = "packer"

@@ -16,8 +16,7 @@ from packer.convert.order import Order
 from packer.errors import PackerError
 from packer.format.positional_io import pread_into
 from packer.tables.staging import Staged
-from packer.tables.transform.cell_checks import is_missing
-from packer.tables.transform.column_plan import ColumnPlan
+from packer.tables.transform.column_plan import ColumnPlan, is_missing
 from packer.tables.transform.column_sums import ColumnSums, PartialSums
 from packer.tables.transform.sums import BLOCK
 

@@ -1,12 +1,19 @@
-"""What becomes of a table's columns, in memory: plans, statistics, and the mapping that makes fields of them. NumPy alone, and no files.
+"""The transform of a table's columns into fields, in memory: planned, fitted, applied. NumPy alone, and no files.
 
-    columns.py, records.py     the types of columns, and the raw form of rows between reading and mapping
-    cell_values.py, written.py, data_frames.py    texts and the columns of data frames, as raw values
-    column_plan.py, cell_checks.py     what becomes of each column, and rows that cannot be mapped; rounding.py: numbers not held exactly
-    sums.py, column_sums.py    one pass over the rows
-    table_transform.py         the mapping; column_transform.py: of one column, fitting.py: what statistics decide of it
-    row_mapper.py              the mapping, applied to rows
-    apply_transform.py, table_summary.py   the mapping of a pack for a data frame; what `packer info` shows
+    columns.py           types of columns
+    records.py           rows in raw form, between reading and mapping
+    cell_values.py       texts as booleans, dates and times
+    written.py           texts as amounts of money, percentages, dates of the US and of Europe
+    data_frames.py       columns of data frames as raw values
+    column_plan.py       roles and types of columns, and the rules for their cells
+    rounding.py          notes on numbers that the features' dtype rounds
+    sums.py              the loop over all cells that statistics need
+    column_sums.py       statistics of columns
+    column_transform.py  the transform of one column
+    table_transform.py   the transform of a table, and its record in the header
+    row_mapper.py        records in, fields out
+    apply_transform.py   a pack's transform for the rows of a data frame
+    table_summary.py     a line a column, as packer info shows it
 
-Start with table_transform.py. Imports: tablerecord.
+Start with table_transform.py. Imports: format.
 """

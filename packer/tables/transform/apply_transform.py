@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.format.table_record import check_table
 from packer.tables.transform import data_frames
-from packer.tables.transform.cell_checks import bad_rows
+from packer.tables.transform.column_plan import bad_rows
 from packer.tables.transform.columns import TEXT, TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -77,22 +78,23 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
 
 
 def _transform(header: Any) -> TableTransform:
-    table = (
-        header if isinstance(header, Mapping) else getattr(getattr(header, "header", header), "table", None)
-    )
-    if not isinstance(table, Mapping):
-        raise UsageError(
-            f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
-            " Pass one, or its header."
-        )
     try:
-        return TableTransform.from_json(table)
+        if isinstance(header, Mapping):
+            check_table(header)
+            return TableTransform.from_json(header)
+        table = getattr(getattr(header, "header", header), "table", None)
+        if isinstance(table, Mapping):
+            return TableTransform.from_json(table)
     except ValueError as error:
         raise UsageError(f"header: {error}. Convert the table again.") from None
+    raise UsageError(
+        f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
+        " Pass one, or its header."
+    )
 
 
 def _texts(cells: list[str | None], blob: bytearray) -> NDArray[Any]:
-    """Where the texts lie, which are put behind the blob."""
+    """Append the texts to the blob. Returns: where each lies in it."""
     places = []
     for text in cells:
         data = (text or "").encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""What becomes of each column: a feature, the label, a field of its own, or nothing; and so, what must be read, and how."""
+"""The plan of a table: the role of each column, the type it is read as, and the rules that its cells must keep."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.tables.transform.cell_checks import CellRule, bad_rows, rule_of
-from packer.tables.transform.columns import TableColumn
-from packer.tables.transform.records import Bad, Layout, Wanted
+from packer.sentence import Option
+from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, TableColumn
+from packer.tables.transform.records import MAX_BAD, Bad, Layout, Wanted
 
 DTYPES = (
     "float32",
@@ -27,6 +27,12 @@ DTYPES = (
     "uint8",
 )
 LABELS = ("auto", "classes", "number")
+_OPTION_OF = {
+    "label": Option("label"),
+    "keep": Option("keep"),
+    "drop": Option("drop"),
+    "feature": Option("features"),
+}
 MISSING = ("nan", "error", "mean", "median", "zero")
 TEXTS = ("category", "text")
 MOST_BAD = 100_000
@@ -35,7 +41,7 @@ SCALED = ("number", "integer", "date", "time", "timestamp")  # what can be stand
 
 @dataclass(frozen=True)
 class ColumnChoices:
-    """What a user asks for; the names are those of columns.
+    """The choices of a user; names are those of columns.
 
     label: becomes the field `label`; label_as: "classes": codes from 0, "number", or what its type suggests; features: None: all
     that have no other role; drop: left out; keep: become fields of their own; missing: what missing cells of features become, one
@@ -59,62 +65,89 @@ class ColumnChoices:
 
     def __post_init__(self) -> None:
         for option, value, allowed in (
-            ("--label-as", self.label_as, LABELS),
-            ("--missing", self.missing, MISSING),
-            ("--dtype", self.dtype, DTYPES),
+            ("label_as", self.label_as, LABELS),
+            ("missing", self.missing, MISSING),
+            ("dtype", self.dtype, DTYPES),
         ):
             if value not in allowed:
-                raise UsageError(f"{option} {value}: is not known; {_listed(allowed)} are. Pass one of them.")
+                raise UsageError(
+                    Option(option, value), f": is not known; {_listed(allowed)} are. Pass one of them."
+                )
         if np.dtype(self.dtype).kind in "iu":
-            for option, chosen in (
-                ("--standardize", self.standardize),
-                ("--log1p", bool(self.log1p)),
-                (f"--missing {self.missing}", self.missing in ("mean", "median")),
+            for other, chosen in (
+                (Option("standardize", True), self.standardize),
+                (Option("log1p"), bool(self.log1p)),
+                (Option("missing", self.missing), self.missing in ("mean", "median")),
             ):
                 if chosen:
                     raise UsageError(
-                        f"--dtype {self.dtype}: holds whole numbers, but {option} gives others; float32, float16"
-                        " and float64 are allowed with it. Pass one of them."
+                        Option("dtype", self.dtype),
+                        ": holds whole numbers, but ",
+                        other,
+                        " gives others; float32, float16 and float64 are allowed with it. Pass one of them.",
                     )
         if isinstance(self.one_hot, str) and self.one_hot != "all":
             raise UsageError(
-                f"--one-hot {self.one_hot!r}: is one text; a list of columns or 'all' is allowed. Pass a list."
+                Option("one_hot", self.one_hot),
+                ": is one text; a list of columns or 'all' is allowed. Pass a list.",
             )
         for option, names in self.lists():
             twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
             if twice is not None:
                 raise UsageError(
-                    f"{option} {','.join(names)}: names {twice!r} twice; once is allowed. Leave one of them out."
+                    Option(option, ",".join(names)),
+                    f": names {twice!r} twice; once is allowed. Leave one of them out.",
                 )
         if self.label_as != "auto" and not self.label:
             raise UsageError(
-                f"--label-as {self.label_as}: tells what a label becomes, but there is none; it goes with --label."
-                " Pass --label, or leave it out."
+                Option("label_as", self.label_as),
+                ": tells what a label becomes, but there is none; it goes with ",
+                Option("label"),
+                ". Pass ",
+                Option("label"),
+                ", or leave it out.",
             )
         if self.max_categories < 1:
-            raise UsageError(f"--max-categories {self.max_categories}: is below 1. Pass a number from 1.")
+            raise UsageError(
+                Option("max_categories", self.max_categories), ": is below 1. Pass a number from 1."
+            )
 
     def lists(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The options that name columns, and the names."""
+        """Return the options that name columns, and the names."""
         one_hot = () if isinstance(self.one_hot, str) else self.one_hot
         return [
-            ("--label", self.label),
-            ("--keep", self.keep),
-            ("--drop", self.drop),
-            ("--features", self.features or ()),
-            ("--one-hot", one_hot),
-            ("--log1p", self.log1p),
+            ("label", self.label),
+            ("keep", self.keep),
+            ("drop", self.drop),
+            ("features", self.features or ()),
+            ("one_hot", one_hot),
+            ("log1p", self.log1p),
         ]
 
     def record(self) -> dict[str, Any]:
-        """What differs from the rule, as plain JSON values."""
+        """Return the choices that differ from the defaults, as plain JSON values."""
         rule, own = asdict(ColumnChoices()), asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in own.items() if v != rule[k]}
 
 
 @dataclass(frozen=True)
+class CellRule:
+    """A rule for the cells of a column.
+
+    member: of the records; missing: what is wrong with a missing cell, None if nothing is; log1p: cells must be above -1; dtype:
+    that cells must fit as they are, None for any; classes: the numbers that cells may be, rising, None for any; int of integers.
+    """
+
+    member: Wanted
+    missing: str | None = None
+    log1p: bool = False
+    dtype: np.dtype[Any] | None = None
+    classes: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
 class LabelField:
-    """How label columns become a field. kind: "classes" or "number"; dtype: of the field."""
+    """The field of the label. kind: "classes" or "number"; dtype: of the field."""
 
     kind: str
     dtype: str
@@ -122,7 +155,7 @@ class LabelField:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """The columns with the types they are read as, and their roles: "feature", "label", "keep" or "drop".
+    """The plan of a table: its columns with the types they are read as, and their roles: "feature", "label", "keep" or "drop".
 
     classes: the numbers that a label may be, where they are settled beforehand; else None.
     """
@@ -135,7 +168,7 @@ class ColumnPlan:
 
     @cached_property
     def layout(self) -> Layout:
-        """What must be read."""
+        """The columns that are read."""
         pairs = enumerate(zip(self.columns, self.roles, strict=True))
         return Layout(tuple(Wanted(i, c, self._single(c, role)) for i, (c, role) in pairs if role != "drop"))
 
@@ -146,29 +179,39 @@ class ColumnPlan:
 
     @cached_property
     def rules(self) -> tuple[CellRule, ...]:
-        """What cells must be, of the columns for which that can fail."""
-        choices = self.choices
-        label = np.dtype(self.label.dtype if self.label and self.label.kind == "number" else "O")
-        rules = (
-            rule_of(
-                w,
-                role := self.roles[w.index],
-                choices.missing,
-                role == "feature" and w.column.name in choices.log1p,
-                role == "feature" and choices.standardize and w.column.type in SCALED,
-                label if role == "label" else np.dtype(choices.dtype),
-                self.classes if role == "label" else None,
-            )
-            for w in self.layout.wanted
-        )
-        return tuple(rule for rule in rules if not rule.vain)
+        """The rules that cells can break."""
+        rules = map(self._rule, self.layout.wanted)
+        return tuple(r for r in rules if r.missing or r.log1p or r.dtype is not None or r.classes is not None)
+
+    def _rule(self, w: Wanted) -> CellRule:
+        choices, role, kind = self.choices, self.roles[w.index], w.column.type
+        dtype, classes = np.dtype(choices.dtype), None
+        if role == "label":
+            dtype = np.dtype(self.label.dtype if self.label and self.label.kind == "number" else "O")
+            classes = self.classes
+        log1p = role == "feature" and w.column.name in choices.log1p
+        scaled = role == "feature" and choices.standardize and kind in SCALED
+        numeric, missing = kind not in TEXTS, None
+        if role == "label":
+            missing = "is missing; a label is needed"
+        elif role == "keep" and kind in ("integer", "boolean"):
+            missing = f"is missing, for which a kept {kind} column has no value"
+        elif role == "feature" and choices.missing == "error":
+            missing = "is missing"
+        elif role == "feature" and numeric and choices.missing == "nan" and dtype.kind in "iu":
+            missing = f"is missing, for which {dtype.name} has no value"
+        if role == "keep" or not numeric or log1p or scaled or w.dtype == dtype or dtype.kind == "O":
+            return CellRule(w, missing, log1p, classes=classes)
+        if kind in ("integer", "boolean") and dtype.kind == "f":
+            return CellRule(w, missing)
+        return CellRule(w, missing, dtype=dtype)
 
     def bad_rows(self, records: NDArray[Any]) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
-        """Which rows of the layout cannot be mapped, and why: a missing label, and the like; see checks.bad_rows. At most MOST_BAD."""
+        """Find the rows of the layout that cannot be mapped; see bad_rows."""
         return bad_rows(records, self.rules, MOST_BAD)
 
     def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
-        """The numbers of some records, as statistics take them: float64 [m, len(numeric)], NaN for missing."""
+        """Return the numbers of some records as statistics take them: float64 [m, len(numeric)], NaN for missing."""
         return (
             np.stack([as_float(records[w.name]) for w in self.numeric], axis=1, dtype=np.float64)
             if (self.numeric)
@@ -185,7 +228,7 @@ class ColumnPlan:
 
 
 def as_float(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Raw numbers of any type as float64, NaN for missing."""
+    """Return raw numbers of any type as float64, NaN for missing."""
     if x.dtype.kind != "i":
         return x.astype(np.float64)
     return np.where(x == np.iinfo(np.int64).min, np.nan, x.astype(np.float64))
@@ -202,8 +245,13 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
         if role == "feature":
             if kind == "text":
                 raise UsageError(
-                    f"column {name!r}: holds texts, which are no features; numbers and categories are. Pass --keep"
-                    f" {name}, --drop {name} or --type {name}=category."
+                    f"column {name!r}: holds texts, which are no features; numbers and categories are. Pass ",
+                    Option("keep", name),
+                    ", ",
+                    Option("drop", name),
+                    " or ",
+                    as_category(name),
+                    ".",
                 )
             # Whole numbers stay exact where features hold such numbers.
             whole = np.dtype(choices.dtype).kind in "iu"
@@ -214,19 +262,27 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
             read[name] = "category" if kind == "text" else kind
     if "feature" not in roles.values():
         raise UsageError(
-            "table: no column is left as a feature; one at least is needed. Name fewer with --label, --keep and --drop."
+            "table: no column is left as a feature; one at least is needed. Name fewer with ",
+            Option("label"),
+            ", ",
+            Option("keep"),
+            " and ",
+            Option("drop"),
+            ".",
         )
     for name in () if choices.one_hot == "all" else choices.one_hot:
         if roles[name] != "feature" or read[name] != "category":
             raise UsageError(
-                f"--one-hot {name}: is {_described(read[name], roles[name])}; features that hold categories are allowed."
-                f" Leave it out, or pass --type {name}=category."
+                Option("one_hot", name),
+                f": is {_described(read[name], roles[name])}; features that hold categories are allowed. Leave it out, or pass ",
+                as_category(name),
+                ".",
             )
     for name in choices.log1p:
         if roles[name] != "feature" or read[name] != "number":
             raise UsageError(
-                f"--log1p {name}: is {_described(read[name], roles[name])}; features that hold numbers are allowed."
-                " Leave it out."
+                Option("log1p", name),
+                f": is {_described(read[name], roles[name])}; features that hold numbers are allowed. Leave it out.",
             )
     label = _label([TableColumn(name, read[name]) for name in choices.label], choices)
     read_columns = tuple(TableColumn(c.name, read[c.name], c.written) for c in columns)
@@ -234,7 +290,7 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not among the names: which of them may be meant."""
+    """Return the end of a sentence about an unknown name: the nearest of the names."""
     names = list(names)
     close = difflib.get_close_matches(name, names, 1, 0.5)
     if close:
@@ -249,20 +305,23 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
         "drop": choices.drop,
         "feature": choices.features or (),
     }
-    options = {"label": "--label", "keep": "--keep", "drop": "--drop", "feature": "--features"}
     for option, names in choices.lists():
         for name in names:
             if name not in types:
                 raise UsageError(
-                    f"{option} {name}: no column has that name; {nearest(name, types)}. Pass one that is in the table."
+                    Option(option, name),
+                    f": no column has that name; {nearest(name, types)}. Pass one that is in the table.",
                 )
     roles: dict[str, str] = {}
     for role, names in given.items():
         for name in names:
             if roles.setdefault(name, role) != role:
                 raise UsageError(
-                    f"column {name!r}: is named by {options[roles[name]]} and by {options[role]}; one role is allowed."
-                    " Name it once."
+                    f"column {name!r}: is named by ",
+                    _OPTION_OF[roles[name]],
+                    " and by ",
+                    _OPTION_OF[role],
+                    "; one role is allowed. Name it once.",
                 )
     rest = "feature" if choices.features is None else "drop"
     return {name: roles.get(name, rest) for name in types}
@@ -277,21 +336,26 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
     if len(columns) > 1:
         if texts or choices.label_as == "classes":
             raise UsageError(
-                f"--label {columns[0].name} {columns[1].name}: classes are asked for of several columns"
+                Option("label", ",".join(c.name for c in columns)),
+                ": classes are asked for of several columns"
                 + (f" ({texts[0]!r} holds texts)" if texts else "")
-                + "; one column can be classes, several only numbers. Pass one, and --keep the others."
+                + "; one column can be classes, several only numbers. Pass one, and ",
+                Option("keep"),
+                " the others.",
             )
         return LabelField("number", "<i8" if whole and choices.label_as == "auto" else number)
     (column,) = columns
     if texts and choices.label_as == "number":
         raise UsageError(
-            f"--label-as number: the label {column.name!r} holds texts, not numbers; auto and classes are allowed."
-            " Pass one of them."
+            Option("label_as", "number"),
+            f": the label {column.name!r} holds texts, not numbers; auto and classes are allowed. Pass one of them.",
         )
     if choices.label_as == "classes" and column.type in ("date", "time", "timestamp"):
         raise UsageError(
-            f"--label-as classes: the label {column.name!r} is {_described(column.type, 'label')}; texts, booleans and"
-            f" numbers can be classes. Pass --type {column.name}=category."
+            Option("label_as", "classes"),
+            f": the label {column.name!r} is {_described(column.type, 'label')}; texts, booleans and numbers can be classes. Pass ",
+            as_category(column.name),
+            ".",
         )
     if texts or choices.label_as == "classes" or (column.type == "boolean" and choices.label_as == "auto"):
         return LabelField("classes", "<i8")
@@ -310,3 +374,85 @@ def _described(kind: str, role: str) -> str:
 
 def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "none"
+
+
+def as_category(name: str) -> Option:
+    """Return the option by which a column is read as categories."""
+    return Option("types", {name: "category"})
+
+
+def bad_rows(
+    records: NDArray[Any], rules: Sequence[CellRule], most: int = MAX_BAD
+) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
+    """Find the rows that break a rule.
+
+    records: [n] with the members that the rules name. Returns: bool [n], None if no row does; and at most `most` of them, by rising
+    row: `line` of each is the row, counted from 0.
+    """
+    mask: NDArray[np.bool_] | None = None
+    found: list[Bad] = []
+    for rule in rules:
+        x = records[rule.member.name]
+        for wrong, reason in _wrong(x, rule):
+            if wrong.any():
+                mask = wrong.copy() if mask is None else mask | wrong
+                rows = np.flatnonzero(wrong)[:most].tolist()
+                found += (Bad(row, rule.member.index, _text(x[row], rule), reason) for row in rows)
+    found.sort(key=lambda bad: (bad.line, bad.column))
+    return mask, found[:most]
+
+
+def is_missing(x: NDArray[Any], kind: str) -> NDArray[np.bool_]:
+    """Return bool [n]: the missing cells of a raw array of that type of column."""
+    if kind == "text":
+        return np.asarray(x["length"] == 0)
+    if kind == "category":
+        return np.asarray(x == MISSING_CATEGORY)
+    if kind == "integer":
+        return np.asarray(x == MISSING_INTEGER)
+    return np.asarray(np.isnan(x))
+
+
+def _wrong(x: NDArray[Any], rule: CellRule) -> list[tuple[NDArray[np.bool_], str]]:
+    found: list[tuple[NDArray[np.bool_], str]] = []
+    if rule.missing is not None:
+        found.append((is_missing(x, rule.member.column.type), rule.missing))
+    if rule.log1p:
+        found.append((x <= -1, "has no log1p; numbers above -1 have one"))
+    if rule.dtype is not None:
+        parts = [x]
+        if rule.member.column.type == "timestamp":  # they become whole days, and seconds since midnight
+            days = np.floor(x / 86_400)
+            parts = [days, x - days * 86_400]
+        for part in parts:
+            found += _misfits(part, rule.dtype)
+    if rule.classes is not None:
+        known = np.isin(x, np.array(rule.classes, x.dtype)) | is_missing(x, rule.member.column.type)
+        found.append((~known, "is none of the label's classes"))
+    return found
+
+
+def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.bool_], str]]:
+    """Find the present numbers that a dtype has no value for."""
+    if dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return [(np.isinf(x.astype(dtype)), f"is beyond {dtype.name}")]
+    limits = np.iinfo(dtype)
+    # 2.0**63 is no int64, but what its largest becomes as a float.
+    beyond = (x < limits.min) | (x >= float(limits.max) + 1)
+    found = [(beyond, f"is beyond {dtype.name} ({limits.min} to {limits.max})")]
+    if x.dtype.kind == "i":
+        beyond &= x != MISSING_INTEGER
+    else:
+        found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), "is not a whole number"))
+    return found
+
+
+def _text(value: Any, rule: CellRule) -> str:
+    """Return a raw value for a message; "" if it is missing or stands for a text."""
+    kind = rule.member.column.type
+    if kind in ("category", "text") or is_missing(np.asarray([value]), kind)[0]:
+        return ""
+    if kind == "integer":
+        return str(int(value))
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e16 else repr(float(value))

@@ -1,6 +1,6 @@
 """Sums over the rows that count (those a mapping is fitted on), and what is found from a sample of them.
 
-Rows come in parts. Parts may be summed by several threads (``Sums.part``), and are put together in their order (``Sums.merge``).
+Rows come in parts. Parts may be summed by several threads (``ColumnSums.part``), and are put together in their order (``ColumnSums.merge``).
 Every block of BLOCK rows of a part is summed on its own, about its first value, so that seconds since 1970 keep their digits;
 blocks are merged one after the other (Chan, Golub and LeVeque, 1979). Parts of multiples of BLOCK rows, however long, give equal
 results to the bit.
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.tables.transform.cell_checks import is_missing
-from packer.tables.transform.column_plan import TEXTS, ColumnPlan, as_float
+from packer.sentence import Option, Sentence
+from packer.tables.transform.column_plan import TEXTS, ColumnPlan, as_float, is_missing
 from packer.tables.transform.columns import MISSING_INTEGER
 from packer.tables.transform.sums import COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 
@@ -31,7 +31,7 @@ _LEAST_SQUARES = 1e-290  # a sum of squares below has lost digits, or all of it
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """Of a column's present values: how many, mean, population deviation, least, greatest; all 0 if there are none.
+    """A summary of a column's present values: count, mean, population deviation, least, greatest; all 0 if there are none.
 
     mean and std are NaN where sums of float64 cannot tell them: squares of distances that overflow, or that underflow (above 1e150
     and below 1e-150, about). whole: all are whole numbers. least and most are int for columns read as integers.
@@ -47,7 +47,7 @@ class NumberSummary:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """What a part of the rows adds to Sums."""
+    """The sums of a part of the rows."""
 
     rows: int
     figures: NDArray[np.float64]
@@ -129,7 +129,7 @@ class ColumnSums:
         return PartialSums(len(chosen), figures, whole, limits, counts, missing, values)
 
     def merge(self, part: PartialSums) -> None:
-        """Add the next part's sums. Raises UsageError if a label has more classes than --max-categories."""
+        """Add the next part's sums. Raises UsageError if a label has more classes than are allowed."""
         self.rows += part.rows
         for block in part.figures:
             self._merge_block(block)
@@ -158,7 +158,7 @@ class ColumnSums:
         self.merge(self.part(records, fit))
 
     def of(self, index: int, what: str | None = None) -> NumberSummary:
-        """What was found of a numeric column: as it is read, or "log1p", "days" or "seconds" of it."""
+        """Summarize a numeric column: as it is read, or "log1p", "days" or "seconds" of it."""
         if what is None:
             what = "plain" if (index, "plain") in self._slots else "integer"
         i = self._slots[index, what]
@@ -198,27 +198,34 @@ class ColumnSums:
 
 
 def days_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The whole days in seconds since 1970."""
+    """Return the whole days in seconds since 1970."""
     return np.floor(seconds / DAY)
 
 
 def seconds_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is left of seconds since 1970 above the whole days: from 0, below DAY."""
+    """Return seconds since midnight, from 0 and below DAY, of seconds since 1970."""
     return seconds - days_of(seconds) * DAY
 
 
 def check_categories(name: str, count: int, most: int, role: str = "feature") -> None:
     """Raise UsageError if a column has more categories than are allowed."""
     if count > most:
-        ways = "--label-as number" if role == "label" else f"--keep {name}, --drop {name}"
+        ways = Sentence(Option("keep", name), ", ", Option("drop", name))
+        if role == "label":
+            ways = Sentence(Option("label_as", "number"))
         raise UsageError(
-            f"column {name!r}: has more than {most:,} categories ({count:,} so far); --max-categories {most} allows no"
-            f" more. Pass {ways} or a larger --max-categories."
+            f"column {name!r}: has more than {most:,} categories ({count:,} so far); "
+            + Option("max_categories", most)
+            + " allows no more. Pass "
+            + ways
+            + " or a larger "
+            + Option("max_categories")
+            + "."
         )
 
 
 def quantiles(values: NDArray[np.float64], levels: Sequence[float] = LEVELS) -> list[float]:
-    """Quantiles of a sorted sample [m] without NaN, m >= 1; between two values in proportion."""
+    """Return the quantiles of a sorted sample [m] without NaN, m >= 1; between two values in proportion."""
     places = np.array(levels) * (len(values) - 1)
     below = places.astype(np.int64)
     low, high = values[below], values[np.minimum(below + 1, len(values) - 1)]
@@ -247,7 +254,7 @@ def histogram(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
 
 
 def of_numbers(rows: int, found: NumberSummary, sample: NDArray[np.float64]) -> dict[str, Any]:
-    """The header's statistics of a numeric column. sample: [m], NaN where missing."""
+    """Return the header's statistics of a numeric column. sample: [m], NaN where missing."""
     some = found.count > 0
     record: dict[str, Any] = {
         "rows": rows,
@@ -272,7 +279,7 @@ def of_numbers(rows: int, found: NumberSummary, sample: NDArray[np.float64]) -> 
 
 
 def of_categories(rows: int, missing: int, names: Sequence[str], counts: NDArray[np.int64]) -> dict[str, Any]:
-    """The header's statistics of a column of categories. counts: of the first len(counts) names."""
+    """Return the header's statistics of a column of categories. counts: of the first len(counts) names."""
     ranked = sorted(zip(names, counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0]))
     return {
         "rows": rows,
@@ -282,8 +289,27 @@ def of_categories(rows: int, missing: int, names: Sequence[str], counts: NDArray
     }
 
 
+def column_statistics(
+    plan: ColumnPlan, sums: ColumnSums, sample: NDArray[np.float64], dictionaries: Mapping[int, Sequence[str]]
+) -> dict[str, dict[str, Any]]:
+    """Return the header's statistics of the columns that are read, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    places = {w.index: k for k, w in enumerate(plan.numeric)}
+    for w in plan.layout.wanted:
+        index, missing = w.index, sums.missing.get(w.index, 0)
+        if w.column.type == "text":
+            found[w.column.name] = {"rows": sums.rows, "missing": missing}
+        elif w.column.type == "category":
+            counts = sums.counts.get(index, np.zeros(0, np.int64))
+            names = dictionaries.get(index, ())
+            found[w.column.name] = of_categories(sums.rows, missing, names, counts)
+        else:
+            found[w.column.name] = of_numbers(sums.rows, sums.of(index), sample[:, places[index]])
+    return found
+
+
 def _different(values: NDArray[Any]) -> NDArray[Any]:
-    """The different ones, rising, without missing ones; 0 for -0. Of float32 as float64."""
+    """Return the different present values, rising, 0 for -0; float32 as float64."""
     if values.dtype.kind == "i":
         return np.unique(values[values != MISSING_INTEGER])
     return np.unique(values[~np.isnan(values)].astype(np.float64) + 0.0)

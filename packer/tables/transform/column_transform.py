@@ -1,4 +1,4 @@
-"""What is done with one column of a table, and the names of the fields and features it becomes."""
+"""The transform of one column: fitted to its statistics, checked, and the names of the fields and features it becomes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import keyword
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
-from packer.tables.transform.column_plan import SCALED, TEXTS
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.sentence import Option
+from packer.tables.transform.column_plan import SCALED, TEXTS, ColumnChoices, ColumnPlan
+from packer.tables.transform.column_sums import ColumnSums, check_categories
 from packer.tables.transform.columns import MISSING_INTEGER
 
 BOOLEANS = ("false", "true")
@@ -32,7 +38,7 @@ KEPT: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class ColumnTransform:
-    """What is done with a column; see TableTransform.to_json for its members' names in the header.
+    """The transform of a column; its members are those of a column in the header's record.
 
     type: that it is read as; missing: the policy, of features; fill: what missing cells become, after log1p; standardize: mean and
     std, of a timestamp those of days and of seconds; categories: by rising text (numbers that are classes: by rising number).
@@ -53,45 +59,113 @@ class ColumnTransform:
 
     @property
     def coded(self) -> bool:
-        """Whether it is a column of the field `categories`."""
+        """True for a column of the field `categories`."""
         return self.role == "feature" and self.type == "category" and not self.one_hot
 
     @property
     def numeric(self) -> bool:
-        """Whether it holds numbers."""
+        """True for a column of numbers, dates or times."""
         return self.type not in TEXTS
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of its features, but for its indicator; TableTransform.features tells equal ones apart."""
+        """Names of its features, but for its indicator; TableTransform.features tells equal ones apart."""
         if self.role != "feature" or self.coded:
             return ()
         if self.one_hot:
             return tuple(f"{self.name}={c}" for c in self.categories or ())
         return (self.name, f"{self.name}.seconds") if self.type == "timestamp" else (self.name,)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the column of the header's record."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
+        }
 
-def column_transform_of(record: Mapping[str, Any]) -> ColumnTransform:
-    """A column of the header's member `table`, which has been checked."""
-    categories, scale = record["categories"], record["standardize"]
-    return ColumnTransform(
-        record["name"],
-        record["type"],
-        record["role"],
-        record["missing"],
-        None if record["fill"] is None else float(record["fill"]),
-        record["indicator"],
-        record["log1p"],
-        None if scale is None else tuple(map(float, scale)),
-        None if categories is None else tuple(categories),
-        record["one_hot"],
-        record["field"],
-        None if record["statistics"] is None else dict(record["statistics"]),
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ColumnTransform:
+        """Read what to_json wrote, of a record that was checked."""
+        column = cls(**{f.name: record[f.name] for f in fields(cls)})
+        return replace(
+            column,
+            fill=None if column.fill is None else float(column.fill),
+            standardize=None if column.standardize is None else tuple(map(float, column.standardize)),
+            categories=None if column.categories is None else tuple(column.categories),
+            statistics=None if column.statistics is None else dict(column.statistics),
+        )
+
+
+def fit_texts(column: ColumnTransform, choices: ColumnChoices, names: Sequence[str]) -> ColumnTransform:
+    """Fit the transform of a column of texts. names: the different ones. Raises UsageError if they are too many."""
+    if column.type == "text":
+        return column
+    check_categories(column.name, len(names), choices.max_categories, column.role)
+    feature = column.role == "feature"
+    return replace(
+        column,
+        missing=choices.missing if feature else None,
+        categories=tuple(sorted(names)),
+        one_hot=feature and (choices.one_hot == "all" or column.name in choices.one_hot),
     )
 
 
+def fit_numbers(
+    column: ColumnTransform, plan: ColumnPlan, index: int, sums: ColumnSums, sample: NDArray[np.float64]
+) -> ColumnTransform:
+    """Fit the transform of a column of numbers. index: its number; sample: float64 [m], NaN where missing. Raises UsageError."""
+    choices, found = plan.choices, sums.of(index)
+    if column.role == "label" and plan.label is not None and plan.label.kind == "classes":
+        if column.type == "boolean":
+            return replace(column, categories=BOOLEANS)
+        values = sums.values.get(index, np.zeros(0))
+        return replace(column, categories=tuple(map(_shortest, values.tolist())))
+    if column.role != "feature":
+        return column
+    log1p = column.name in choices.log1p
+    if log1p:
+        found = sums.of(index, "log1p")
+        sample = np.log1p(sample)
+    fill = {"mean": found.mean, "zero": 0.0}.get(choices.missing)
+    if choices.missing == "median":
+        present = sample[~np.isnan(sample)]
+        with np.errstate(over="ignore"):
+            fill = float(np.median(present)) if len(present) else 0.0
+    scale: tuple[float, ...] | None = None
+    if choices.standardize and column.type in SCALED:
+        parts = [found]
+        if column.type == "timestamp":
+            parts = [sums.of(index, "days"), sums.of(index, "seconds")]
+        scale = tuple(x for p in parts for x in (p.mean, p.std or 1.0))
+    ways = ((Option("missing", choices.missing), (fill,)), (Option("standardize", True), scale or ()))
+    for option, needed in ways:
+        if not all(x is None or math.isfinite(x) for x in needed):
+            raise UsageError(
+                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot tell their mean and"
+                " deviation, which "
+                + option
+                + " needs; distances from 1e-140 to 1e140 are allowed. Leave the column out with "
+                + Option("drop", column.name)
+                + ", or give it in another unit."
+            )
+    return replace(
+        column,
+        missing=choices.missing,
+        fill=fill,
+        indicator=choices.indicators and found.count < sums.rows,
+        log1p=log1p,
+        standardize=scale,
+    )
+
+
+def _shortest(value: float) -> str:
+    """Return the shortest text of a number: "3" for 3.0; all digits of an int."""
+    if isinstance(value, int):
+        return str(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
+
+
 def sound(c: ColumnTransform, whole: bool) -> bool:
-    """Whether what is done with a column goes together. whole: features hold whole numbers."""
+    """Tell whether the members of a transform go together. whole: features hold whole numbers."""
     feature = c.role == "feature"
     if (
         (c.missing is not None) != feature
@@ -132,7 +206,7 @@ def sound(c: ColumnTransform, whole: bool) -> bool:
 
 
 def sound_label(columns: Sequence[ColumnTransform], kind: str | None, dtype: str | None) -> bool:
-    """Whether columns can be a label of that kind and dtype."""
+    """Tell whether columns can be a label of that kind and dtype."""
     if kind == "number":
         whole = all(c.type in ("integer", "boolean") for c in columns)
         numeric = all(c.numeric and c.categories is None for c in columns)
@@ -155,7 +229,7 @@ def sound_label(columns: Sequence[ColumnTransform], kind: str | None, dtype: str
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, all different: of equal ones the second is `name.1`, the third `name.2`."""
+    """Return the names, made different: of equal ones the second is `name.1`, the third `name.2`."""
     if len(set(names)) == len(names):
         return tuple(names)
     found: dict[str, None] = {}
@@ -170,7 +244,7 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def kept_fields(names: Sequence[str]) -> dict[str, str]:
-    """Names of fields for kept columns: all different, whatever the file system makes of capitals."""
+    """Return the fields' names of kept columns: all different, also without regard to case."""
     fields: dict[str, str] = {}
     taken = set(TAKEN)
     for name in names:

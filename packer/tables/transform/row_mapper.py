@@ -1,4 +1,4 @@
-"""Records in, fields out: the arithmetic of a transform, over whole columns."""
+"""The arithmetic of a fitted transform: records in, fields out, whole columns at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.cell_checks import is_missing
-from packer.tables.transform.column_plan import as_float
+from packer.tables.transform.column_plan import as_float, is_missing
 from packer.tables.transform.column_sums import days_of, seconds_of
 from packer.tables.transform.column_transform import ColumnTransform
 from packer.tables.transform.columns import MISSING_INTEGER
@@ -38,7 +37,7 @@ Step = Callable[[NDArray[Any], NDArray[Any]], "tuple[int, str] | None"]
 
 
 class RowMapper:
-    """A transform for records of one layout; thread-safe.
+    """A fitted transform for records of one layout; thread-safe.
 
     transform: fitted; layout: of the records, that of a plan; dictionaries: column number -> the texts that the
     codes in these records mean.
@@ -102,7 +101,7 @@ class RowMapper:
         return mapped
 
     def _plan(self) -> list[Step]:
-        """Steps that fill the features: one for each run of numbers that lie side by side in a record, one for any other column."""
+        """Return the steps that fill the features: one for each run of numbers side by side in a record, one for any other column."""
         members: Mapping[str, Any] = self.layout.dtype.fields or {}
         steps: list[Step] = []
         run: list[ColumnTransform] = []
@@ -225,7 +224,7 @@ class RowMapper:
         return label, bad if bad.any() else None
 
     def _class_codes(self, w: Wanted, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Classes from 0, -1 for none."""
+        """Return the classes from 0, -1 for none."""
         if w.column.type == "category":
             return np.asarray(self._codes[w.column.name][x] - 1)
         values = x if x.dtype.kind == "i" else as_float(x)
@@ -234,13 +233,13 @@ class RowMapper:
 
 
 def _codes(c: ColumnTransform, texts: Sequence[str]) -> NDArray[np.int64]:
-    """Category numbers by code, 0 for those that are not known; the entry of code -1, missing, is the last."""
+    """Return category numbers by code, 0 for unknown ones; the entry of code -1, missing, is the last."""
     numbers = {text: k for k, text in enumerate(c.categories or (), 1)}
     return np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
 
 
 def _infinite(features: NDArray[Any]) -> tuple[int, int] | None:
-    """Row and column of the first infinity in [n, F], None if there is none."""
+    """Find the row and column of the first infinity in [n, F], None if there is none."""
     if features.dtype.kind != "f":
         return None
     found = np.isinf(features)

@@ -16,27 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.tablerecord import check_table
+from packer.sentence import Option
 from packer.tables.transform.column_plan import DTYPES, TEXTS, ColumnChoices, ColumnPlan, LabelField, nearest
-from packer.tables.transform.column_sums import ColumnSums
+from packer.tables.transform.column_sums import ColumnSums, column_statistics
 from packer.tables.transform.column_transform import (
     KEPT,
     TAKEN,
     ColumnTransform,
-    column_transform_of,
+    fit_numbers,
+    fit_texts,
     kept_fields,
     sound,
     sound_label,
     unique,
 )
 from packer.tables.transform.columns import WRITTEN, TableColumn
-from packer.tables.transform.fitting import fit_numbers, fit_texts, measured_statistics
 
 MAX_FEATURES = 1 << 16
 
 
 class FieldSpec(NamedTuple):
-    """A field that a table becomes. shape: of a row, None if rows are texts of any length; about: plain JSON."""
+    """A field of the pack. shape: of a row, None if rows are texts of any length; about: plain JSON."""
 
     name: str
     dtype: str
@@ -46,7 +46,7 @@ class FieldSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class TableTransform:
-    """A fitted mapping.
+    """A fitted transform of a table's columns into fields.
 
     columns: of the input, in order; dtype: of the features, numpy's type string; label: columns, kind and dtype of the field, or
     None; fit_name: the rows whose statistics are used, "all" or a split's name; reading: how text files were read, plain JSON.
@@ -70,13 +70,13 @@ class TableTransform:
         fit_name: str = "all",
         reading: Mapping[str, Any] | None = None,
     ) -> TableTransform:
-        """Decide what the plan leaves open.
+        """Fit the transform that a plan describes.
 
         sums: over the rows that count; sample: float64 [m, plan.numeric], of these rows; dictionaries: column number -> texts of
         the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
         Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
         """
-        found = measured_statistics(plan, sums, sample, dictionaries)
+        found = column_statistics(plan, sums, sample, dictionaries)
         places = {w.index: k for k, w in enumerate(plan.numeric)}
         fields = kept_fields([c.name for c, r in zip(plan.columns, plan.roles, strict=True) if r == "keep"])
         columns = []
@@ -105,30 +105,32 @@ class TableTransform:
             wide = max(transform.columns, key=lambda c: len(c.outputs))
             raise UsageError(
                 f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from {wide.name!r};"
-                f" {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of --one-hot."
+                f" {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of ",
+                Option("one_hot"),
+                ".",
             )
         return transform
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """The names of the columns of the field `features`."""
+        """Names of the columns of the field `features`."""
         plain = [name for c in self.columns for name in c.outputs]
         return unique([*plain, *(f"{c.name}.missing" for c in self.columns if c.indicator)])
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The names of the columns of the field `categories`."""
+        """Names of the columns of the field `categories`."""
         return tuple(c.name for c in self.columns if c.coded)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the label's classes."""
+        """Names of the label's classes, None if it has none."""
         if self.label_kind != "classes":
             return None
         return self.column(self.label[0]).categories
 
     def column(self, name: str) -> ColumnTransform:
-        """The column of that name. Raises KeyError."""
+        """Return the column of that name. Raises KeyError."""
         return self._named[name]
 
     @cached_property
@@ -136,7 +138,7 @@ class TableTransform:
         return {c.name: c for c in self.columns}
 
     def fields(self) -> tuple[FieldSpec, ...]:
-        """The fields, in order: features, categories, label, kept columns."""
+        """Return the fields in order: features, categories, label, kept columns."""
         fields = []
         if self.features:
             fields.append(FieldSpec("features", self.dtype, (len(self.features),), {}))
@@ -154,7 +156,7 @@ class TableTransform:
         return tuple(fields)
 
     def plan_for(self, columns: Sequence[TableColumn]) -> ColumnPlan:
-        """What becomes of another table's columns, which are found by name; those that are not known are passed over.
+        """Plan another table's columns, which are found by name; those that are not known are left out.
 
         Label and kept columns may be missing: so are their fields then. Raises UsageError if a feature is.
         """
@@ -182,7 +184,7 @@ class TableTransform:
 
     @property
     def choices(self) -> ColumnChoices:
-        """What a user would ask for to get such a transform."""
+        """The choices that lead to such a transform."""
         features = [c for c in self.columns if c.role == "feature"]
         return ColumnChoices(
             label=self.label,
@@ -202,13 +204,13 @@ class TableTransform:
 
     @cached_property
     def written(self) -> dict[str, str]:
-        """Name of a column -> how its numbers or dates are written, one of WRITTEN; those that are written as usual are not in it."""
+        """Name of a column -> its notation, one of WRITTEN, where it has one."""
         given = self.reading.get("types", {})
         return {c.name: given[c.name] for c in self.columns if WRITTEN.get(given.get(c.name)) == c.type}
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
-        """The numbers that are the label's classes, rising, int of integers; None if classes are texts, or there are none."""
+        """Numbers that are the label's classes, rising, int of integers; None if classes are texts, or there are none."""
         if self.label_kind != "classes":
             return None
         c = self.column(self.label[0])
@@ -225,18 +227,18 @@ class TableTransform:
         dictionaries: Mapping[int, Sequence[str]],
         fit_name: str | None = None,
     ) -> TableTransform:
-        """The same mapping, with the statistics of other rows; none for columns that these lack.
+        """Return the same transform with the statistics of other rows; none for columns that these lack.
 
         plan: of self.plan; sums, sample, dictionaries: as in fit; fit_name: of the rows that count, None: leave it.
         """
-        found = measured_statistics(plan, sums, sample, dictionaries)
+        found = column_statistics(plan, sums, sample, dictionaries)
         columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
         return replace(self, columns=columns, fit_name=self.fit_name if fit_name is None else fit_name)
 
     def unknown(
         self, plan: ColumnPlan, sums: ColumnSums, dictionaries: Mapping[int, Sequence[str]]
     ) -> dict[str, int]:
-        """How many cells of other rows hold a category that is not known: of each column of features that has such cells.
+        """Count the cells of other rows that hold unknown categories, of each column of features that has some.
 
         plan: of self.plan; sums: over the rows that count; dictionaries: as in fit.
         """
@@ -251,7 +253,7 @@ class TableTransform:
         return found
 
     def known(self, columns: Sequence[TableColumn]) -> dict[int, dict[str, int]]:
-        """Number of the label's column in another table -> the texts it may hold, with their codes, where they are classes."""
+        """Return the texts that the label of another table may hold, with their codes: by column number, where they are classes."""
         return {
             i: {text: code for code, text in enumerate(self.classes or ())}
             for i, c in enumerate(columns)
@@ -259,25 +261,9 @@ class TableTransform:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The header's member `table`, as plain JSON values."""
+        """Return the header's member `table`, as plain JSON values."""
         return {
-            "columns": [
-                {
-                    "name": c.name,
-                    "type": c.type,
-                    "role": c.role,
-                    "missing": c.missing,
-                    "fill": c.fill,
-                    "indicator": c.indicator,
-                    "log1p": c.log1p,
-                    "standardize": None if c.standardize is None else list(c.standardize),
-                    "categories": None if c.categories is None else list(c.categories),
-                    "one_hot": c.one_hot,
-                    "field": c.field,
-                    "statistics": None if c.statistics is None else dict(c.statistics),
-                }
-                for c in self.columns
-            ],
+            "columns": [c.to_json() for c in self.columns],
             "features": list(self.features),
             "categories": list(self.categories),
             "dtype": self.dtype,
@@ -290,11 +276,10 @@ class TableTransform:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> TableTransform:
-        """Read what to_json wrote. Raises ValueError."""
-        check_table(record)
+        """Read what to_json wrote, of a record whose form was checked (table_record.py). Raises ValueError."""
         label = record["label"]
         transform = cls(
-            tuple(column_transform_of(c) for c in record["columns"]),
+            tuple(map(ColumnTransform.from_json, record["columns"])),
             record["dtype"],
             () if label is None else tuple(label["columns"]),
             None if label is None else label["kind"],
@@ -306,7 +291,7 @@ class TableTransform:
         return transform
 
     def _check(self, record: Mapping[str, Any]) -> None:
-        """Whether the members go together. Raises ValueError."""
+        """Raise ValueError if the members do not go together."""
         if self.dtype not in {np.dtype(d).str for d in DTYPES}:
             raise ValueError(f"features have dtype {self.dtype!r}")
         whole = np.dtype(self.dtype).kind in "iu"

@@ -268,6 +268,6 @@ def test_too_many_classes_are_found_while_summing():
     with pytest.raises(UsageError) as error:
         sums.add(records)
     assert str(error.value) == (
-        "column 'y': has more than 9 categories (11 so far); --max-categories 9 allows no more."
-        " Pass --label-as number or a larger --max-categories."
+        "column 'y': has more than 9 categories (11 so far); max_categories=9 allows no more."
+        " Pass label_as='number' or a larger max_categories=."
     )

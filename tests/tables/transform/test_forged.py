@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from packer.errors import FormatError, UsageError
 from packer.format.header import Extent, Field, Header
+from packer.format.table_record import check_table
 from packer.tables import apply
 from packer.tables.transform.column_plan import ColumnChoices
 from packer.tables.transform.columns import TableColumn
@@ -88,6 +89,7 @@ def test_records_that_were_changed_are_refused_or_work(case):
             line.encode()
     transform: TableTransform | None = None
     with suppress(UsageError, ValueError):
+        check_table(record)
         transform = TableTransform.from_json(record)
         transform.measured(fitted.plan, fitted.sums, fitted.plan.sample(fitted.records), fitted.dictionaries)
         mapped = apply(record, as_data(fitted.table))

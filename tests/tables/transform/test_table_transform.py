@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.format.table_record import check_table
 from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.columns import TableColumn
@@ -499,7 +500,7 @@ def test_numbers_that_sums_cannot_hold(cells):
     assert TableTransform.from_json(fitted.transform.to_json()) == fitted.transform
     assert describe(fitted.transform.to_json())[0].startswith("x  number  feature")
     with pytest.raises(
-        UsageError, match=r"^column 'x': holds numbers so large, .* which --standardize needs"
+        UsageError, match=r"^column 'x': holds numbers so large, .* which standardize=True needs"
     ):
         fit(numbers(*cells), ColumnChoices(dtype="float64", standardize=True))
     if max(cells) > 1:
@@ -507,9 +508,9 @@ def test_numbers_that_sums_cannot_hold(cells):
 
 
 def test_a_mean_that_overflows_fills_nothing():
-    with pytest.raises(UsageError, match=r"^column 'x': .* which --missing mean needs"):
+    with pytest.raises(UsageError, match=r"^column 'x': .* which missing='mean' needs"):
         fit(numbers(1.7e308, -1.7e308, None), ColumnChoices(dtype="float64", missing="mean"))
-    with pytest.raises(UsageError, match=r"^column 'x': .* which --missing median needs"):
+    with pytest.raises(UsageError, match=r"^column 'x': .* which missing='median' needs"):
         fit(numbers(1.7e308, 1.6e308, None), ColumnChoices(dtype="float64", missing="median"))
 
 
@@ -588,7 +589,7 @@ def test_no_logarithm_below_minus_one():
 def test_too_many_categories():
     with pytest.raises(UsageError, match="column 'y': has more than 2 categories"):
         fit(labelled("category", "a", "b", "c"), ColumnChoices(label=("y",), max_categories=2))
-    with pytest.raises(UsageError, match="Pass --label-as number or a larger --max-categories"):
+    with pytest.raises(UsageError, match="Pass label_as='number' or a larger max_categories="):
         fit(labelled("number", 1, 2, 3), ColumnChoices(label=("y",), label_as="classes", max_categories=2))
 
 
@@ -640,6 +641,7 @@ def test_malformed_records(path, value):
         inner = inner[key]
     inner[path[-1]] = value
     with pytest.raises(ValueError, match=r".") as error:
+        check_table(record)
         TableTransform.from_json(record)
     assert type(error.value) is ValueError
 
@@ -671,7 +673,7 @@ def test_too_many_features():
     with pytest.raises(UsageError) as error:
         fit(table, ColumnChoices(one_hot="all"))
     assert str(error.value) == (
-        "table: has 65,537 features, 65,536 of them from 'c'; 65,536 are allowed. Leave 'c' out of --one-hot."
+        "table: has 65,537 features, 65,536 of them from 'c'; 65,536 are allowed. Leave 'c' out of one_hot=."
     )
 
 

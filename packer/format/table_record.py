@@ -1,7 +1,7 @@
-"""The header's member `table`: whether it has the members it must have, of the kinds they must be of. Imports nothing of packer.
+"""The form of the header's member `table`: the members there must be, and their types. Imports nothing of packer.
 
-Checked where a header is read and where a mapping is made of it, so that whoever shows it or computes with it need not look again.
-What the members mean together is checked in ``packer/tables/transform/table_transform.py``.
+It is checked once, where a header is read, so that whoever shows the record or computes with it need not look again.
+``packer/tables/transform/table_transform.py`` checks that the members go together.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _count(value: Any) -> bool:
 
 
 def _finite(value: Any) -> bool:
-    """Whether all numbers in a JSON value are finite, those of members that are not known here too."""
+    """Tell whether all numbers in a JSON value are finite, also those of unknown members."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
