@@ -1,6 +1,6 @@
 """Sums over the rows that count (those a mapping is fitted on), and what is found from a sample of them.
 
-Rows come in parts. Parts may be summed by several threads (``ColumnSums.part``), and are put together in their order (``ColumnSums.merge``).
+Rows come in parts. Parts may be summed by several threads (``ColumnSums.part``), and are merged in their order (``ColumnSums.merge``).
 Every block of BLOCK rows of a part is summed on its own, about its first value, so that seconds since 1970 keep their digits;
 blocks are merged one after the other (Chan, Golub and LeVeque, 1979). Parts of multiples of BLOCK rows, however long, give equal
 results to the bit.
