@@ -6,17 +6,19 @@ the position a draw is for. So any draw can be made anywhere, in any order, on a
 The functions are frozen: a pack's row order and a resumed epoch depend on their exact bits, and the tests
 hold golden values. A better function gets a new name. None of this is for secrets.
 
-`permute` and `unpermute` are written twice: in ``native/random_permutation.c``, used where it was compiled, and here.
+Permutations are computed by a Feistel network, which is written twice: in C (``native/random_permutation.c``) for `permute`
+and `unpermute`, and in NumPy (`feistel`) for these where C was not compiled, and for permutations of many small ranges at once.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from struct import unpack
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,30 +26,25 @@ from numpy.typing import NDArray
 from packer import native
 from packer.errors import UsageError
 
-_STEP = 0x9E3779B97F4A7C15  # SplitMix64's: 2**64 / golden ratio
-_FACTOR_1 = 0xBF58476D1CE4E5B9  # Stafford's variant 13
-_FACTOR_2 = 0x94D049BB133111EB
-_LOW_64 = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
+"""2**64 / golden ratio: the step from one number of the SplitMix64 sequence to the next."""
 
-# The same as arrays of no dimension: NumPy multiplies 256 numbers by such a one in 0.8 us, by its own scalar
-# in 1.1 us and by Python's integer in 1.4 us.
-_GOLDEN = np.array(_STEP, dtype=np.uint64)
-_MIX_1 = np.array(_FACTOR_1, dtype=np.uint64)
-_MIX_2 = np.array(_FACTOR_2, dtype=np.uint64)
-_SHIFT_32 = np.array(32, dtype=np.uint64)
-_LOW_32 = np.array(2**32 - 1, dtype=np.uint64)
+# Arrays of no dimension: NumPy multiplies 256 numbers by such a one in 0.8 us, by its own scalar in 1.1 us and by Python's
+# integer in 1.4 us. The factors are Stafford's variant 13.
+_STEP, _MIX_1, _MIX_2, _SHIFT_32, _LOW_32 = (
+    np.array(number, dtype=np.uint64)
+    for number in (GOLDEN, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 32, 2**32 - 1)
+)
 
 # Up to here `permute` sorts: exactly uniform, and no slower than the network.
 _SORTED_ROWS = 256
-# Up to here `permute` runs its network on Python's integers: about 4 us each, and NumPy's calls cost 30 us.
-_FEW_POSITIONS = 6
 # From here on it is worth a warning that the compiled form is missing: 40 ns a row are nothing beside an image's 12 us.
 _MANY_ROWS = 100_000
 
-_Network = Callable[["NDArray[np.int64]", int, int, "tuple[int, ...]"], "NDArray[np.int64]"]
+_Words: TypeAlias = NDArray[np.uint64]
 
 
-def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix64(x: _Words) -> _Words:
     """Scramble 64 bits, one to one.
 
     x: uint64, one or more dimensions; not modified. Returns the same shape.
@@ -55,7 +52,7 @@ def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     The finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
     OOPSLA 2014) with the constants of Stafford's variant 13, as in https://prng.di.unimi.it/splitmix64.c
     """
-    mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(30))
+    mixed: _Words = x ^ (x >> np.uint64(30))
     mixed *= _MIX_1
     mixed ^= mixed >> np.uint64(27)
     mixed *= _MIX_2
@@ -89,7 +86,7 @@ def key(*parts: int | str) -> int:
 
 
 def permute(positions: NDArray[np.int64], n: int, key: int) -> NDArray[np.int64]:
-    """Say which number stands at each of these positions of a shuffled range(n), without shuffling it.
+    """Return the numbers that stand at these positions of a shuffled range(n), without shuffling it.
 
     positions: int64, any shape, each in 0..n-1; not modified.
     n: 1 <= n <= 2**62.
@@ -105,26 +102,27 @@ def permute(positions: NDArray[np.int64], n: int, key: int) -> NDArray[np.int64]
     400,000 keys. Memory and time depend on the positions asked for, not on n.
 
     Measured on one core of a Xeon at n = 6,000, 1.28 million and a billion alike: 2 us for one position, 4 us for
-    256, 0.35 ms for 65,536 (5 ns a row; 10 on a processor without AVX-512). Without the compiled form: 7 us, 37 us
-    and 2.1 ms.
+    256, 0.35 ms for 65,536 (5 ns a row; 10 on a processor without AVX-512). In NumPy: 30 us, 37 us and 2.1 ms.
+
+    >>> permute(np.arange(10), 10, key=42)
+    array([4, 1, 6, 2, 8, 3, 9, 0, 7, 5])
+    >>> permute(np.array([0, 123_456_789]), 10**9, key=42)
+    array([386205410, 685446509])
     """
     return _permuted(positions, n, key, back=False)
 
 
 def unpermute(numbers: NDArray[np.int64], n: int, key: int) -> NDArray[np.int64]:
-    """Say at which position each of these numbers stands in a shuffled range(n): what `permute` takes back to them.
+    """Return the positions at which these numbers stand in a shuffled range(n): the inverse of `permute`.
 
     numbers: int64, any shape, each in 0..n-1; not modified. n, key: as in permute.
     Returns int64 of the same shape: unpermute(permute(positions, n, key), n, key) are the positions.
     Raises UsageError if n or a number is out of range.
-
-    The rounds in the other direction, subtracting; as fast as permute.
     """
     return _permuted(numbers, n, key, back=True)
 
 
 def _permuted(given: NDArray[np.int64], n: int, key: int, *, back: bool) -> NDArray[np.int64]:
-    """The permutation, or the way back."""
     if not 1 <= n <= 2**62:
         raise UsageError(
             f"permutation: it has {n:,} rows; 1 to 2**62 are allowed. Split the rows over several packs."
@@ -136,44 +134,90 @@ def _permuted(given: NDArray[np.int64], n: int, key: int, *, back: bool) -> NDAr
     if not native.COMPILED:
         if n >= _MANY_ROWS:
             native.warn("orders")
-        form = unpermute_numpy if back else permute_numpy
-        return form(flat.reshape(-1), n, a, b, key).reshape(given.shape)
+        return permute_numpy(flat.reshape(-1), n, a, b, key, back=back).reshape(given.shape)
     if not flat.flags.aligned:
         flat = flat.copy()
     found = np.empty(given.shape, np.int64)
-    wrong = (native.loops.unpermute if back else native.loops.permute)(
-        flat, found, n, a, b, key, _round_keys(key)
-    )
+    loop = native.loops.unpermute if back else native.loops.permute
+    wrong = loop(flat, found, n, a, b, key, _round_keys(key))
     if wrong >= 0:
         raise _beyond(int(flat.reshape(-1)[wrong]), n)
     return found
 
 
-def permute_numpy(flat: NDArray[np.int64], n: int, a: int, b: int, key: int) -> NDArray[np.int64]:
-    """Do what `permute` does, without the compiled form. flat: positions, int64 [k], contiguous; a, b: see there."""
-    _check_within(flat, n)
-    if n <= _SORTED_ROWS:
-        return _hashes(np.arange(n), key).argsort(kind="stable")[flat]
-    round_keys = unpack("<6Q", _round_keys(key))
-    if flat.size <= _FEW_POSITIONS:
-        return np.array(
-            [_walk_one(position, n, a, b, round_keys) for position in flat.tolist()], dtype=np.int64
-        )
-    return _walk_many(flat, n, a, b, round_keys, _network)
+def permute_numpy(
+    flat: NDArray[np.int64], n: int, a: int, b: int, key: int, *, back: bool
+) -> NDArray[np.int64]:
+    """Do what `permute`, or `unpermute` if back, does without the compiled form.
 
-
-def unpermute_numpy(flat: NDArray[np.int64], n: int, a: int, b: int, key: int) -> NDArray[np.int64]:
-    """Do what `unpermute` does, without the compiled form. flat: numbers, int64 [k], contiguous; a, b: see permute."""
-    _check_within(flat, n)
-    if n <= _SORTED_ROWS:
-        return _hashes(np.arange(n), key).argsort(kind="stable").argsort(kind="stable")[flat]
-    return _walk_many(flat, n, a, b, unpack("<6Q", _round_keys(key)), _network_back)
-
-
-def _check_within(flat: NDArray[np.int64], n: int) -> None:
+    flat: positions or numbers, int64 [k], contiguous; a, b: see permute.
+    """
+    words = flat.view(np.uint64)
     # One comparison sees both ends: a negative position is huge when read as unsigned.
-    if flat.size and int(flat.view(np.uint64).max()) >= n:
-        raise _beyond(int(flat[flat.view(np.uint64) >= n][0]), n)
+    if flat.size and int(words.max()) >= n:
+        raise _beyond(int(flat[words >= n][0]), n)
+    if n <= _SORTED_ROWS:
+        order = _hashes(np.arange(n), key).argsort(kind="stable")
+        return (order.argsort(kind="stable") if back else order)[flat]
+    sides = np.array(a, np.uint64), np.array(b, np.uint64)
+    round_keys = [np.array(word, np.uint64) for word in unpack("<6Q", _round_keys(key))]
+    return cycle_walk(words, n, lambda some, _: feistel(some, *sides, round_keys, back=back))
+
+
+def cycle_walk(
+    numbers: _Words, n: int | _Words, network: Callable[[_Words, NDArray[np.intp] | slice], _Words]
+) -> NDArray[np.int64]:
+    """Send numbers through a permutation of a larger range until they come out below n; only those outside go again.
+
+    numbers: uint64 [k]; n: one for all, or uint64 [k].
+    network: takes some of the numbers, and where among all of them these are; returns as many.
+    """
+    walked = network(numbers, slice(None))
+    outside = np.flatnonzero(walked >= n)
+    while outside.size:
+        again = network(walked[outside], outside)
+        walked[outside] = again
+        outside = outside[again >= (n if isinstance(n, int) else n[outside])]
+    return walked.view(np.int64)
+
+
+def feistel(
+    numbers: _Words, a: _Words, b: _Words, round_keys: Iterable[_Words], *, back: bool = False
+) -> _Words:
+    """Permute 0..a*b-1: number = left * b + right, and in turn each half moves by a hash of the other.
+
+    numbers: uint64 [k], each below a * b; not modified. a, b: at most 2**31, uint64 of no dimension, or [k].
+    round_keys: an even number of them, uint64 of no dimension, or [k]; a sequence if back.
+    back: undo it, the rounds backwards. Returns uint64 [k].
+    """
+    modulus, other = (b, a) if back else (a, b)
+    left, right = np.divmod(numbers, b)
+    mixed, folded = np.empty_like(left), np.empty_like(left)
+    for round_key in reversed([*round_keys]) if back else round_keys:
+        if back:
+            left, right = right, left
+        np.add(right, round_key, out=mixed)
+        mixed *= _MIX_1
+        np.right_shift(mixed, _SHIFT_32, out=folded)
+        mixed ^= folded
+        mixed *= _MIX_2
+        mixed >>= _SHIFT_32
+        mixed *= modulus
+        mixed >>= _SHIFT_32
+        # Modulo without a division: below zero wraps round to a huge number, and the smaller one is right.
+        if back:
+            left -= mixed
+            np.add(left, modulus, out=folded)
+            np.minimum(left, folded, out=left)
+        else:
+            left += mixed
+            np.subtract(left, modulus, out=folded)
+            np.minimum(left, folded, out=left)
+            left, right = right, left
+        modulus, other = other, modulus
+    left *= b
+    left += right
+    return left
 
 
 @lru_cache(maxsize=64)
@@ -222,91 +266,7 @@ def integers(counters: NDArray[np.int64], key: int, high: int | NDArray[np.int64
     return (((hashes >> _SHIFT_32) * bounds + low_product) >> _SHIFT_32).astype(np.int64)
 
 
-def _hashes(counters: NDArray[np.int64], key: int) -> NDArray[np.uint64]:
+def _hashes(counters: NDArray[np.int64], key: int) -> _Words:
     """Return one hash a counter: entry `counter` of the SplitMix64 sequence that is seeded with the key."""
     steps = np.asarray(counters, dtype=np.int64).astype(np.uint64)
-    return mix64((steps + np.uint64(1)) * _GOLDEN + np.uint64(key))
-
-
-def _walk_many(
-    positions: NDArray[np.int64], n: int, a: int, b: int, round_keys: tuple[int, ...], network: _Network
-) -> NDArray[np.int64]:
-    """Send each position through the network until it comes out below n; only those outside go again."""
-    numbers = network(positions, a, b, round_keys)
-    outside = np.flatnonzero(numbers >= n)
-    while outside.size:
-        walked = network(numbers[outside], a, b, round_keys)
-        numbers[outside] = walked
-        outside = outside[walked >= n]
-    return numbers
-
-
-def _network(numbers: NDArray[np.int64], a: int, b: int, round_keys: tuple[int, ...]) -> NDArray[np.int64]:
-    """Permute 0..a*b-1: number = left * b + right, and in turn each half moves by a hash of the other.
-
-    numbers: int64 [k], 0 <= number < a * b, a and b at most 2**31; not modified. Returns int64 [k].
-    `_walk_one` holds the same network for Python's integers.
-    """
-    modulus, other_modulus = np.array(a, dtype=np.uint64), np.array(b, dtype=np.uint64)
-    left, right = np.divmod(numbers.view(np.uint64), other_modulus)
-    mixed, folded = np.empty_like(left), np.empty_like(left)
-    for round_key in round_keys:
-        np.add(right, np.array(round_key, dtype=np.uint64), out=mixed)
-        mixed *= _MIX_1
-        np.right_shift(mixed, _SHIFT_32, out=folded)
-        mixed ^= folded
-        mixed *= _MIX_2
-        mixed >>= _SHIFT_32
-        mixed *= modulus
-        mixed >>= _SHIFT_32
-        left += mixed
-        # Modulo without a division: below zero wraps round to a huge number, and the smaller one is right.
-        np.subtract(left, modulus, out=folded)
-        np.minimum(left, folded, out=left)
-        left, right = right, left
-        modulus, other_modulus = other_modulus, modulus
-    left *= other_modulus
-    left += right
-    return left.view(np.int64)
-
-
-def _network_back(
-    numbers: NDArray[np.int64], a: int, b: int, round_keys: tuple[int, ...]
-) -> NDArray[np.int64]:
-    """Undo `_network`: the rounds backwards, each half moved back by the hash of the other. Arguments: as there."""
-    # An even number of rounds: after all of them the left half is modulo a again.
-    modulus, other_modulus = np.array(b, dtype=np.uint64), np.array(a, dtype=np.uint64)
-    left, right = np.divmod(numbers.view(np.uint64), modulus)
-    mixed, folded = np.empty_like(left), np.empty_like(left)
-    for round_key in reversed(round_keys):
-        left, right = right, left
-        np.add(right, np.array(round_key, dtype=np.uint64), out=mixed)
-        mixed *= _MIX_1
-        np.right_shift(mixed, _SHIFT_32, out=folded)
-        mixed ^= folded
-        mixed *= _MIX_2
-        mixed >>= _SHIFT_32
-        mixed *= modulus
-        mixed >>= _SHIFT_32
-        left -= mixed
-        np.add(left, modulus, out=folded)  # below zero wraps round, as in _network
-        np.minimum(left, folded, out=left)
-        modulus, other_modulus = other_modulus, modulus
-    left *= modulus
-    left += right
-    return left.view(np.int64)
-
-
-def _walk_one(number: int, n: int, a: int, b: int, round_keys: tuple[int, ...]) -> int:
-    """Do for one of Python's integers what `_walk_many` does for an array."""
-    while True:
-        left, right = divmod(number, b)
-        modulus, other_modulus = a, b
-        for round_key in round_keys:
-            mixed = (right + round_key) * _FACTOR_1 & _LOW_64
-            mixed = (mixed ^ mixed >> 32) * _FACTOR_2 & _LOW_64
-            left, right = right, (left + ((mixed >> 32) * modulus >> 32)) % modulus
-            modulus, other_modulus = other_modulus, modulus
-        number = left * b + right
-        if number < n:
-            return number
+    return mix64((steps + np.uint64(1)) * _STEP + np.uint64(key))

@@ -230,13 +230,13 @@ def test_neighbours_are_not_related(n: int) -> None:
 
 def test_permute_walks_only_what_came_out_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    network = randomness._network
+    network = randomness.feistel
 
-    def counted(numbers: np.ndarray, *rest: object) -> np.ndarray:
+    def counted(numbers: np.ndarray, *rest: object, **back: bool) -> np.ndarray:
         sizes.append(len(numbers))
-        return network(numbers, *rest)  # type: ignore[arg-type]
+        return network(numbers, *rest, **back)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(randomness, "_network", counted)
+    monkeypatch.setattr(randomness, "feistel", counted)
     n = 290  # the network permutes 18 * 17 = 306 numbers
     in_numpy(np.arange(n), n, 3)
     assert sizes[0] == n

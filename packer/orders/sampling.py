@@ -8,7 +8,7 @@ by one, as it does for "rows".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
@@ -21,10 +21,7 @@ from packer.errors import UsageError
 from packer.orders.row_orders import Context, RowOrder, recorded, whole_number
 from packer.orders.runs import Runs, consecutive, one_run
 
-_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio
-_STEP, _ONE, _HALF = (np.array(number, np.uint64) for number in (_GOLDEN, 1, 32))
-_MIX_1 = np.array(0xBF58476D1CE4E5B9, np.uint64)  # Stafford's variant 13, like `randomness`
-_MIX_2 = np.array(0x94D049BB133111EB, np.uint64)
+_STEP = np.array(randomness.GOLDEN, np.uint64)  # of no dimension: faster than a number
 _ROUNDS = 10
 _SORTED = 256  # up to so many classes, a round of them is sorted
 
@@ -85,7 +82,7 @@ class Weighted(RowOrder):
         assert self._ends is not None  # by bind
         length = self.length(n)
         parts = randomness.permute(positions.rows(), length, randomness.key(seed, epoch, self.name))
-        mark = ((randomness.key(seed, self.name) + int(epoch) * _GOLDEN) % 2**64 >> 11) * 2.0**-53
+        mark = ((randomness.key(seed, self.name) + int(epoch) * randomness.GOLDEN) % 2**64 >> 11) * 2.0**-53
         marks = (parts + mark) * (self._ends[-1] / length)
         # Rounding may put the last mark at the very end, where there is no row.
         np.minimum(marks, math.nextafter(self._ends[-1], 0), out=marks)
@@ -192,7 +189,7 @@ def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64])
     if size > _SORTED:
         return permute_each(positions, np.full(len(positions), size), keys)
     some, which = np.unique(keys, return_inverse=True)
-    hashes = randomness.mix64(some[:, None] + np.arange(1, size + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
+    hashes = randomness.mix64(some[:, None] + np.arange(1, size + 1, dtype=np.uint64) * _STEP)
     permuted: NDArray[np.int64] = hashes.argsort(axis=1, kind="stable")[which, positions]
     return permuted
 
@@ -205,52 +202,32 @@ def permute_each(
     positions: int64 [k]; sizes: int64 [k], position < size <= 2**52; keys: uint64 [k], of the permutation.
     Returns int64 [k]: for one size and key each of 0..size-1 once.
 
-    `randomness.permute`'s network, with ten rounds: each number is equally likely at each place from size 2 on, but
+    `randomness.feistel`, with ten rounds: each number is equally likely at each place from size 2 on, but
     some orders of 5 to 20 numbers are up to a fifth more likely than others.
     """
     a = np.ceil(np.sqrt(sizes)).astype(np.uint64)
-    numbers, unsigned = positions.astype(np.uint64), sizes.astype(np.uint64)
-    b = (unsigned + a - _ONE) // a
-    walked = _network(numbers, a, b, keys)
-    outside = np.flatnonzero(walked >= unsigned)
-    while len(outside):
-        again = _network(walked[outside], a[outside], b[outside], keys[outside])
-        walked[outside] = again
-        outside = outside[again >= unsigned[outside]]
-    return walked.view(np.int64)
+    unsigned = sizes.astype(np.uint64)
+    b = (unsigned + a - np.uint64(1)) // a
+    return randomness.cycle_walk(
+        positions.astype(np.uint64),
+        unsigned,
+        lambda some, where: randomness.feistel(some, a[where], b[where], _round_keys(keys[where])),
+    )
 
 
-def _network(
-    numbers: NDArray[np.uint64], a: NDArray[np.uint64], b: NDArray[np.uint64], keys: NDArray[np.uint64]
-) -> NDArray[np.uint64]:
-    """Permute 0..a*b-1: number = left * b + right, and in turn each half moves by a hash of the other. All uint64 [k]."""
-    left, right = np.divmod(numbers, b)
-    modulus, other = a, b
-    keys, mixed, folded = keys.copy(), np.empty_like(left), np.empty_like(left)
+def _round_keys(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+    """Give each round's keys, in memory that the next round overwrites."""
+    keys = keys.copy()
     for _ in range(_ROUNDS):
         keys += _STEP
-        np.add(right, keys, out=mixed)
-        mixed *= _MIX_1
-        np.right_shift(mixed, _HALF, out=folded)
-        mixed ^= folded
-        mixed *= _MIX_2
-        mixed >>= _HALF
-        mixed *= modulus
-        mixed >>= _HALF
-        left += mixed
-        np.subtract(left, modulus, out=folded)  # modulo: below zero wraps round to a huge number
-        np.minimum(left, folded, out=left)
-        left, right, modulus, other = right, left, other, modulus
-    left *= b
-    left += right
-    return left
+        yield keys
 
 
 def _keys(key: int, *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """A key for each place of arrays of numbers, uint64 [k]."""
     keys = np.array(key, np.uint64)
     for array in numbers:
-        keys = randomness.mix64((keys ^ array.view(np.uint64)) + np.uint64(_GOLDEN))
+        keys = randomness.mix64((keys ^ array.view(np.uint64)) + _STEP)
     return keys
 
 
