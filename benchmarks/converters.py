@@ -55,7 +55,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 import packer
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, UsageError
 from packer.inputs.sources import open_source
 from packer.pixels.maker import decoder_versions

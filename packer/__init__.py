@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from packer.convert.export import export_images
-    from packer.convert.images import Report, convert_images
+    from packer.convert.image_conversion import Report, convert_images
+    from packer.convert.repacking import append_images, merge_packs, repack, split_pack
     from packer.convert.repair import repair_pack
-    from packer.convert.rework import append_images, merge_packs, repack, split_pack
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
@@ -58,26 +58,26 @@ _HOMES = {
     "PackedDataset": "packer.load.row_dataset",
     "PackerError": "packer.errors",
     "PythonTransform": "packer.load.processes.transforms",
-    "Report": "packer.convert.images",
+    "Report": "packer.convert.image_conversion",
     "Rows": "packer.orders.row_orders",
     "Sequential": "packer.orders.row_orders",
     "Slices": "packer.orders.row_orders",
     "TableExportReport": "packer.tables.table_export",
     "TableReport": "packer.tables.table_conversion",
     "Weighted": "packer.orders.sampling",
-    "append_images": "packer.convert.rework",
+    "append_images": "packer.convert.repacking",
     "append_table": "packer.tables.table_conversion",
-    "convert_images": "packer.convert.images",
+    "convert_images": "packer.convert.image_conversion",
     "convert_table": "packer.tables.table_conversion",
     "export_images": "packer.convert.export",
     "export_table": "packer.tables.table_export",
-    "merge_packs": "packer.convert.rework",
+    "merge_packs": "packer.convert.repacking",
     "open_pack": "packer.format.pack",
     "order_quality": "packer.load.order_quality",
     "preview": "packer.previews.contact_sheet",
-    "repack": "packer.convert.rework",
+    "repack": "packer.convert.repacking",
     "repair_pack": "packer.convert.repair",
-    "split_pack": "packer.convert.rework",
+    "split_pack": "packer.convert.repacking",
     "verify_pack": "packer.format.verify",
 }
 

@@ -30,9 +30,9 @@ LEAVES = {
 UNITS: dict[str, set[str]] = {
     "packer": {
         "packer.convert.export",
-        "packer.convert.images",
+        "packer.convert.image_conversion",
         "packer.convert.repair",
-        "packer.convert.rework",
+        "packer.convert.repacking",
         "packer.format",
         "packer.load",
         "packer.load.batch_dataset",
@@ -44,9 +44,9 @@ UNITS: dict[str, set[str]] = {
     "packer.cli": {
         "packer.bench",
         "packer.convert.export",
-        "packer.convert.images",
+        "packer.convert.image_conversion",
         "packer.convert.repair",
-        "packer.convert.rework",
+        "packer.convert.repacking",
         "packer.format",
         "packer.tables.reading",
         "packer.load",
@@ -89,16 +89,16 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
         "packer.starting",
     },
-    "packer.convert.images": {
+    "packer.convert.image_conversion": {
         "packer.convert",
         "packer.format",
         "packer.inputs",
         "packer.pixels",
         "packer.progress",
     },
-    "packer.convert.rework": {
+    "packer.convert.repacking": {
         "packer.convert",
-        "packer.convert.images",
+        "packer.convert.image_conversion",
         "packer.format",
         "packer.pixels",
         "packer.progress",
@@ -107,7 +107,7 @@ UNITS: dict[str, set[str]] = {
     "packer.convert.repair": {
         "packer.codecs",
         "packer.convert",
-        "packer.convert.images",
+        "packer.convert.image_conversion",
         "packer.convert.repair_tables",
         "packer.format",
         "packer.progress",

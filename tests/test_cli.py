@@ -556,8 +556,8 @@ def test_an_interruption_while_workers_start_leaves_none(photo_folder: Path, tmp
     """The pool that starts them would not know them yet, and Python would wait for them at its end."""
     code = f"""
 import multiprocessing.process, signal, sys
-import packer.convert.storing
-packer.convert.storing.block_rows = lambda rows, row_bytes, least_bytes: 4
+import packer.convert.row_storage
+packer.convert.row_storage.block_rows = lambda rows, row_bytes, least_bytes: 4
 start = multiprocessing.process.BaseProcess.start
 def interrupted(process):
     start(process)

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
 from packer.load.prefetcher import ahead
 from packer.load.slots import Slots, allocate
 from packer.starting import held_back, start

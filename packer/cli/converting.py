@@ -14,7 +14,7 @@ from packer.cli.tables import IMAGES, TABLES, about_other, convert_tables, table
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.convert.images import Plan, Report
+    from packer.convert.image_conversion import ConversionPlan, Report
 
 
 @click.command()
@@ -144,12 +144,12 @@ def _convert_images(
     **options: Any,
 ) -> None:
     """Run packer.convert_images and tell of it."""
-    from packer.convert.images import convert_images
+    from packer.convert.image_conversion import convert_images
     from packer.pixels.maker import MAX_PIXELS
 
     said: list[str] = []
 
-    def announce(plan: Plan) -> None:
+    def announce(plan: ConversionPlan) -> None:
         if not (quiet or as_json):
             said.extend(plan.notes)
             announce_plan(source, out, plan)
@@ -183,7 +183,7 @@ def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def announce_plan(source: str, out: str, plan: Plan) -> None:
+def announce_plan(source: str, out: str, plan: ConversionPlan) -> None:
     """What is about to be done."""
     classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
     shape = "their own size" if plan.shape is None else "x".join(map(str, plan.shape))

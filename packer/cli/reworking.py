@@ -14,7 +14,7 @@ from packer.cli.tables import tell_left_out
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.convert.images import Plan, Report
+    from packer.convert.image_conversion import ConversionPlan, Report
 
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,11 +57,11 @@ def append(
     if _is_table(pack):
         _append_table(pack, source, pairs=pairs, as_json=as_json, quiet=quiet, **options)
         return
-    from packer.convert.rework import append_images
+    from packer.convert.repacking import append_images
 
     said: list[str] = []
 
-    def announce(plan: Plan) -> None:
+    def announce(plan: ConversionPlan) -> None:
         if not (quiet or as_json):
             said.extend(plan.notes)
             announce_plan(source, pack, plan)
@@ -90,7 +90,7 @@ def merge(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **opt
     \b
     packer merge cats.h5 dogs.h5 -o animals.h5
     """
-    from packer.convert.rework import merge_packs
+    from packer.convert.repacking import merge_packs
 
     report = merge_packs(packs, out, progress=not quiet, **options)
     if as_json:
@@ -114,7 +114,7 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **options: Any)
     \b
     packer split photos.h5 train=0.9,val=0.1
     """
-    from packer.convert.rework import split_pack
+    from packer.convert.repacking import split_pack
 
     reports = split_pack(pack, shares, progress=not quiet, **options)
     if as_json:
@@ -154,7 +154,7 @@ def repack(pack: str, out: str, *, format_: str | None, as_json: bool, quiet: bo
     packer repack train.h5 train/ --shard-size 2GB
     packer repack train.h5 small.h5 --store jpeg
     """
-    from packer.convert.rework import repack as run
+    from packer.convert.repacking import repack as run
 
     report = run(pack, out, format=format_, progress=not quiet, **options)
     if as_json:

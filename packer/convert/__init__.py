@@ -1,17 +1,21 @@
-"""From inputs to a pack, from packs to packs, and back to images and tables; never imports torch. Read ``images.py`` first.
+"""From inputs to a pack, from packs to packs, and back to images; never imports torch.
 
-Roots
-    images.py        convert_images: options checked, planned, run, reported
-    rework.py        merge_packs, split_pack, repack, append_images
-    repair.py        repair_pack: damaged blocks made anew; repairtable.py: those of tables
-    export.py        export_images (exportnames.py, exportrows.py, exportlabels.py)
-How a pack is made
-    rows.py          what a maker of rows promises; imagerows.py: from images; packrows.py: from packs
-    order.py         which sample stands in which row; splits; closing holes
-    storing.py       raw, JPEG or compressed, in how many shards; estimate.py: how large that will be
-    packing.py       rows -> a whole pack; engine.py: blocks on parallel workers
-    resuming.py      what a user is told of interrupted work
-    alike.py         a list of classes, a pack to be like; survey.py: a look at a few images before the work begins
+    image_conversion.py  convert_images: options checked, planned, run, reported
+    repacking.py         merge_packs, split_pack, repack, append_images
+    repair.py            repair_pack: damaged blocks made anew
+    repair_tables.py     those of tables
+    export.py            export_images
+    exportnames.py       names of exported files
+    exportrows.py        rows of a pack as image files
+    exportlabels.py      labels as folders or a CSV
+    row_maker.py         RowMaker: what makes the rows of a pack
+    image_rows.py        rows from image files; a look at a few of them
+    pack_rows.py         rows from packs
+    sample_order.py      which sample stands in which row; splits; closing holes
+    row_storage.py       raw, JPEG or compressed, in how many shards, and how large that is
+    reference_pack.py    a list of classes, or a pack to be like
+    conversion_run.py    rows to a whole pack, of one part or of shards, interrupted or not
+    block_workers.py     blocks of rows on parallel workers
 
-Imports ``packer.inputs``, ``packer.pixels``, ``packer.format``, ``packer.codecs``; what reads packs, ``packer.read`` too.
+Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read, starting, tables.
 """

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from packer.arguments import check_workers
 from packer.codecs.block_codecs import codec_from_record
-from packer.convert.engine import pack_rows
-from packer.convert.images import prepare
-from packer.convert.order import fill
-from packer.convert.packing import Task
+from packer.convert.block_workers import pack_rows
+from packer.convert.conversion_run import ConversionTask
+from packer.convert.image_conversion import prepare
 from packer.convert.repair_tables import repair_tables
+from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.block_spans import ArraySpans, BlockSpans, Span
 from packer.format.checksums import block_checksum
@@ -179,7 +179,7 @@ def _task(
     source: str,
     labels: str | os.PathLike[str] | None,
     pairs: Mapping[str, str | os.PathLike[str]],
-) -> Task:
+) -> ConversionTask:
     """What made a part of the pack. Raises UsageError unless inputs and versions are those it was made of."""
     part = pack.parts[number]
     provenance = part.header.provenance
@@ -201,7 +201,7 @@ def _task(
 
 def _make(
     part: Pack,
-    task: Task,
+    task: ConversionTask,
     blocks: Sequence[int],
     trusted: bool,
     workers: int,
@@ -233,7 +233,12 @@ class _Mender:
     """Stands where a PackWriter does, and writes blocks into a pack that is there. Works in forked processes."""
 
     def __init__(
-        self, part: Pack, task: Task, samples: NDArray[np.int64], blocks: Sequence[int], trusted: bool
+        self,
+        part: Pack,
+        task: ConversionTask,
+        samples: NDArray[np.int64],
+        blocks: Sequence[int],
+        trusted: bool,
     ) -> None:
         """trusted: whether the checksum table tells if a block is what it was."""
         self.out, self.fields = part.path, part.header.fields

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.convert.order import Order
 from packer.errors import PackerError
 from packer.format.positional_io import pread_into
 from packer.tables.staging import Staged
+from packer.tables.table_order import TableOrder
 from packer.tables.transform.column_plan import ColumnPlan, is_missing
 from packer.tables.transform.column_sums import ColumnSums, PartialSums
 from packer.tables.transform.sums import BLOCK
@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 
 def measure(
     staged: Staged,
-    order: Order,
+    order: TableOrder,
     plan: ColumnPlan,
     *,
     all_rows: bool,

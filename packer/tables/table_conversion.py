@@ -17,12 +17,18 @@ import numpy as np
 
 from packer import native, units
 from packer.arguments import ON_ERROR, check_workers, choice, whole
-from packer.convert.external import Shuffled
-from packer.convert.order import Order, parse_parts, table_order
-from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
-from packer.convert.resuming import already, check_room, interrupted
-from packer.convert.segments import Segments
-from packer.convert.storing import Storing
+from packer.convert.conversion_run import (
+    ConversionTask,
+    RunOptions,
+    RunResult,
+    already,
+    append_shards,
+    check_growable,
+    check_room,
+    interrupted,
+    write_pack,
+)
+from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Header
@@ -34,7 +40,9 @@ from packer.tables.measuring import measure
 from packer.tables.reading.opening import open_table
 from packer.tables.reading.table_source import Reading, TableSource
 from packer.tables.reading.type_inference import SAMPLE_ROWS
+from packer.tables.shuffled_file import ShuffledFile
 from packer.tables.staging import Staged, Terms, stage
+from packer.tables.table_order import TableOrder, parse_parts, table_order
 from packer.tables.table_rows import TableRows
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
 from packer.tables.transform.rounding import notes_on_first, notes_on_largest, sought
@@ -204,7 +212,7 @@ def convert_table(
         if on_stage is not None:
             on_stage(stage)
 
-    running = Running(
+    running = RunOptions(
         check_workers(workers),
         skip=choice("on_error", on_error, ON_ERROR) == "skip",
         overwrite=overwrite,
@@ -212,7 +220,7 @@ def convert_table(
         progress=bar.move,
     )
     sharded = shard_rows is not None or shard_size is not None
-    storing = Storing(
+    storing = RowStorage(
         format or format_of(out, sharded=sharded),
         compress=compress,
         shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
@@ -319,11 +327,11 @@ def append_table(
         if on_stage is not None:
             on_stage(stage)
 
-    running = Running(
+    running = RunOptions(
         check_workers(workers), skip=choice("on_error", on_error, ON_ERROR) == "skip", progress=bar.move
     )
     codec = next((f.codec for f in pack.fields if f.compressed), None)
-    storing = Storing(
+    storing = RowStorage(
         pack.format,
         compress=str(codec["name"]) if codec else "none",
         shard_rows=pack.shards[0].rows,
@@ -359,7 +367,7 @@ def append_table(
             staged = _read(job, place)
             skipped = tuple(staged.skipped)
 
-            def store(task: Task, nbytes: int) -> Written:
+            def store(task: ConversionTask, nbytes: int) -> RunResult:
                 check_space(out, nbytes)
                 return append_shards(task, pack, running, skipped)
 
@@ -391,9 +399,9 @@ class _Conversion:
     table: TableSource
     plan: ColumnPlan
     transform: TableTransform | None
-    order: Callable[[int], Order]
-    storing: Callable[[float], Storing]
-    running: Running
+    order: Callable[[int], TableOrder]
+    storing: Callable[[float], RowStorage]
+    running: RunOptions
     provenance: Mapping[str, Any]
     begin: Callable[[Stage], None]
     indexes: tuple[str, ...] = ()
@@ -428,7 +436,7 @@ def _read(job: _Conversion, place: WorkingFolder) -> Staged:
     return stage(job.table, terms, place, workers=job.running.workers, progress=job.running.progress)
 
 
-def _fit(job: _Conversion, staged: Staged, order: Order) -> tuple[TableTransform, list[str]]:
+def _fit(job: _Conversion, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
     """The mapping that fits the rows, or the one that is given, with the rows' statistics; what a user should know of it."""
     like = job.transform is not None
     columns = job.table.columns
@@ -477,7 +485,7 @@ def _write(job: _Conversion, place: WorkingFolder, staged: Staged) -> tuple[Head
     with suppress(FormatError):
         return open_pack(place.pack).header, []
 
-    def store(task: Task, nbytes: int) -> Written:
+    def store(task: ConversionTask, nbytes: int) -> RunResult:
         check_room(place.pack, nbytes, place.out)
         return write_pack(task, place.pack, replace(job.running, resume=False, overwrite=True), place.out)
 
@@ -488,9 +496,9 @@ def _write(job: _Conversion, place: WorkingFolder, staged: Staged) -> tuple[Head
 def _store(
     job: _Conversion,
     staged: Staged,
-    store: Callable[[Task, int], Written],
+    store: Callable[[ConversionTask, int], RunResult],
     table: Mapping[str, Any] | None = None,
-) -> tuple[Written, list[str]]:
+) -> tuple[RunResult, list[str]]:
     """Have the staged rows written, mapped and in their order; and notes.
 
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
@@ -499,8 +507,7 @@ def _store(
     order = job.order(staged.rows)
     transform, notes = _fit(job, staged, order)
     job.begin(Stage("writing", staged.rows, "rows"))
-    assert isinstance(order.samples, Segments)
-    with Shuffled(
+    with ShuffledFile(
         staged.path,
         layout.dtype.itemsize,
         order.samples,
@@ -520,7 +527,9 @@ def _store(
             "provenance": job.provenance,
             "table": table or {**transform.to_json(), "skipped": staged.to_json()},
         }
-        task = Task(job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False)
+        task = ConversionTask(
+            job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False
+        )
         return store(task, row_bytes * staged.rows + (1 << 16)), notes
 
 

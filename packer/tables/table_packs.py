@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.rows import ColumnRows
+from packer.convert.row_maker import ColumnRows
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field

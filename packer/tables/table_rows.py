@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.external import Shuffled
-from packer.convert.rows import ColumnRows
+from packer.convert.row_maker import ColumnRows
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack_writer import Rows
+from packer.tables.shuffled_file import ShuffledFile
 from packer.tables.staging import Staged
 from packer.tables.transform.row_mapper import RowMapper
 
@@ -21,7 +21,7 @@ from packer.tables.transform.row_mapper import RowMapper
 class TableRows(ColumnRows):
     """A RowMaker over staged rows; samples are their numbers in the order of the input."""
 
-    def __init__(self, staged: Staged, records: Shuffled, mapper: RowMapper) -> None:
+    def __init__(self, staged: Staged, records: ShuffledFile, mapper: RowMapper) -> None:
         """records: of `staged`, prepared."""
         self._records, self._mapper = records, mapper
         self._dtype = staged.layout.dtype

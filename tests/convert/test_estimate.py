@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from packer.codecs.block_codecs import NAMES
-from packer.convert.estimate import Trade, estimate
-from packer.convert.images import Prepared, convert_images, prepare
+from packer.convert.image_conversion import PreparedConversion, convert_images, prepare
+from packer.convert.row_storage import StorageEstimate, estimate
 from packer.errors import MissingDependencyError
 from packer.format.pack import open_pack
 
@@ -24,9 +24,11 @@ OPTIONS = {
 }
 
 
-def trades(source: Path, tmp_path: Path, *, compare: bool = False, **options: Any) -> tuple[Trade, ...]:
+def trades(
+    source: Path, tmp_path: Path, *, compare: bool = False, **options: Any
+) -> tuple[StorageEstimate, ...]:
     with ExitStack() as stack:
-        made: Prepared = prepare(
+        made: PreparedConversion = prepare(
             stack,
             str(source),
             {**OPTIONS, "store": "raw", **options},
@@ -100,7 +102,7 @@ def test_a_library_that_is_missing_is_left_out(
         def compress(self, array: object) -> bytes:
             raise MissingDependencyError("zstandard", "zstd", "compressed packs")
 
-    monkeypatch.setattr("packer.convert.estimate.block_codec", lambda name, row, dtype: Missing())
+    monkeypatch.setattr("packer.convert.row_storage.block_codec", lambda name, row, dtype: Missing())
     assert not {t.name for t in trades(photo_folder, tmp_path, compare=True)} & set(NAMES)
 
 

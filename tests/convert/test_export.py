@@ -24,8 +24,8 @@ from packer.convert import export as module
 from packer.convert import exportrows
 from packer.convert.export import SUFFIX, ExportReport, export_images
 from packer.convert.exportnames import check_keys, file_names, file_stems
-from packer.convert.images import convert_images
-from packer.convert.rework import merge_packs
+from packer.convert.image_conversion import convert_images
+from packer.convert.repacking import merge_packs
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack

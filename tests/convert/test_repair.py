@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
+from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import Repair, repair_pack
-from packer.convert.rework import append_images, merge_packs, repack, split_pack
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.header import OFFSETS
 from packer.format.pack import Pack, open_pack
@@ -43,7 +43,7 @@ every_way = pytest.mark.parametrize("way", WAYS)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows: several blocks and a short last one from a few images. One worker: forking takes longer than these."""
     monkeypatch.setattr(
-        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
     )
     monkeypatch.setattr("packer.arguments.cores", lambda: 1)
 

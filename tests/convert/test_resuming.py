@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from packer.convert.images import Report, convert_images
+from packer.convert.image_conversion import Report, convert_images
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
@@ -47,7 +47,7 @@ KEPT = (
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two rows: a dozen, from a few images."""
     monkeypatch.setattr(
-        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 2)
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 2)
     )
 
 
@@ -68,9 +68,9 @@ import json, os, signal, sys
 from importlib import import_module
 from pathlib import Path
 
-import packer.convert.images, packer.convert.storing
+import packer.convert.image_conversion, packer.convert.row_storage
 
-packer.convert.storing.block_rows = lambda rows, row_bytes, least_bytes: min(rows, 2)
+packer.convert.row_storage.block_rows = lambda rows, row_bytes, least_bytes: min(rows, 2)
 
 def arm(target, count):
     module, _, rest = target.partition(":")
@@ -90,7 +90,7 @@ for source, out, options, target, count in json.load(sys.stdin):
     child = os.fork()
     if child == 0:
         arm(target, count)
-        packer.convert.images.convert_images(source, out, size=32, workers=1, on_error="skip", **options)
+        packer.convert.image_conversion.convert_images(source, out, size=32, workers=1, on_error="skip", **options)
         os._exit(0)
     print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -392,7 +392,7 @@ DISKS = {
     "the table": ("packer.format.hdf5_container._add", 1),
     "npy files": ("packer.format.npy_container.NpyContainer._new", 1),
     "the flush": ("os.fsync", 0),
-    "the index": ("packer.convert.packing.write_index", 0),
+    "the index": ("packer.convert.conversion_run.write_index", 0),
 }
 GATHERED = {"jpeg", "gzip", "npy shards"}
 FULL = [
@@ -437,7 +437,9 @@ def test_a_disk_that_fills_keeps_what_is_done(
     part = rf"{out}(/0000\d(\.h5)?)?"
     assert re.fullmatch(sentence.format(part=part, out=re.escape(str(out))), str(error.value))
     assert sorted(os.listdir(tmp_path)) == sorted([f"{name}.packing", "photos", "whole"])
-    patched.setattr("packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 2))
+    patched.setattr(
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 2)
+    )
     report = convert(photos, out, resume=True, **options)
     assert report.resumed > 0
     assert files_of(out) == files_of(tmp_path / "whole" / name)

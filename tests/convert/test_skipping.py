@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
+from packer.convert.repacking import append_images
 from packer.convert.repair import repair_pack
-from packer.convert.rework import append_images
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
 from packer.errors import ImageError, PackerError, SourceError, UsageError
 from packer.inputs.sources import IMAGE_EXTENSIONS, Source, open_source
 

@@ -15,7 +15,7 @@ import pandas
 import pytest
 from PIL import Image
 
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack

@@ -12,9 +12,9 @@ import pandas
 import pytest
 from PIL import Image
 
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
+from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
-from packer.convert.rework import append_images, merge_packs, repack, split_pack
 from packer.errors import FormatError, SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
@@ -42,7 +42,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.arguments.cores", lambda: 1)
     monkeypatch.setattr(text, "PIECE", 1 << 13)
     monkeypatch.setattr(
-        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 50)
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 50)
     )
 
 

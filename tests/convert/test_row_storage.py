@@ -9,7 +9,7 @@ import pytest
 
 from packer.arguments import as_bytes
 from packer.codecs import jpeg
-from packer.convert.storing import Storing
+from packer.convert.row_storage import RowStorage
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field
 
@@ -47,16 +47,16 @@ class Maker:
 )
 def test_each_wrong_choice_is_one_sentence(options: dict[str, Any], sentence: str):
     with pytest.raises(UsageError) as error:
-        Storing(**{"format": "h5", **options})
+        RowStorage(**{"format": "h5", **options})
     assert str(error.value) == sentence
 
 
 def test_raw_fields_are_as_they_are_made():
-    assert Storing("npy").fields((IMAGE, LABEL, MASK, BOXES)) == (IMAGE, LABEL, MASK, BOXES)
+    assert RowStorage("npy").fields((IMAGE, LABEL, MASK, BOXES)) == (IMAGE, LABEL, MASK, BOXES)
 
 
 def test_jpeg_rows_are_of_any_length_and_say_their_shape():
-    image, *others = Storing("npy", "jpeg", 75).fields((IMAGE, LABEL, MASK, BOXES))
+    image, *others = RowStorage("npy", "jpeg", 75).fields((IMAGE, LABEL, MASK, BOXES))
     assert image == Field(
         "image", "|u1", None, IMAGE.about, {"name": "jpeg", "shape": [32, 16, 3], "quality": 75}
     )
@@ -66,14 +66,14 @@ def test_jpeg_rows_are_of_any_length_and_say_their_shape():
 
 def test_jpeg_has_no_transparency():
     with pytest.raises(UsageError) as error:
-        Storing("npy", "jpeg").fields((Field("image", "|u1", (32, 16, 4)),))
+        RowStorage("npy", "jpeg").fields((Field("image", "|u1", (32, 16, 4)),))
     assert str(error.value) == "store jpeg: JPEG has no transparency. Pass channels='rgb', or store='raw'."
 
 
 def test_compressed_are_the_large_fields_of_fixed_rows():
     small = Field("points", "<f4", (31, 2))
     large = Field("points", "<f4", (32, 2))
-    image, label, mask, boxes, points, more = Storing("h5", compress="gzip").fields(
+    image, label, mask, boxes, points, more = RowStorage("h5", compress="gzip").fields(
         (IMAGE, LABEL, MASK, BOXES, small, large)
     )
     assert [f.codec for f in (image, mask, more)] == [{"name": "gzip", "level": 1}] * 3
@@ -85,47 +85,47 @@ def test_compressed_are_the_large_fields_of_fixed_rows():
 def test_of_small_rows_alone_the_largest_are_compressed():
     """What was asked for is done: a table of few columns has no rows of 256 bytes."""
     features = Field("features", "<f4", (28,))
-    stored, label = Storing("h5", compress="gzip").fields((features, LABEL))
+    stored, label = RowStorage("h5", compress="gzip").fields((features, LABEL))
     assert stored.compressed
     assert label == LABEL
-    assert Storing("h5", compress="gzip").fields((LABEL,))[0].compressed
-    assert Storing("h5", compress="gzip").fields((BOXES,)) == (BOXES,)
+    assert RowStorage("h5", compress="gzip").fields((LABEL,))[0].compressed
+    assert RowStorage("h5", compress="gzip").fields((BOXES,)) == (BOXES,)
 
 
 def test_blosc2_compares_whole_pixels():
     pytest.importorskip("blosc2")
-    image, mask = Storing("h5", compress="blosc2").fields((IMAGE, MASK))
+    image, mask = RowStorage("h5", compress="blosc2").fields((IMAGE, MASK))
     assert (image.codec, mask.codec) == ({"name": "blosc2", "item": 3}, {"name": "blosc2", "item": 1})
 
 
 def test_blocks_hold_so_many_bytes():
     row_bytes = IMAGE.row_bytes + 8
-    raw = Storing("h5").block_rows(Maker(IMAGE, LABEL), 10**6)
+    raw = RowStorage("h5").block_rows(Maker(IMAGE, LABEL), 10**6)
     assert raw == -(-BLOCK_BYTES // row_bytes)
-    assert Storing("h5").block_rows(Maker(IMAGE, LABEL), 7) == 7
-    coded = Storing("h5", compress="gzip").block_rows(Maker(IMAGE, LABEL), 10**6)
+    assert RowStorage("h5").block_rows(Maker(IMAGE, LABEL), 7) == 7
+    coded = RowStorage("h5", compress="gzip").block_rows(Maker(IMAGE, LABEL), 10**6)
     assert coded == -(-CODED_BLOCK_BYTES // row_bytes)
-    kept = Storing("h5", "jpeg").block_rows(Maker(LABEL, ragged_bytes=5000), 10**6)
+    kept = RowStorage("h5", "jpeg").block_rows(Maker(LABEL, ragged_bytes=5000), 10**6)
     assert kept == -(-CODED_BLOCK_BYTES // 5008)
 
 
 @pytest.mark.parametrize(
     "storing",
     [
-        Storing("h5"),
-        Storing("npy", "jpeg", 75),
-        Storing("h5", compress="gzip"),
-        Storing("npy", shard_rows=1000),
+        RowStorage("h5"),
+        RowStorage("npy", "jpeg", 75),
+        RowStorage("h5", compress="gzip"),
+        RowStorage("npy", shard_rows=1000),
     ],
 )
-def test_what_a_pack_records_gives_the_same_again(storing: Storing):
-    assert Storing.of(storing.options()) == storing
+def test_what_a_pack_records_gives_the_same_again(storing: RowStorage):
+    assert RowStorage.of(storing.options()) == storing
 
 
 def test_only_what_is_not_the_rule_is_recorded():
-    assert Storing("npy").options() == {"format": "npy", "store": "raw"}
-    assert Storing("npy", quality=3).options() == {"format": "npy", "store": "raw"}
-    assert Storing("npy", "jpeg", 3, shard_rows=5).options() == {
+    assert RowStorage("npy").options() == {"format": "npy", "store": "raw"}
+    assert RowStorage("npy", quality=3).options() == {"format": "npy", "store": "raw"}
+    assert RowStorage("npy", "jpeg", 3, shard_rows=5).options() == {
         "format": "npy",
         "store": "jpeg",
         "quality": 3,
@@ -135,34 +135,34 @@ def test_only_what_is_not_the_rule_is_recorded():
 
 def test_options_that_are_none_are_the_rule():
     options = {"format": "h5", "store": "raw", "quality": None, "compress": None, "shard_rows": None}
-    assert Storing.of(options) == Storing("h5")
+    assert RowStorage.of(options) == RowStorage("h5")
 
 
 @pytest.mark.parametrize(
     ("storing", "name", "gathered"),
     [
-        (Storing("h5"), "raw", False),
-        (Storing("h5", "jpeg", 80), "jpeg, quality 80", True),
-        (Storing("h5", compress="gzip"), "gzip", True),
+        (RowStorage("h5"), "raw", False),
+        (RowStorage("h5", "jpeg", 80), "jpeg, quality 80", True),
+        (RowStorage("h5", compress="gzip"), "gzip", True),
     ],
 )
-def test_names_and_room(storing: Storing, name: str, gathered: bool):
+def test_names_and_room(storing: RowStorage, name: str, gathered: bool):
     assert (storing.name, storing.gathered) == (name, gathered)
 
 
 def test_versions_are_those_of_what_makes_the_bytes():
-    assert Storing("h5").versions() == {}
-    assert Storing("h5", "jpeg").versions() == jpeg.versions()
-    assert list(Storing("h5", compress="gzip").versions()) == ["zlib"]
+    assert RowStorage("h5").versions() == {}
+    assert RowStorage("h5", "jpeg").versions() == jpeg.versions()
+    assert list(RowStorage("h5", compress="gzip").versions()) == ["zlib"]
 
 
 def test_shards_of_about_so_many_bytes():
-    assert Storing("h5").sharded(1000, None) == Storing("h5")
-    assert Storing("h5", shard_rows=5).sharded(1000, None).shard_rows == 5
-    assert Storing("h5").sharded(1000.5, "2MB").shard_rows == 1999
-    assert Storing("h5").sharded(1000, 10).shard_rows == 1
+    assert RowStorage("h5").sharded(1000, None) == RowStorage("h5")
+    assert RowStorage("h5", shard_rows=5).sharded(1000, None).shard_rows == 5
+    assert RowStorage("h5").sharded(1000.5, "2MB").shard_rows == 1999
+    assert RowStorage("h5").sharded(1000, 10).shard_rows == 1
     with pytest.raises(UsageError) as error:
-        Storing("h5", shard_rows=5).sharded(1000, "2MB")
+        RowStorage("h5", shard_rows=5).sharded(1000, "2MB")
     assert str(error.value) == "shard_rows, shard_size: both are given; one of them is used. Drop one."
 
 
@@ -188,5 +188,5 @@ def test_numbers_of_bytes(text: Any, number: int):
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "1.2.3MB", "2PB", "0", "0.4", "1e9", "2 G B", -3])
 def test_what_is_no_number_of_bytes(text: Any):
     with pytest.raises(UsageError) as error:
-        Storing("h5").sharded(1, text)
+        RowStorage("h5").sharded(1, text)
     assert str(error.value) == f"size {text}: is not a number of bytes. Pass for example 2GB or 512MiB."

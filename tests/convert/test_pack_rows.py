@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer.convert.images import convert_images
-from packer.convert.packrows import PackRows, together
+from packer.convert.image_conversion import convert_images
+from packer.convert.pack_rows import PackRows, together
 from packer.format.pack import Pack, open_pack
 from packer.pixels.maker import PixelMaker, PixelSpec
 from packer.pixels.resize import place, resize

@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
-from packer.convert.alike import parse_classes
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
+from packer.convert.reference_pack import parse_classes
+from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
-from packer.convert.rework import append_images, merge_packs, repack, split_pack
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.images import Plan, convert_images
+from packer.convert.image_conversion import ConversionPlan, convert_images
 from packer.format.pack import open_pack
 
 
 def notes(source: Path, out: Path, **options: object) -> list[str]:
-    plans: list[Plan] = []
+    plans: list[ConversionPlan] = []
     report = convert_images(source, out, on_plan=plans.append, **options)  # type: ignore[arg-type]
     assert report.notes[: len(plans[0].notes)] == plans[0].notes
     return [note for note in report.notes if "class folders" not in note]
@@ -81,7 +81,7 @@ def test_bits_that_are_lost_are_counted(tmp_path: Path, store: str, shard_rows: 
 
 
 def test_bits_are_counted_over_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("packer.convert.storing.block_rows", lambda rows, row_bytes, least: min(rows, 2))
+    monkeypatch.setattr("packer.convert.row_storage.block_rows", lambda rows, row_bytes, least: min(rows, 2))
     folder = tmp_path / "a"
     folder.mkdir()
     for number in range(6):

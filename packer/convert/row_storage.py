@@ -1,18 +1,21 @@
-"""How made rows are stored: as they are, as JPEG files, or in compressed blocks; in one part or in shards."""
+"""How rows are stored (raw, as JPEG files, in compressed blocks; in one part or in shards), and how large they then are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.arguments import as_bytes
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, block_codec
-from packer.convert.rows import RowMaker
-from packer.errors import UsageError
+from packer.convert.row_maker import RowMaker
+from packer.convert.sample_order import SampleOrder
+from packer.errors import ImageError, MissingDependencyError, UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
 from packer.format.pack_writer import FORMATS
 from packer.sentence import Option
@@ -23,7 +26,7 @@ _LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they ar
 
 
 @dataclass(frozen=True)
-class Storing:
+class RowStorage:
     """The choice. quality: of JPEG rows, 1 to 100; shard_rows: rows a shard, None for one part."""
 
     format: str
@@ -65,7 +68,7 @@ class Storing:
                 )
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Storing:
+    def of(cls, options: Mapping[str, Any]) -> RowStorage:
         """From options as a pack records them. Raises UsageError."""
         quality, compress = options.get("quality"), options.get("compress")
         return cls(
@@ -88,7 +91,7 @@ class Storing:
         """Whether blocks lie in files of their own until the end, and so for a moment twice on the disk."""
         return self.store == "jpeg" or self.compress != "none"
 
-    def sharded(self, row_bytes: float, shard_size: int | str | None) -> Storing:
+    def sharded(self, row_bytes: float, shard_size: int | str | None) -> RowStorage:
         """The same, in shards of about so many bytes ("2GB"). row_bytes: of a row as it is stored. Raises UsageError."""
         if shard_size is None:
             return self
@@ -151,3 +154,66 @@ class Storing:
         if self.compress != "none" and f.row_bytes >= least:
             return replace(f, codec=block_codec(self.compress, f.shape or (), np.dtype(f.dtype)).record())
         return f
+
+
+_SAMPLES = 16
+_COMPARED_BYTES = 64 << 20  # larger images are not made just to tell their sizes
+
+
+class StorageEstimate(NamedTuple):
+    """A way of storing, as the options name it, and about how many bytes a row then takes."""
+
+    name: str
+    row_bytes: float
+
+
+def estimate(
+    maker: RowMaker, storing: RowStorage, order: SampleOrder, *, compare: bool
+) -> tuple[StorageEstimate, ...]:
+    """The way chosen, then, to compare, the others.
+
+    Exact for raw rows; else from up to 16 samples, evenly spread: the same ones whenever inputs and options are the same.
+    """
+    rows = len(order.samples)
+    picked = order.samples[np.linspace(0, rows - 1, min(rows, _SAMPLES)).astype(np.int64)].tolist()
+    keys = 8 + sum(len(maker.key(sample)) for sample in picked) / len(picked)
+    image = next((f for f in maker.fields if f.name == "image" and not f.ragged), None)
+    rest = sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
+    if image is None or image.shape is None:
+        return (StorageEstimate("as given", rest + keys + maker.ragged_bytes + 8),)
+    other = rest + keys + maker.ragged_bytes
+    found = {"raw": image.row_bytes + other}
+    if storing.name == "raw" and (not compare or image.row_bytes > _COMPARED_BYTES):
+        return (StorageEstimate("raw", found["raw"]),)
+    pixels = _made(maker, picked)
+    if len(pixels):
+        if image.shape[2] != 4:
+            quality = storing.quality
+            found[f"jpeg, quality {quality}"] = (
+                8 + other + sum(len(jpeg.encode(row, quality)) for row in pixels) / len(pixels)
+            )
+        for name in NAMES:
+            with suppress(MissingDependencyError):
+                codec = block_codec(name, image.shape, pixels.dtype)
+                found[name] = other + len(codec.compress(pixels)) / len(pixels)
+    chosen = storing.name if storing.name in found else "raw"
+    return (
+        StorageEstimate(chosen, found.pop(chosen)),
+        *(StorageEstimate(name, size) for name, size in found.items()),
+    )
+
+
+def _made(maker: RowMaker, samples: list[int]) -> NDArray[np.uint8]:
+    """The samples' images, without those that cannot be made."""
+    known = maker.columns(np.empty(0, np.int64))
+    images = []
+    for sample in samples:
+        row = {
+            f.name: np.empty(f.shape or (), f.dtype)
+            for f in maker.fields
+            if not f.ragged and f.name not in known
+        }
+        with suppress(ImageError):
+            maker.make(sample, row)
+            images.append(row["image"])
+    return np.stack(images) if images else np.empty(0, np.uint8)

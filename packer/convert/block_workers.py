@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.order import Samples
-from packer.convert.rows import RowMaker
+from packer.convert.row_maker import RowMaker
+from packer.convert.sample_order import Samples
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import Field
 from packer.format.pack_writer import Rows
@@ -60,7 +60,7 @@ _TRIAL_SECONDS = 60.0
 
 
 @dataclass
-class Outcome:
+class BlockResult:
     """What running a plan, or one block of it, gave.
 
     sums: over the packed images, None where they have no common size; reasons: planned row -> why its input could not be packed;
@@ -72,7 +72,7 @@ class Outcome:
     bytes_read: int = 0
     narrowed: int = 0
 
-    def merge(self, other: Outcome) -> None:
+    def merge(self, other: BlockResult) -> None:
         """Add another block's."""
         if self.sums is not None and other.sums is not None:
             self.sums.merge(other.sums)
@@ -86,7 +86,7 @@ class Outcome:
         return [sums, list(self.reasons.items()), self.bytes_read, self.narrowed]
 
     @classmethod
-    def from_note(cls, note: list[Any]) -> Outcome:
+    def from_note(cls, note: list[Any]) -> BlockResult:
         """Read what to_note gave."""
         sums, reasons, bytes_read, *narrowed = note
         made = None if sums is None else _pixel_sums(len(sums[1]), *sums)
@@ -129,7 +129,7 @@ def pack_rows(
     workers: int,
     skip: bool,
     progress: Callable[[int], None],
-) -> Outcome:
+) -> BlockResult:
     """Fill every block of the writer that is not done yet.
 
     samples: [rows], the maker's sample of each row; skip: leave a bad input's row empty and note why, else raise its
@@ -138,9 +138,9 @@ def pack_rows(
     """
     blocks = [block for block in range(writer.blocks) if block not in writer.done]
     run = _Run(maker, writer, samples, skip)
-    outcome = Outcome(run.no_sums())
+    outcome = BlockResult(run.no_sums())
     for _, note in sorted(writer.done.items()):
-        outcome.merge(Outcome.from_note(note))
+        outcome.merge(BlockResult.from_note(note))
     before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
     while True:
         try:
@@ -163,7 +163,7 @@ def pack_rows(
 
 
 def _run_blocks(
-    run: _Run, blocks: list[int], outcome: Outcome, workers: int, progress: Callable[[], None]
+    run: _Run, blocks: list[int], outcome: BlockResult, workers: int, progress: Callable[[], None]
 ) -> None:
     """Make blocks on a pool of workers. Raises what a worker raised, BrokenProcessPool if one has died."""
     writer = run.writer
@@ -207,7 +207,9 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
         cv2.setNumThreads(previous)
 
 
-def _take(future: Future[tuple[int, Outcome]], writer: BlockWriter, outcome: Outcome, run: _Run) -> None:
+def _take(
+    future: Future[tuple[int, BlockResult]], writer: BlockWriter, outcome: BlockResult, run: _Run
+) -> None:
     """Journal a finished block, and add what it gave. Raises what the worker raised."""
     block, made = future.result()
     writer.record(block, made.to_note())
@@ -215,7 +217,7 @@ def _take(future: Future[tuple[int, Outcome]], writer: BlockWriter, outcome: Out
     outcome.merge(made)
 
 
-def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple[int, Outcome]]]:
+def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple[int, BlockResult]]]:
     """Hand out blocks; the first one makes the workers fork."""
     with warnings.catch_warnings():
         # Python 3.12 warns of threads in the parent, which may hold locks: the child touches nothing of theirs, only files,
@@ -272,7 +274,7 @@ def _adopt_in_process(run: _Run) -> None:
     _adopt(run)
 
 
-def _block(block: int) -> tuple[int, Outcome]:
+def _block(block: int) -> tuple[int, BlockResult]:
     run: _Run = _worker.run
     return block, run.block(block)
 
@@ -357,11 +359,11 @@ class _Run:
             return None
         return _pixel_sums(self._pixels.shape[2])
 
-    def block(self, block: int) -> Outcome:
+    def block(self, block: int) -> BlockResult:
         """Make and write one block; raises _StoppedError once the run is stopped."""
         start = block * self.writer.block_rows
         chosen = self.samples[start : start + self.writer.block_rows]
-        outcome = Outcome(self.no_sums())
+        outcome = BlockResult(self.no_sums())
         if self._stopped[0]:
             raise _StoppedError
         pieces = self._pieces(block, chosen, outcome) if self.makes else ()
@@ -369,7 +371,9 @@ class _Run:
         self._rows_done[block] = len(chosen)
         return outcome
 
-    def _pieces(self, block: int, chosen: NDArray[np.int64], outcome: Outcome) -> Iterator[dict[str, Rows]]:
+    def _pieces(
+        self, block: int, chosen: NDArray[np.int64], outcome: BlockResult
+    ) -> Iterator[dict[str, Rows]]:
         """The block's rows, a few at a time, in a buffer small enough to stay in the cache until they are written."""
         if self._encoded:
             from packer.codecs import jpeg
@@ -399,7 +403,7 @@ class _Run:
         self._making[block] = 0
 
     def _row(
-        self, row: int, sample: int, into: dict[str, NDArray[Any]], outcome: Outcome
+        self, row: int, sample: int, into: dict[str, NDArray[Any]], outcome: BlockResult
     ) -> dict[str, bytes]:
         """Make one row; of a skipped input all is zero."""
         try:

@@ -15,11 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packer import native
-from packer.convert.external import Shuffled
-from packer.convert.order import table_order
-from packer.convert.segments import Segments
 from packer.errors import SourceError
 from packer.read import gather
+from packer.tables.shuffled_file import ShuffledFile
+from packer.tables.table_order import SegmentedOrder, table_order
 
 SPLITS = (None, "a=0.5,b=0.5", "a=rest,b=last:5", "a=rest,b=0.3,c=first:4")
 
@@ -31,9 +30,9 @@ def write(path: Path, rows: int, itemsize: int) -> np.ndarray:
     return records
 
 
-def order(rows: int, split: str | None = None, *, shuffle: bool = True, seed: int = 3) -> Segments:
+def order(rows: int, split: str | None = None, *, shuffle: bool = True, seed: int = 3) -> SegmentedOrder:
     samples = table_order(rows, split=split, shuffle=shuffle, seed=seed).samples
-    assert isinstance(samples, Segments)
+    assert isinstance(samples, SegmentedOrder)
     return samples
 
 
@@ -62,7 +61,7 @@ def test_any_memory_gives_the_same_records(
     expected = records[samples[:]]
     work = str(tmp_path / "w")
     done: list[int] = []
-    with Shuffled(
+    with ShuffledFile(
         str(tmp_path / "s"), itemsize, samples, memory=memory, work=work, workers=workers
     ) as shuffled:
         assert shuffled.direct == (rows * itemsize <= memory or not shuffle)
@@ -88,7 +87,7 @@ def test_any_memory_gives_the_same_records(
 def test_without_the_loops_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int):
     monkeypatch.setattr(native, "COMPILED", False)
     records, samples = write(tmp_path / "s", 500, 20), order(500)
-    with Shuffled(str(tmp_path / "s"), 20, samples, memory=memory, work=str(tmp_path / "w")) as shuffled:
+    with ShuffledFile(str(tmp_path / "s"), 20, samples, memory=memory, work=str(tmp_path / "w")) as shuffled:
         shuffled.prepare()
         assert (shuffled.read(0, 500) == records[samples[:]]).all()
 
@@ -99,7 +98,7 @@ def test_pages_that_are_not_in_memory_are_read(tmp_path: Path, monkeypatch: pyte
     for form in ("copy", "copy_numpy"):
         monkeypatch.setattr(gather, form, lambda *args: gather.COLD)
     records, samples = write(tmp_path / "s", 500, 20), order(500)
-    with Shuffled(str(tmp_path / "s"), 20, samples, memory=memory, work=str(tmp_path / "w")) as shuffled:
+    with ShuffledFile(str(tmp_path / "s"), 20, samples, memory=memory, work=str(tmp_path / "w")) as shuffled:
         shuffled.prepare()
         assert (shuffled.read(0, 500) == records[samples[:]]).all()
 
@@ -108,7 +107,9 @@ def test_files_larger_than_a_page_in_buckets_that_begin_anywhere(tmp_path: Path)
     rows, itemsize = 40_000, 7
     records, samples = write(tmp_path / "s", rows, itemsize), order(rows)
     work = str(tmp_path / "w")
-    with Shuffled(str(tmp_path / "s"), itemsize, samples, memory=50_000, work=work, workers=2) as shuffled:
+    with ShuffledFile(
+        str(tmp_path / "s"), itemsize, samples, memory=50_000, work=work, workers=2
+    ) as shuffled:
         shuffled.prepare()
         for start in range(0, rows, 999):
             stop = min(rows, start + 999)
@@ -120,7 +121,7 @@ def test_threads_and_forked_processes_read_at_once(tmp_path: Path, memory: int):
     rows, itemsize = 5000, 12
     records, samples = write(tmp_path / "s", rows, itemsize), order(rows)
     expected = records[samples[:]]
-    with Shuffled(
+    with ShuffledFile(
         str(tmp_path / "s"), itemsize, samples, memory=memory, work=str(tmp_path / "w")
     ) as shuffled:
         shuffled.prepare()
@@ -154,10 +155,10 @@ def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path, memory: int):
     write(tmp_path / "s", 499, 16)
     message = f"{path}: has been cut short while it was read. Run the same command again."
     with pytest.raises(SourceError) as error:
-        Shuffled(path, 16, order(500), memory=memory, work=work)
+        ShuffledFile(path, 16, order(500), memory=memory, work=work)
     assert str(error.value) == message
     write(tmp_path / "s", 500, 16)
-    with Shuffled(path, 16, order(500), memory=memory, work=work) as shuffled:
+    with ShuffledFile(path, 16, order(500), memory=memory, work=work) as shuffled:
         if shuffled.direct:
             shuffled.prepare()
         os.truncate(path, 16 * 400)
@@ -172,7 +173,7 @@ def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path, memory: int):
 def test_a_second_file_that_is_cut_short_is_an_error(tmp_path: Path):
     work = str(tmp_path / "w")
     write(tmp_path / "s", 500, 16)
-    with Shuffled(str(tmp_path / "s"), 16, order(500), memory=1000, work=work) as shuffled:
+    with ShuffledFile(str(tmp_path / "s"), 16, order(500), memory=1000, work=work) as shuffled:
         shuffled.prepare()
         os.truncate(work, 16 * 500)
         with pytest.raises(SourceError, match="has been cut short"):
@@ -182,7 +183,9 @@ def test_a_second_file_that_is_cut_short_is_an_error(tmp_path: Path):
 def test_a_full_disk_is_told_before_anything_is_dealt(tmp_path: Path):
     write(tmp_path / "s", 5000, 16)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Shuffled(str(tmp_path / "s"), 16, order(5000), memory=1000, work=str(tmp_path / "w")) as shuffled:
+    with ShuffledFile(
+        str(tmp_path / "s"), 16, order(5000), memory=1000, work=str(tmp_path / "w")
+    ) as shuffled:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
         try:
             with pytest.raises(OSError) as error:  # noqa: PT011
@@ -205,7 +208,7 @@ def test_memory_is_bounded(tmp_path: Path):
         try:
             before = _anonymous()
             peak = 0
-            with Shuffled(
+            with ShuffledFile(
                 str(tmp_path / "s"), itemsize, samples, memory=2 << 20, work=str(tmp_path / "w")
             ) as shuffled:
                 shuffled.prepare(lambda rows: None)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.rows import Made
+from packer.convert.row_maker import MadeRow
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
@@ -134,7 +134,7 @@ class PackRows:
             found[f.name] = values
         return found
 
-    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> Made:
+    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
         """Read the row, and place it anew if its size changes."""
         run = Runs(np.array([sample]), np.array([1]))
         ragged = {
@@ -157,7 +157,7 @@ class PackRows:
         if not self._passed:
             ragged.pop("image", None)
         nbytes = sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
-        return Made(nbytes, ragged)
+        return MadeRow(nbytes, ragged)
 
     def name(self, sample: int) -> str:
         """The pack, and the row in it."""

@@ -1,25 +1,28 @@
-"""From rows that can be made to a whole pack, of one part or of shards: the one way every pack is written."""
+"""From rows that can be made to a whole pack, of one part or of shards: the one way every pack is written, interrupted or not."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from packer.convert.engine import Outcome, pack_rows
-from packer.convert.order import Order, fill
-from packer.convert.rows import RowMaker
-from packer.convert.storing import Storing
-from packer.errors import SourceError, UsageError
+from packer import units
+from packer.convert.block_workers import BlockResult, pack_rows
+from packer.convert.row_maker import RowMaker
+from packer.convert.row_storage import RowStorage
+from packer.convert.sample_order import SampleOrder, fill
+from packer.errors import PackerError, SourceError, UsageError
 from packer.format.filesystem import remove
 from packer.format.header import PARTIAL_SUFFIX, Field, Header
-from packer.format.output_path import failure
+from packer.format.journal import read_journal
+from packer.format.output_path import check_space, failure
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, merge_headers, read_index, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder, locked
+from packer.format.working_folder import WorkingFolder, clear_idle, difference, locked
 from packer.sentence import Call, Option
 
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
@@ -34,14 +37,14 @@ class NothingPackedError(SourceError):
     def of(cls, subject: str, skipped: Sequence[dict[str, str]]) -> NothingPackedError:
         """Say so of a source."""
         error = cls(
-            f"{subject}: none of its {len(skipped)} images could be packed; the first: {skipped[0]['reason']}"
+            f"{subject}: none of its {len(skipped)} images could be packed; the first: ", skipped[0]["reason"]
         )
         error.skipped = skipped
         return error
 
 
 @dataclass(frozen=True)
-class Task:
+class ConversionTask:
     """What is to be written.
 
     maker: of the rows; order: of its samples; storing: how fields are stored, and in how many shards; members: those of Header
@@ -52,8 +55,8 @@ class Task:
 
     subject: str
     maker: RowMaker
-    order: Order
-    storing: Storing
+    order: SampleOrder
+    storing: RowStorage
     members: Mapping[str, Any]
     plan: Mapping[str, Any]
     keyed: bool = True
@@ -65,7 +68,7 @@ class Task:
         stored = self.storing.fields(self.maker.fields)
         return (*stored, KEY) if self.keyed else stored
 
-    def shard(self, number: int, rows: int) -> Task:
+    def shard(self, number: int, rows: int) -> ConversionTask:
         """The part of the task that is one shard, of so many rows."""
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
@@ -74,7 +77,7 @@ class Task:
 
 
 @dataclass
-class Written:
+class RunResult:
     """What was written.
 
     header: of the whole pack; bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a
@@ -89,7 +92,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunOptions:
     """How a task is run; the result does not depend on it.
 
     workers: in parallel; skip: bad inputs are left out, else the first one ends the run; overwrite: replace an existing pack;
@@ -103,7 +106,7 @@ class Running:
     progress: Callable[[int], None] = field(default=lambda rows: None)
 
 
-def write_pack(task: Task, out: str, running: Running, name: str | None = None) -> Written:
+def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> RunResult:
     """Write a whole pack. What has been done is kept if that fails, and the error says so.
 
     name: of the pack in messages, where `out` is one that users do not know. Raises PackerError.
@@ -114,10 +117,10 @@ def write_pack(task: Task, out: str, running: Running, name: str | None = None) 
     return _write_shards(task, out, running, name or out, rows)
 
 
-def _write_shards(task: Task, out: str, running: Running, name: str, rows: int) -> Written:
+def _write_shards(task: ConversionTask, out: str, running: RunOptions, name: str, rows: int) -> RunResult:
     total = len(task.order.samples)
     place = WorkingFolder(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume)
-    done, kept = Written(Header(0, 1, (), {}), cleared=place.cleared), False
+    done, kept = RunResult(Header(0, 1, (), {}), cleared=place.cleared), False
     # Shards all of whose inputs were skipped do not exist; what was skipped is in the journal, then in the index.
     empty: dict[str, list[dict[str, str]]] = {
         record[0]: record[1] for record in place.resumed if len(record) > 1
@@ -197,8 +200,8 @@ def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
 
 
 def append_shards(
-    task: Task, pack: Pack, running: Running, skipped: Sequence[Mapping[str, str]] = ()
-) -> Written:
+    task: ConversionTask, pack: Pack, running: RunOptions, skipped: Sequence[Mapping[str, str]] = ()
+) -> RunResult:
     """Add the task's rows to a pack of shards, as further shards of it: written whole, then listed.
 
     skipped: inputs that were left out, and that no shard lists.
@@ -224,7 +227,7 @@ def append_shards(
         shards = list(listed)
         total = len(task.order.samples)
         rows = task.storing.shard_rows or total
-        done = Written(pack.header)
+        done = RunResult(pack.header)
         for number, first in enumerate(range(0, total, rows)):
             name = shard_name(len(listed) + number, task.storing.format)
             path = os.path.join(pack.path, name)
@@ -253,7 +256,7 @@ def _behind(progress: Callable[[int], None], before: int) -> Callable[[int], Non
     return lambda rows: progress(before + rows)
 
 
-def _write_part(task: Task, out: str, running: Running, name: str) -> Written:
+def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str) -> RunResult:
     samples, fields = task.order.samples, task.fields
     with PackWriter(
         out,
@@ -284,23 +287,95 @@ def _write_part(task: Task, out: str, running: Running, name: str) -> Written:
             skipped=_skipped(task, outcome),
             **task.members,
         )
-        return Written(header, outcome.bytes_read, resumed, writer.cleared, outcome.narrowed)
+        return RunResult(header, outcome.bytes_read, resumed, writer.cleared, outcome.narrowed)
 
 
-def _keys(task: Task, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:
+def _keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:
     """Each kept row's key, in the order of the rows."""
     for row in range(kept):
         sample = int(task.order.samples[moves.get(row, row)])
         yield task.maker.key(sample).encode("utf-8", "surrogateescape")
 
 
-def _statistics(outcome: Outcome) -> dict[str, dict[str, list[float]]]:
+def _statistics(outcome: BlockResult) -> dict[str, dict[str, list[float]]]:
     return {} if outcome.sums is None else {"image": outcome.sums.mean_std()}
 
 
-def _skipped(task: Task, outcome: Outcome) -> tuple[dict[str, str], ...]:
+def _skipped(task: ConversionTask, outcome: BlockResult) -> tuple[dict[str, str], ...]:
     found = (
         {"key": task.maker.key(int(task.order.samples[row])), "reason": why}
         for row, why in outcome.reasons.items()
     )
     return tuple(sorted((*found, *task.skipped), key=lambda s: s["key"]))
+
+
+def check_room(out: str, needed: int, name: str | None = None) -> None:
+    """Raise SpaceError when the disk has less room than needed, what an interrupted run has taken of it included.
+
+    name: of the pack in messages, where it is another than `out`.
+    """
+    left = _nbytes(out.rstrip("/") + PARTIAL_SUFFIX)
+    check_space(name or out, max(0, needed - left))
+
+
+def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwrite: bool) -> Header | None:
+    """The header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
+
+    rows: of the pack, inputs that were skipped included; None where that is not known beforehand.
+    Raises UsageError, naming the difference, if it is another pack; FormatError if it is none.
+    """
+    if not os.path.lexists(out):
+        return None
+    header = open_pack(out).header
+    differs = difference(dict(header.provenance), provenance)
+    if not differs and rows is not None:
+        differs = difference(header.rows + len(header.skipped), rows, "the number of rows")
+    if differs and overwrite:
+        return None
+    if differs:
+        raise UsageError(
+            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass ",
+            Option("overwrite", True),
+            ", or another name.",
+        )
+    left = out.rstrip("/") + PARTIAL_SUFFIX
+    begun = read_journal(os.path.join(left, "journal"))[:1]
+    if begun and not difference({name: begun[0].get(name) for name in provenance}, provenance):
+        remove(left)  # a run of the same that was killed just after it had given the pack its name
+    return header
+
+
+@contextmanager
+def interrupted(out: str) -> Iterator[None]:
+    """Add to whatever ends the work that some of it is kept, and how to go on."""
+    try:
+        yield
+    except (PackerError, KeyboardInterrupt) as error:
+        left = out.rstrip("/") + PARTIAL_SUFFIX
+        if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out):
+            raise
+        done = units.size(_nbytes(left))
+        sentence = f"What has been done is kept ({left}, {done}): run the same command again to go on."
+        if isinstance(error, PackerError):
+            error.extend(" ", sentence)
+        else:
+            error.args = (sentence,)
+        raise
+
+
+def _free(folder: str, out: str) -> bool:
+    """Whether nobody is at work in a folder of work in progress."""
+    try:
+        with locked(folder, out):
+            return True
+    except PackerError:
+        return not os.path.isdir(folder)
+
+
+def _nbytes(folder: str) -> int:
+    """Bytes on the disk below a folder."""
+    return sum(
+        os.lstat(os.path.join(where, name)).st_blocks * 512
+        for where, _, names in os.walk(folder)
+        for name in names
+    )

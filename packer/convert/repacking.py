@@ -14,13 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import ON_ERROR, check_workers, choice, whole
-from packer.convert.estimate import estimate
-from packer.convert.images import Plan, Report, parse_size, prepare, report_of
-from packer.convert.order import Order, arrange, parse_split, stratified
-from packer.convert.packing import Running, Task, Written, append_shards, check_growable, write_pack
-from packer.convert.packrows import PackRows, together
-from packer.convert.resuming import already, check_room, interrupted
-from packer.convert.storing import Storing
+from packer.convert.conversion_run import (
+    ConversionTask,
+    RunOptions,
+    RunResult,
+    already,
+    append_shards,
+    check_growable,
+    check_room,
+    interrupted,
+    write_pack,
+)
+from packer.convert.image_conversion import ConversionPlan, Report, parse_size, prepare, report_of
+from packer.convert.pack_rows import PackRows, together
+from packer.convert.row_storage import RowStorage, estimate
+from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import PackerError, UsageError
 from packer.format.header import NORMALIZE, Header
 from packer.format.output_path import check_output, check_space, format_of
@@ -92,7 +100,7 @@ def split_pack(
     for name, samples in members.items():
         pack, _, storing, rows = _opened(opened, outs[name])
         said = {"split": name, "shares": parse_split(shares), "seed": seed}
-        works[name] = _Work(pack, rows, Order(samples, {}), storing, classes, pack.header.seed, said)
+        works[name] = _Work(pack, rows, SampleOrder(samples, {}), storing, classes, pack.header.seed, said)
     # Before an interruption some may have been finished: these are left.
     there = {name: work.found(outs[name]) for name, work in works.items() if not overwrite}
     for name in works:
@@ -122,7 +130,7 @@ def append_images(
     pairs: Mapping[str, PathLike] | None = None,
     workers: int | None = None,
     on_error: str = "stop",
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[ConversionPlan], None] | None = None,
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
@@ -267,8 +275,8 @@ class _Work:
 
     pack: Pack
     rows: PackRows | TablePackRows
-    order: Order
-    storing: Storing
+    order: SampleOrder
+    storing: RowStorage
     classes: tuple[str, ...] | None
     seed: int | None
     said: Mapping[str, Any]
@@ -297,10 +305,10 @@ class _Work:
             return None
         if header is None:
             return None
-        report = report_of(Written(header, resumed=header.rows), out, time.perf_counter(), 0)
+        report = report_of(RunResult(header, resumed=header.rows), out, time.perf_counter(), 0)
         return replace(report, already=True)
 
-    def write(self, out: str, running: Running, progress: bool) -> Report:
+    def write(self, out: str, running: RunOptions, progress: bool) -> Report:
         """Write it. progress: show it."""
         began = time.perf_counter()
         out, provenance = out.rstrip("/"), self.provenance
@@ -308,7 +316,9 @@ class _Work:
         members: dict[str, Any] = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
         if table:
             members["table"] = self.pack.header.table
-        task = Task(self.pack.path, self.rows, self.order, self.storing, members, provenance, keyed=not table)
+        task = ConversionTask(
+            self.pack.path, self.rows, self.order, self.storing, members, provenance, keyed=not table
+        )
         check_output(out, overwrite=running.overwrite)
         raw = sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
         check_room(out, round(min(raw, 2 * self.pack.nbytes / self.pack.rows) * len(self.order.samples)))
@@ -330,7 +340,7 @@ def _opened(
     format: str | None = None,
     compress: str | None = None,
     shard_rows: int | None = None,
-) -> tuple[Pack, tuple[str, ...] | None, Storing, PackRows | TablePackRows]:
+) -> tuple[Pack, tuple[str, ...] | None, RowStorage, PackRows | TablePackRows]:
     """Several packs as one, its classes, how it is stored under a name, and its rows."""
     if is_table(opened[0]):
         pack = tables_together(opened)
@@ -343,19 +353,19 @@ def _opened(
 
 def _table_storing(
     pack: Pack, out: str, format: str | None, compress: str | None, shard_rows: int | None
-) -> Storing:
+) -> RowStorage:
     """As asked for, else as the pack is stored."""
     format = format or format_of(out)
     codec = next((f.codec for f in pack.fields if f.compressed), None)
     if compress is None:
         compress = str(codec["name"]) if codec and format == "h5" else "none"
-    return Storing(format, compress=compress, shard_rows=shard_rows)
+    return RowStorage(format, compress=compress, shard_rows=shard_rows)
 
 
 def _running(
     workers: int | None, overwrite: bool, on_progress: Callable[[int], None] | None, *, resume: bool = False
-) -> Running:
-    return Running(
+) -> RunOptions:
+    return RunOptions(
         check_workers(workers),
         overwrite=overwrite,
         resume=resume,
@@ -397,7 +407,7 @@ def _storing(
     quality: int | None = None,
     compress: str | None = None,
     shard_rows: int | None = None,
-) -> Storing:
+) -> RowStorage:
     """As asked for, else as the pack is stored."""
     image = pack.header.field("image")
     codec = dict(image.codec or {})
@@ -406,4 +416,4 @@ def _storing(
     if compress is None:
         kept = image.compressed and store == "raw" and format == "h5"
         compress = str(codec["name"]) if kept else "none"
-    return Storing(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)
+    return RowStorage(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)

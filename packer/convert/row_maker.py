@@ -13,7 +13,7 @@ from packer.format.header import Field
 from packer.format.pack_writer import Rows
 
 
-class Made(NamedTuple):
+class MadeRow(NamedTuple):
     """What making a row took and gave beside what was filled in.
 
     bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields; narrowed: the input had more than 8 bits a channel.
@@ -44,7 +44,7 @@ class RowMaker(Protocol):
         C-contiguous; of ragged ones a list of each row's bytes.
         """
 
-    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Made:
+    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> MadeRow:
         """Fill one row of the other fixed fields, name -> [*shape].
 
         Raises ImageError with the reason, but not the input's name.
@@ -67,7 +67,7 @@ class ColumnRows(ABC):
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """See RowMaker; all fields."""
 
-    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Made:
+    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> MadeRow:
         """Nothing is left to be made."""
         raise NotImplementedError
 

@@ -50,7 +50,7 @@ def _read(path: str) -> list[str]:
         ) from None
 
 
-class Likeness(NamedTuple):
+class ReferencePack(NamedTuple):
     """What a conversion takes from a pack that it is to match.
 
     size: [height, width] or "keep"; label: its field, None if it has none; normalization: mean and std that its ``Normalize()`` as
@@ -66,7 +66,7 @@ class Likeness(NamedTuple):
     normalization: Mapping[str, Sequence[float]]
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Likeness:
+    def of(cls, path: str | os.PathLike[str]) -> ReferencePack:
         """Open the pack. Raises UsageError if it has no images; FormatError."""
         pack = open_pack(path)
         image = next((f for f in pack.fields if f.name == "image"), None)
@@ -114,13 +114,13 @@ class Likeness(NamedTuple):
         )
 
 
-def label_as(made: Pack | Likeness | None) -> str | None:
+def label_as(made: Pack | ReferencePack | None) -> str | None:
     """How labels are taken that are to match a pack's: "float" where those are, else None."""
     if made is None:
         return None
     own = (
         made.label
-        if isinstance(made, Likeness)
+        if isinstance(made, ReferencePack)
         else next((f for f in made.fields if f.name == "label"), None)
     )
     return "float" if own is not None and own.dtype == "<f4" and own.shape == () else None

@@ -13,8 +13,8 @@ from PIL import Image
 
 from packer.codecs.jpeg import decode
 from packer.codecs.orientation import upright
-from packer.convert.imagerows import ImageRows
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
+from packer.convert.image_rows import ImageRows
 from packer.errors import ImageError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.inputs.pairs import open_pair

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from packer.convert import images as root
-from packer.convert.images import convert_images, parse_size
+from packer.convert.image_conversion import convert_images, parse_size
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.journal import read_journal
@@ -35,7 +35,7 @@ SPEC = PixelSpec((32, 32))
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows: several blocks and a short last one from a few images."""
     monkeypatch.setattr(
-        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
     )
 
 
@@ -288,7 +288,7 @@ def test_where_no_process_can_be_had_threads_do_it(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")  # where /dev/shm is one
 
-    monkeypatch.setattr("packer.convert.engine.ProcessPoolExecutor", refuse)
+    monkeypatch.setattr("packer.convert.block_workers.ProcessPoolExecutor", refuse)
     convert_images(photo_folder, tmp_path / "q", size=32, workers=2)
     assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from packer.codecs import jpeg
-from packer.convert.images import convert_images
+from packer.convert.image_conversion import convert_images
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
@@ -39,7 +39,7 @@ Convert = Callable[..., Pack]
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows: several blocks and a short last one from a few images."""
     monkeypatch.setattr(
-        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
     )
 
 

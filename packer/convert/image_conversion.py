@@ -14,15 +14,20 @@ import numpy as np
 
 from packer import native
 from packer.arguments import ON_ERROR, check_workers, choice, whole
-from packer.convert.alike import Classes, Likeness, parse_classes
-from packer.convert.alike import label_as as label_as_in
-from packer.convert.estimate import Trade, estimate
-from packer.convert.imagerows import ImageRows
-from packer.convert.order import Order, arrange, parse_split, stratified
-from packer.convert.packing import Running, Task, Written, write_pack
-from packer.convert.resuming import already, check_room, interrupted
-from packer.convert.storing import Storing
-from packer.convert.survey import survey
+from packer.convert.conversion_run import (
+    ConversionTask,
+    RunOptions,
+    RunResult,
+    already,
+    check_room,
+    interrupted,
+    write_pack,
+)
+from packer.convert.image_rows import ImageRows, survey
+from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
+from packer.convert.reference_pack import label_as as label_as_in
+from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
+from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import UsageError
 from packer.format.header import NORMALIZE
 from packer.format.output_path import check_output, format_of
@@ -43,7 +48,7 @@ KEEP = "keep"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConversionPlan:
     """What a conversion is about to write.
 
     rows: images; shape: (H, W, C) of each, None if they keep their own; bytes: of the pack, about; classes: how many, None without
@@ -56,7 +61,7 @@ class Plan:
     bytes: int
     classes: int | None
     splits: Mapping[str, int]
-    trades: tuple[Trade, ...]
+    trades: tuple[StorageEstimate, ...]
     notes: tuple[str, ...]
 
 
@@ -126,7 +131,7 @@ def convert_images(
     overwrite: bool = False,
     resume: bool = False,
     progress: bool = False,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[ConversionPlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Pack images into one HDF5 file, one directory of .npy files, or a directory of such shards.
@@ -168,7 +173,7 @@ def convert_images(
     began = time.perf_counter()
     source, out = os.fspath(source), os.fspath(out).rstrip("/")
     sharded = shard_rows is not None or shard_size is not None
-    match = None if like is None else Likeness.of(like)
+    match = None if like is None else ReferencePack.of(like)
     if size is None:
         pixels: Any = [256, 256] if match is None else match.size
     else:
@@ -197,14 +202,14 @@ def convert_images(
         "shard_rows": None if shard_rows is None else whole("shard_rows", shard_rows),
     }
     bar = Progress(progress, "images", on_progress)
-    running = Running(
+    running = RunOptions(
         check_workers(workers),
         skip=choice("on_error", on_error, ON_ERROR) == "skip",
         overwrite=overwrite,
         resume=resume,
         progress=bar.move,
     )
-    Storing.of(options)
+    RowStorage.of(options)
     if not (resume and os.path.lexists(out)):
         check_output(out, overwrite=overwrite)
     with ExitStack() as stack:
@@ -227,7 +232,7 @@ def convert_images(
             planned = made.plan.rows + len(task.skipped)
             found = already(out, task.members["provenance"], planned, overwrite=overwrite)
         if found is not None:
-            report = report_of(Written(found, resumed=found.rows), out, began, running.workers)
+            report = report_of(RunResult(found, resumed=found.rows), out, began, running.workers)
             return replace(report, already=True, notes=made.plan.notes)
         check_room(out, made.plan.bytes * (2 if task.storing.gathered else 1))
         if on_plan is not None:
@@ -239,11 +244,11 @@ def convert_images(
     return report_of(written, out, began, running.workers, made.plan.notes)
 
 
-class Prepared(NamedTuple):
+class PreparedConversion(NamedTuple):
     """A conversion that can begin: the task, and what to tell of it."""
 
-    task: Task
-    plan: Plan
+    task: ConversionTask
+    plan: ConversionPlan
 
 
 @without_pillow_warnings()
@@ -258,10 +263,10 @@ def prepare(
     shard_size: int | str | None = None,
     made: Pack | None = None,
     classes: Sequence[str] | None = None,
-    like: Likeness | None = None,
+    like: ReferencePack | None = None,
     skip: bool = False,
     compare: bool = False,
-) -> Prepared:
+) -> PreparedConversion:
     """Find out what there is to convert, and how: from arguments, or from what a pack recorded of them.
 
     stack: closes what is opened. options: as a pack's provenance holds them; those that are None, or missing, are not used.
@@ -335,7 +340,7 @@ def prepare(
         )
         for name, folder in pairs.items()
     ]
-    storing = Storing.of(options)
+    storing = RowStorage.of(options)
     maker = ImageRows(opened, spec, targets, partners, keep=keep, quality=storing.quality)
     order = _order(opened, targets, options)
     trades = estimate(maker, storing, order, compare=compare)
@@ -359,8 +364,8 @@ def prepare(
     }
     changes = {"newest file": maker.newest(), "digest of the files' times": maker.times()}
     left_out = (*opened.skipped, *targets.skipped)
-    task = Task(source, maker, order, storing, members, {**provenance, **changes}, skipped=left_out)
-    plan = Plan(
+    task = ConversionTask(source, maker, order, storing, members, {**provenance, **changes}, skipped=left_out)
+    plan = ConversionPlan(
         rows=len(order.samples),
         shape=None if keep else spec.shape,
         bytes=round(len(order.samples) * trades[0].row_bytes) + (1 << 16),
@@ -375,7 +380,7 @@ def prepare(
             *_missing_loops(keep),
         ),
     )
-    return Prepared(task, plan)
+    return PreparedConversion(task, plan)
 
 
 def _missing_loops(keep: bool) -> list[str]:
@@ -432,7 +437,7 @@ def _targets(
     return Targets(source.labels, source.classes, refused=source.refused)
 
 
-def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> Order:
+def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> SampleOrder:
     """The rows: splits by folders, or drawn with equal shares of each class, or none."""
     count, shares, seed = len(source), options.get("split"), options.get("seed")
     if shares is not None and source.splits:
@@ -447,7 +452,9 @@ def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> Orde
     return arrange(members, shuffle=seed is not None, seed=seed or 0)
 
 
-def report_of(written: Written, out: str, began: float, workers: int, notes: tuple[str, ...] = ()) -> Report:
+def report_of(
+    written: RunResult, out: str, began: float, workers: int, notes: tuple[str, ...] = ()
+) -> Report:
     """What was written, and since `began`, of time.perf_counter(). notes: of the plan."""
     if written.narrowed:
         many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"

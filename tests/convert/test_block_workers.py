@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from packer.convert.order import table_order
-from packer.convert.packing import Running, Task, write_pack
-from packer.convert.rows import ColumnRows
-from packer.convert.storing import Storing
+from packer.convert.conversion_run import ConversionTask, RunOptions, write_pack
+from packer.convert.row_maker import ColumnRows
+from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
@@ -25,6 +24,7 @@ from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader
+from packer.tables.table_order import table_order
 from tests.format.packs import files_of
 
 ROWS = 100
@@ -57,11 +57,11 @@ class Broken(Squares):
         return super().columns(samples)
 
 
-WAYS: dict[str, Storing] = {
-    "h5": Storing("h5"),
-    "npy": Storing("npy"),
-    "shards": Storing("npy", shard_rows=23),
-    "gzip": Storing("h5", compress="gzip"),
+WAYS: dict[str, RowStorage] = {
+    "h5": RowStorage("h5"),
+    "npy": RowStorage("npy"),
+    "shards": RowStorage("npy", shard_rows=23),
+    "gzip": RowStorage("h5", compress="gzip"),
 }
 every_way = pytest.mark.parametrize("storing", WAYS.values(), ids=list(WAYS))
 
@@ -69,13 +69,13 @@ every_way = pytest.mark.parametrize("storing", WAYS.values(), ids=list(WAYS))
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 9)
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 9)
     )
 
 
-def task(maker: ColumnRows, storing: Storing, *, keyed: bool = False) -> Task:
+def task(maker: ColumnRows, storing: RowStorage, *, keyed: bool = False) -> ConversionTask:
     order = table_order(ROWS, split="train=0.8,val=0.2", shuffle=True, seed=1)
-    return Task("s.csv", maker, order, storing, {"provenance": {}}, {"seed": 1}, keyed=keyed)
+    return ConversionTask("s.csv", maker, order, storing, {"provenance": {}}, {"seed": 1}, keyed=keyed)
 
 
 def check(pack: Pack) -> None:
@@ -93,12 +93,12 @@ def check(pack: Pack) -> None:
 
 
 @every_way
-def test_packs_of_columns(tmp_path: Path, storing: Storing):
+def test_packs_of_columns(tmp_path: Path, storing: RowStorage):
     for workers in (1, 2):
         out = tmp_path / f"{workers}" / "p"
         out.parent.mkdir()
         steps: list[int] = []
-        written = write_pack(task(Squares(), storing), str(out), Running(workers, progress=steps.append))
+        written = write_pack(task(Squares(), storing), str(out), RunOptions(workers, progress=steps.append))
         pack = open_pack(out)
         check(pack)
         assert [f.name for f in pack.fields] == ["number", "squares", "text"]
@@ -110,12 +110,12 @@ def test_packs_of_columns(tmp_path: Path, storing: Storing):
 
 def test_rows_are_asked_for_a_block_at_a_time(tmp_path: Path):
     maker = Squares()
-    write_pack(task(maker, WAYS["h5"]), str(tmp_path / "p.h5"), Running(1))
+    write_pack(task(maker, WAYS["h5"]), str(tmp_path / "p.h5"), RunOptions(1))
     assert [n for n in maker.asked if n] == [9] * 11 + [1]
 
 
 def test_keys_are_the_rows_numbers_where_they_are_wanted(tmp_path: Path):
-    write_pack(task(Squares(), WAYS["h5"], keyed=True), str(tmp_path / "p.h5"), Running(1))
+    write_pack(task(Squares(), WAYS["h5"], keyed=True), str(tmp_path / "p.h5"), RunOptions(1))
     pack = open_pack(tmp_path / "p.h5")
     check(pack)
     assert pack.keys() == [str(n) for n in pack.read("number")]
@@ -123,31 +123,31 @@ def test_keys_are_the_rows_numbers_where_they_are_wanted(tmp_path: Path):
 
 @every_way
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupted_pack_of_columns_is_resumed(tmp_path: Path, storing: Storing, workers: int):
-    write_pack(task(Squares(), storing), str(tmp_path / "whole"), Running(1))
+def test_an_interrupted_pack_of_columns_is_resumed(tmp_path: Path, storing: RowStorage, workers: int):
+    write_pack(task(Squares(), storing), str(tmp_path / "whole"), RunOptions(1))
     out = str(tmp_path / "p")
     with pytest.raises(SourceError, match="number 77"):
-        write_pack(task(Broken(), storing), out, Running(workers))
+        write_pack(task(Broken(), storing), out, RunOptions(workers))
     maker = Squares()
-    written = write_pack(task(maker, storing), out, Running(1, resume=True))
+    written = write_pack(task(maker, storing), out, RunOptions(1, resume=True))
     assert 0 < written.resumed < ROWS
     assert sum(maker.asked) == ROWS - written.resumed
     assert files_of(tmp_path / "p") == files_of(tmp_path / "whole")
 
 
 @every_way
-def test_a_pack_made_inside_the_workplace_of_another_output(tmp_path: Path, storing: Storing):
+def test_a_pack_made_inside_the_workplace_of_another_output(tmp_path: Path, storing: RowStorage):
     """As tables do: what they staged is there until the pack is."""
     out = str(tmp_path / "t.h5")
     plan = {"table": 1}
     outer = WorkingFolder(out, plan=plan)
     outer.record("staged")
     with pytest.raises(SourceError, match="number 77"):
-        write_pack(task(Broken(), storing), outer.pack, Running(1))
+        write_pack(task(Broken(), storing), outer.pack, RunOptions(1))
     outer.close(keep=True)
     outer = WorkingFolder(out, plan=plan)
     assert outer.resumed == ["staged"]
-    written = write_pack(task(Squares(), storing), outer.pack, Running(2))
+    written = write_pack(task(Squares(), storing), outer.pack, RunOptions(2))
     assert written.resumed
     outer.publish()
     assert [p.name for p in tmp_path.iterdir()] == ["t.h5"]
@@ -159,40 +159,40 @@ def test_an_outer_plan_that_has_changed_clears_the_inner_pack(tmp_path: Path):
     outer = WorkingFolder(out, plan={"table": 1})
     outer.record("staged")
     with pytest.raises(SourceError, match="number 77"):
-        write_pack(task(Broken(), WAYS["npy"]), outer.pack, Running(1))
+        write_pack(task(Broken(), WAYS["npy"]), outer.pack, RunOptions(1))
     outer.close(keep=True)
     outer = WorkingFolder(out, plan={"table": 2})
     assert outer.resumed == []
-    assert write_pack(task(Squares(), WAYS["npy"]), outer.pack, Running(1)).resumed == 0
+    assert write_pack(task(Squares(), WAYS["npy"]), outer.pack, RunOptions(1)).resumed == 0
     outer.publish()
     check(open_pack(out))
 
 
 def test_appended_shards_of_columns(tmp_path: Path):
     """A task of other fields is refused, whatever has keys."""
-    from packer.convert.packing import append_shards
+    from packer.convert.conversion_run import append_shards
     from packer.errors import UsageError
 
     out = str(tmp_path / "p")
     members = {"provenance": {}, "classes": None}
     made = replace(task(Squares(), WAYS["shards"]), members=members)
-    write_pack(made, out, Running(1))
-    append_shards(made, open_pack(out), Running(1))
+    write_pack(made, out, RunOptions(1))
+    append_shards(made, open_pack(out), RunOptions(1))
     pack = open_pack(out)
     assert pack.rows == 2 * ROWS
     assert pack.read("number")[ROWS:].tolist() == made.order.samples[:].tolist()
     with pytest.raises(UsageError, match="has other fields"):
-        append_shards(replace(made, keyed=True), pack, Running(1))
+        append_shards(replace(made, keyed=True), pack, RunOptions(1))
 
 
 def test_tables_load_nothing_that_decodes_images(tmp_path: Path):
     code = f"""
         import sys
         sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-        from tests.convert.test_engine import *
+        from tests.convert.test_block_workers import *
         loaded = {{"cv2", "PIL", "torch"}} & set(sys.modules)
         maker = Squares()
-        write_pack(task(maker, WAYS["npy"]), {str(tmp_path / "p")!r}, Running(2))
+        write_pack(task(maker, WAYS["npy"]), {str(tmp_path / "p")!r}, RunOptions(2))
         print(sorted(loaded), sorted({{"cv2", "PIL", "torch"}} & set(sys.modules)))
     """
     done = subprocess.run(

@@ -15,9 +15,9 @@ from PIL import Image
 
 from packer.cli.console import in_options
 from packer.codecs import jpeg
-from packer.convert.images import convert_images
-from packer.convert.order import arrange
-from packer.convert.rework import append_images, merge_packs, repack, split_pack
+from packer.convert.image_conversion import convert_images
+from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.sample_order import arrange
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
@@ -34,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows: several blocks and a short last one from a few images. One worker: forking takes longer than these."""
     monkeypatch.setattr("packer.arguments.cores", lambda: 1)
     monkeypatch.setattr(
-        "packer.convert.storing.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
     )
 
 
@@ -533,7 +533,7 @@ def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("packer.convert.packing.write_index", die)
+        patched.setattr("packer.convert.conversion_run.write_index", die)
         with pytest.raises(KeyboardInterrupt):
             append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
     assert sorted(os.listdir(tmp_path / "p")) == ["00000.h5", "00001.h5", "00002.h5", "index.json"]

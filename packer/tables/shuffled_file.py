@@ -20,13 +20,12 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.order import Samples
-from packer.convert.segments import Segments
 from packer.errors import SourceError
 from packer.format.filesystem import remove
 from packer.format.positional_io import pread_into, pwrite_all, reserve
 from packer.read import gather
 from packer.read.page_cache import resident
+from packer.tables.table_order import SegmentedOrder
 
 _PLACE = np.dtype("<u4")  # of a record in its bucket
 _PLACE_COST = (
@@ -41,22 +40,21 @@ _WARM_BYTES = 4 << 20
 _KEPT = 2  # buckets a process keeps: workers that are threads are not all in the same one where one ends
 
 
-class Shuffled:
-    """A file of records, read in the order of Segments; a context manager that removes its own file.
+class ShuffledFile:
+    """A file of records, read in the order of a SegmentedOrder; a context manager that removes its own file.
 
     prepare() comes first, and once. read() and take() then serve any number of threads and of processes forked afterwards.
     OSError is raised as it comes (the disk may be full).
     """
 
     def __init__(
-        self, path: str, itemsize: int, order: Samples, *, memory: int, work: str, workers: int = 1
+        self, path: str, itemsize: int, order: SegmentedOrder, *, memory: int, work: str, workers: int = 1
     ) -> None:
         """path: of the records, of itemsize bytes each, as many as the order has, which gives each of them one row.
 
         memory: bytes to hold at most, about, in all workers together; work: path of the second file, if one is needed; workers:
         threads that deal, and processes or threads that will read.
         """
-        assert isinstance(order, Segments)  # which knows where a record goes, too
         self.itemsize, self.rows, self._order = itemsize, len(order), order
         self._path, self._work, self._workers = path, work, workers
         nbytes = self.rows * itemsize
@@ -74,7 +72,7 @@ class Shuffled:
             self.close()
             raise _cut_short(path)
 
-    def __enter__(self) -> Shuffled:
+    def __enter__(self) -> ShuffledFile:
         return self
 
     def __exit__(

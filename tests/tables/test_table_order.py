@@ -1,0 +1,212 @@
+"""Which row of a table stands in which row of its pack: splits by share, from the ends, computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.convert.sample_order import (
+    arrange,
+)
+from packer.errors import UsageError
+from packer.tables.table_order import SegmentedOrder, parse_parts, table_order
+
+
+@pytest.mark.parametrize(
+    ("given_", "parts"),
+    [
+        ("train=0.9,val=0.1", {"train": 0.9, "val": 0.1}),
+        (" val = 0.1 , train=9e-1", {"train": 0.9, "val": 0.1}),
+        ("train=rest,test=last:500000", {"test": "last:500000", "train": "rest"}),
+        ("train=0.9,val=0.1,test=last: 5", {"test": "last:5", "train": 0.9, "val": 0.1}),
+        ({"train": "rest", "val": 0.1, "a": "first:7"}, {"a": "first:7", "train": "rest", "val": 0.1}),
+        ("a=first:3,b=last:4", {"a": "first:3", "b": "last:4"}),
+    ],
+)
+def test_parts_from_text_or_mapping(given_: Any, parts: dict[str, float | str]):
+    assert parse_parts(given_) == parts
+    assert list(parse_parts(given_)) == sorted(parts)
+    assert parse_parts(parse_parts(given_)) == parts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "train", "=1", "train=x", "train=0.5,train=0.5", "train=1,val=0", "a=nan,b=0.5", "a=rest,b=rest", "a=last:0",
+        "a=last:-1", "a=last:x", "a=middle:4", "a=last", "a=first:1,b=first:2", "a=rest:4", "a=1=1", {},
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_parts(text: Any):
+    with pytest.raises(UsageError) as error:
+        parse_parts(text)
+    assert str(error.value) == (
+        f"split {text}: is not a list of names, each with a positive share, rest, first:N or last:N."
+        " Pass for example train=0.9,val=0.1 or train=rest,test=last:500000."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a=0.5,b=0.4", "the shares make 0.9; 1 is needed. Pass for example train=0.9,val=0.1."),
+        ("a=1.0,b=0.5,c=last:3", "the shares make 1.5; 1 is needed. Pass for example train=0.9,val=0.1."),
+        (
+            "a=1,b=rest",
+            "the shares make 1 and leave nothing for the rest; less than 1 is needed. Pass smaller shares, or no rest.",
+        ),
+    ],
+)
+def test_shares_of_parts_that_do_not_make_one(text: str, message: str):
+    with pytest.raises(UsageError) as error:
+        parse_parts(text)
+    assert str(error.value) == f"split {text}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (
+            "a=first:60,b=last:50",
+            "takes 110 rows from the ends; there are 100. Pass fewer.",
+        ),
+        ("a=first:60", "leaves 40 of 100 rows in no split. Add one with rest, as in train=rest."),
+        (
+            "a=0.999,b=0.001",
+            "none of 100 rows falls to b. Pass a larger share, or fewer rows for the others.",
+        ),
+        (
+            "a=rest,b=last:100",
+            "none of 0 rows falls to a. Pass a larger share, or fewer rows for the others.",
+        ),
+    ],
+)
+def test_orders_of_tables_that_cannot_be(split: str, message: str):
+    with pytest.raises(UsageError) as error:
+        table_order(100, split=split, shuffle=True, seed=0)
+    assert str(error.value) == f"split {split}: {message}"
+
+
+GOLDEN = {
+    "test": [956, 933, 981, 949, 948],
+    "train": [177, 817, 599, 170, 527],
+    "val": [854, 802, 608, 869, 407],
+    "all": [646, 925, 894, 541, 520],
+}
+
+
+def test_a_tables_order_is_frozen():
+    """Packs of one seed must not change from version to version."""
+    split = "train=0.7,val=0.3,test=last:90"
+    order = table_order(1000, split=split, shuffle=True, seed=3)
+    assert order.splits == {"test": (0, 90), "train": (90, 727), "val": (727, 1000)}
+    assert order.samples[:5].tolist() == GOLDEN["test"]
+    assert order.samples[90:95].tolist() == GOLDEN["train"]
+    assert order.samples[727:732].tolist() == GOLDEN["val"]
+    assert table_order(1000, split=None, shuffle=True, seed=3).samples[:5].tolist() == GOLDEN["all"]
+
+
+def test_without_splits_a_table_is_ordered_as_images_are():
+    order = table_order(1000, split=None, shuffle=True, seed=7)
+    assert order.splits == {}
+    assert (
+        order.samples[:].tolist() == arrange({"": np.arange(1000)}, shuffle=True, seed=7).samples[:].tolist()
+    )
+    assert table_order(9, split=None, shuffle=False, seed=7).samples[:].tolist() == list(range(9))
+
+
+SPLITS = [
+    None,
+    "a=0.5,b=0.3,c=0.2",
+    "a=rest,b=last:37",
+    "b=rest,c=0.25,a=first:11,d=last:5",
+    "x=first:400,y=rest",
+]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@given(rows=st.integers(410, 1200), shuffle=st.booleans(), seed=st.integers(0, 1 << 40), data=st.data())
+def test_tables_hold_each_row_once_where_it_is_said_to_be(
+    split: str | None, rows: int, shuffle: bool, seed: int, data: st.DataObject
+):
+    order = table_order(rows, split=split, shuffle=shuffle, seed=seed)
+    samples = order.samples
+    everything = samples[:]
+    assert len(samples) == rows
+    assert everything.dtype == np.int64
+    assert sorted(everything.tolist()) == list(range(rows))
+    # splits
+    parts = {} if split is None else parse_parts(split)
+    assert list(order.splits) == list(parts)
+    spans = list(order.splits.values())
+    assert [a for a, _ in spans] + [rows] * bool(spans) == [0] * bool(spans) + [b for _, b in spans]
+    sources = np.random.default_rng(1).permutation(rows)
+    owner = order.owner(sources)
+    for number, (a, b) in enumerate(spans or [(0, rows)]):
+        assert sorted(sources[owner == number].tolist()) == sorted(everything[a:b].tolist())
+        assert shuffle or (np.diff(everything[a:b]) > 0).all()
+    for name, value in parts.items():
+        a, b = order.splits[name]
+        end, _, count = str(value).partition(":")
+        if end in ("first", "last"):
+            low = 0 if end == "first" else rows - int(count)
+            assert sorted(everything[a:b].tolist()) == list(range(low, low + int(count)))
+    # any way of asking
+    start = data.draw(st.integers(0, rows))
+    stop = data.draw(st.integers(0, rows))
+    assert samples[start:stop].tolist() == everything[start:stop].tolist()
+    picked = data.draw(st.lists(st.integers(0, rows - 1), max_size=9))
+    assert samples[np.array(picked, np.int64)].tolist() == everything[picked].tolist()
+    assert samples[-1] == everything[-1]
+    assert samples[rows // 2] == everything[rows // 2]
+    # a shard
+    part = order.part(start, max(start, stop))
+    assert part.samples[:].tolist() == everything[start : max(start, stop)].tolist()
+    for name, (a, b) in part.splits.items():
+        low, high = order.splits[name]
+        kept = everything[max(low, start) : max(low, start, min(high, stop))]
+        assert part.samples[a:b].tolist() == kept.tolist()
+    for some in (samples, part.samples):
+        assert isinstance(some, SegmentedOrder)
+        at = some.positions(sources)
+        there = at >= 0
+        assert there.sum() == len(some)
+        assert some[at[there]].tolist() == sources[there].tolist()
+        inside = some.owner(sources)
+        assert ((inside >= 0) == there).all()
+
+
+def test_drawn_splits_are_no_pattern_and_differ_by_seed():
+    first, second = (
+        table_order(5000, split="train=0.8,val=0.2", shuffle=False, seed=seed) for seed in (0, 1)
+    )
+    val = [order.samples[slice(*order.splits["val"])] for order in (first, second)]
+    assert len(val[0]) == len(val[1]) == 1000
+    assert len(set(np.diff(val[0]).tolist())) > 10
+    assert 120 < len(np.intersect1d(*val)) < 280  # a fifth of a fifth, by chance
+    # the same rows whether or not they are shuffled
+    shuffled = table_order(5000, split="train=0.8,val=0.2", shuffle=True, seed=0)
+    assert sorted(shuffled.samples[slice(*shuffled.splits["val"])].tolist()) == val[0].tolist()
+
+
+def test_an_order_of_a_thousand_billion_rows_costs_nothing():
+    rows = 10**12
+    order = table_order(rows, split="train=0.9,val=0.1,test=last:1000000000", shuffle=True, seed=0)
+    some = order.samples[rows // 2 : rows // 2 + 100]
+    assert (order.samples.positions(some) == np.arange(rows // 2, rows // 2 + 100)).all()  # type: ignore[attr-defined]
+    assert (order.owner(some) == list(order.splits).index("train")).all()
+    shard = order.part(rows - 5, rows)
+    assert shard.splits["train"] == (0, 0)
+    assert shard.samples[:].tolist() == order.samples[rows - 5 :].tolist()
+
+
+def test_positions_beyond_the_rows_are_refused():
+    samples = table_order(300, split="a=0.5,b=0.5", shuffle=True, seed=0).samples
+    for wrong in (np.array([300]), np.array([-301])):
+        with pytest.raises(IndexError):
+            samples[wrong]
+    with pytest.raises(IndexError):
+        samples[300]
