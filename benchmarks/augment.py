@@ -1,12 +1,11 @@
-"""How many images a second a core augments, beside OpenCV image by image, kornia, and a plain copy.
+"""How many images a second a core augments, beside OpenCV image by image and a plain copy.
 
     python benchmarks/augment.py                       (about two minutes, one thread; a GPU: gpu_augment.py)
     python benchmarks/augment.py --threads 2 --json FILE
     python benchmarks/augment.py --smoke               (tiny sizes, checks that everything runs)
 
 Subjects take turns within each round. Draws are part of what is timed, for all of them. A stack ends in float32 images
-[N, C, h, w] in memory that was used before, as a loader's is; kornia makes new memory and takes float images, which are
-made for it beforehand. "copy" moves as many bytes as packer's pass reads and writes.
+[N, C, h, w] in memory that was used before, as a loader's is. "copy" moves as many bytes as packer's pass reads and writes.
 
 OpenCV's lane is what a careful Dataset does: crop by slicing, cv2.flip, cv2.resize (INTER_AREA where it shrinks),
 cv2.warpAffine, tables (cv2.LUT) for brightness, contrast and normalisation, cv2.cvtColor for hue and saturation.
@@ -16,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +26,6 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from packer.augment import (
     ColorJitter,
@@ -42,6 +38,7 @@ from packer.augment import (
     RandomRotation,
     Transform,
 )
+from packer.bench.conditions import machine, versions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 JITTER = (0.4, 0.4, 0.4, 0.1)
@@ -184,29 +181,6 @@ class OpenCV:
         return image
 
 
-def kornia_stack(case: Case) -> Callable[[Tensor], Tensor] | None:
-    """The same stack of kornia, if it is installed."""
-    try:
-        import kornia.augmentation as k
-    except ImportError:
-        return None
-    words, size = case.name.split(", "), (case.size, case.size)
-    padding = case.size // 8 if "pad" in words else None
-    known = {
-        "crop": lambda: k.RandomCrop(size, padding=padding, padding_mode="reflect"),
-        "resized crop": lambda: k.RandomResizedCrop(size),
-        "rotate": lambda: k.RandomRotation(15.0, p=1.0),
-        "flip": lambda: k.RandomHorizontalFlip(),
-        "jitter": lambda: k.ColorJitter(*JITTER, p=1.0),
-        "normalize": lambda: k.Normalize(torch.tensor(MEAN), torch.tensor(STD)),
-        "erase": lambda: k.RandomErasing(),
-    }
-    stack: Callable[[Tensor], Tensor] = k.AugmentationSequential(
-        *[known[word]() for word in words if word != "pad"]
-    )
-    return stack
-
-
 def measure(case: Case, rounds: int, least: float) -> list[Result]:
     """Time every subject in turn, `rounds` times, for at least so many seconds each."""
     generator = np.random.default_rng(0)
@@ -229,9 +203,6 @@ def measure(case: Case, rounds: int, least: float) -> list[Result]:
         "OpenCV": lambda: opencv(images, theirs),
         "copy": lambda: np.copyto(target, source),
     }
-    if (stack := kornia_stack(case)) is not None:
-        floats = batch.float() / 255
-        works["kornia"] = lambda: stack(floats)
     for work in works.values():
         work()
     check(out.permute(0, 2, 3, 1).numpy(), theirs)
@@ -266,9 +237,7 @@ def check(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print a table, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(
-        description="Time augmentation on the CPU beside OpenCV, kornia and a copy."
-    )
+    parser = argparse.ArgumentParser(description="Time augmentation on the CPU beside OpenCV and a copy.")
     parser.add_argument(
         "--threads", type=int, default=1, help="that packer, torch and OpenCV may use (default: 1)"
     )
@@ -278,22 +247,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     before = torch.get_num_threads(), cv2.getNumThreads()
     torch.set_num_threads(options.threads)
     cv2.setNumThreads(options.threads)
+    rounds = 1 if options.smoke else ROUNDS
     about = {
-        "hardware": f"{os.cpu_count()} CPUs, {platform.machine()}",
+        **machine(),
         "threads": options.threads,
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "opencv": cv2.__version__,
-        },
-        "rounds": 1 if options.smoke else ROUNDS,
+        "versions": versions() | {"opencv": cv2.__version__},
+        "rounds": rounds,
     }
     print(json.dumps(about))
     results = []
     try:
         for case in SMOKE if options.smoke else CASES:
-            found = measure(case, about["rounds"], 0 if options.smoke else 0.4)
+            found = measure(case, rounds, 0 if options.smoke else 0.4)
             results += found
             print(f"\n{found[0].case}\n{'':10} {'images/s':>12} {'x packer':>9} {'spread':>7}")
             for r in found:

@@ -1,20 +1,7 @@
-"""How fast images become pixels, beside the bare decoder, and how faithful the pixels are.
+"""How fast images become pixels, beside the bare decoder.
 
-    python benchmarks/decode_resize.py photos/                  a folder, list or archive of images
-    PACKER_DATA=data python benchmarks/decode_resize.py         data/clothing.tar/train
-
-Seen (2 cores of a Xeon, shared with other work; OpenCV 5.0.0, simplejpeg 1.9.0; 400 of 3,068 photos of about 400x533 to
-256 px, 4 rounds; PSNR against a float64 triangle filter, 100 photos):
-
-                                1 thread     PSNR mean     5 %   worst
-    bare decode               1,304/s x1.00
-    PixelMaker                1,274/s x0.97         53.3 dB    47.8    42.3
-    decode + INTER_AREA         558/s x0.43         45.9 dB    37.5    34.7
-    decode + INTER_LINEAR     1,037/s x0.80         40.4 dB    30.4    27.9
-
-Processor time instead of wall time (80 of the photos, the best of 14 passes), which leaves the other work out, in us a
-photo: bare decode 729, PixelMaker 754 (x0.97), with sums 771 (x0.95), without a compiler 1,831 (x0.40); two processes at
-once 748, 777 (x0.96), 815 (x0.92) and 2,029 (x0.37).
+python benchmarks/decode_resize.py photos/                  a folder, list or archive of images
+PACKER_DATA=data python benchmarks/decode_resize.py         data/clothing.tar/train
 """
 
 from __future__ import annotations
@@ -91,31 +78,6 @@ def with_sums(way: Way) -> Way:
     return run
 
 
-def triangle(source: int, result: int) -> NDArray[np.float64]:
-    """Weights [result, source] of the antialiased triangle filter, as in Pillow's BILINEAR, unrounded."""
-    ratio = source / result
-    centres = (np.arange(result)[:, None] + 0.5) * ratio
-    weights = 1 - np.abs(np.arange(source)[None] + 0.5 - centres) / max(ratio, 1.0)
-    weights = np.maximum(weights, 0)
-    normal: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
-    return normal
-
-
-def reference(data: bytes, size: int) -> NDArray[np.float64]:
-    """Decode at full quality, crop, resize in float64. Returns: [size, size, 3]."""
-    pixels = simplejpeg.decode_jpeg(data, "RGB")
-    box, _ = place("crop", (pixels.shape[0], pixels.shape[1]), (size, size))
-    down, across = triangle(box.height, size), triangle(box.width, size)
-    cut = box.of(pixels).astype(np.float64)
-    small: NDArray[np.float64] = np.einsum("ij,jkc,lk->ilc", down, cut, across, optimize=True)
-    return small
-
-
-def psnr(pixels: Pixels, target: NDArray[np.float64]) -> float:
-    """Peak signal-to-noise ratio in dB."""
-    return float(10 * np.log10(255**2 / max(float(np.mean((pixels - target) ** 2)), 1e-9)))
-
-
 def seconds(
     way: Way, files: list[bytes], pool: ThreadPoolExecutor, memory: list[tuple[Scratch, Pixels]]
 ) -> float:
@@ -182,20 +144,12 @@ def main(argv: list[str] | None = None) -> int:
     cv2.setNumThreads(1)
     speeds = {threads: measure(ways, files, options.size, options.rounds, threads) for threads in (1, 2)}
     cv2.setNumThreads(previous)
-    print(f"\n{'':22}{'1 thread':>18}{'2 threads':>18}{'PSNR mean':>14}{'5 %':>8}{'worst':>8}")
-    targets = [reference(data, options.size) for data in files[:100]]
-    for name, way in ways.items():
+    print(f"\n{'':22}{'1 thread':>18}{'2 threads':>18}")
+    for name in ways:
         row = f"{name:22}" + "".join(
             f"{rate:9,.0f}/s x{share:.2f}" + " " * 2
             for rate, share in (speeds[threads][name] for threads in (1, 2))
         )
-        if way is not bare:
-            scratch, out = Scratch(), np.empty((options.size, options.size, 3), np.uint8)
-            values = []
-            for data, target in zip(files, targets, strict=False):
-                way(data, scratch, out)
-                values.append(psnr(out, target))
-            row += f"{np.mean(values):11.1f} dB{np.percentile(values, 5):8.1f}{min(values):8.1f}"
         print(row)
     return 0
 

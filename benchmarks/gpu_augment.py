@@ -1,7 +1,6 @@
 """How long a batch's augmentation keeps a GPU, beside what its memory takes to carry the same bytes, and beside peers.
 
     python benchmarks/gpu_augment.py                   (a few minutes; most of it the plain operations and torch.compile)
-    python benchmarks/gpu_augment.py --sweep           (the shapes that the kernels may have, instead; best first)
     python benchmarks/gpu_augment.py --smoke           (tiny sizes; on the CPU where there is no GPU)
 
 Two stacks, each one pass: crop, flip and normalise; and resized crop, turn, four color changes, erase and normalise.
@@ -25,15 +24,16 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import packer
 from packer.augment.passes import cuda, plain, spec
 from packer.augment.passes.spec import Pass
+from packer.bench.conditions import versions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SCALE = tuple(1 / (255 * s) for s in STD)
@@ -361,75 +361,16 @@ def measure(
     return results
 
 
-def shapes(what: Pass) -> list[cuda.Shape]:
-    """What may be worth trying."""
-    if cuda.is_flat(what):
-        return [
-            cuda.Shape(across, warps * per_warp // across, loops, warps)
-            for across, warps, per_warp, loops in itertools.product(
-                (32, 64, 128, 256), (1, 2, 4, 8), (128, 256, 512), (1, 2, 4, 7, 14)
-            )
-            if warps * per_warp >= across
-        ]
-    return [
-        cuda.Shape(warps * 32 * pixels, 1, loops, warps, write)
-        for warps, pixels, loops, write in itertools.product(
-            (1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8), ("join", "strided")
-        )
-    ]
-
-
-def sweep(
-    cases: tuple[Case, ...], dtypes: tuple[str, ...], device: torch.device, repeats: int, small: bool
-) -> list[dict[str, Any]]:
-    """The times of every shape, best first, and where the default is among them."""
-    found = []
-    for case, stack, dtype in itertools.product(cases, STACKS, dtypes):
-        work = make_work(case, stack, dtype, device, 1 if small else CACHE)
-        default = cuda.default_shape(work.what)
-        tried = shapes(work.what)
-        times = {}
-        for shape in dict.fromkeys([default, *(tried[:2] if small else tried)]):
-            call = work.call(cuda.run, shape=shape)
-            for k in range(3):
-                call(k)
-            times[shape] = statistics.median(times_of(call, device, repeats))
-        order = sorted(times, key=lambda shape: times[shape])
-        print(f"\n{stack}, {case.batch} x {case.side} -> {case.size}, {dtype}")
-        for shape in dict.fromkeys([*order[:5], default]):
-            rate = work.nbytes / times[shape] / 1e3
-            print(
-                f"  {times[shape]:9.1f} us {rate:8.0f} GB/s  {shape}{'  (default)' if shape == default else ''}"
-            )
-        found.append(
-            {
-                "stack": stack,
-                "case": asdict(case),
-                "dtype": dtype,
-                "shapes": [asdict(shape) | {"microseconds": times[shape]} for shape in order],
-            }
-        )
-    return found
-
-
 def conditions(device: torch.device) -> dict[str, Any]:
-    """Where and with what."""
-    versions: dict[str, str | None] = {}
+    """Return the device and the versions."""
+    found: dict[str, Any] = {"device": platform.machine(), **versions()}
+    if device.type == "cuda":
+        found |= {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        found["capability"] = list(torch.cuda.get_device_capability(device))
     for name in ("triton", "kornia", "torchvision"):
-        try:
-            versions[name] = str(importlib.import_module(name).__version__)
-        except ImportError:
-            versions[name] = None
-    on_gpu = device.type == "cuda"
-    return {
-        "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
-        "capability": list(torch.cuda.get_device_capability(device)) if on_gpu else None,
-        "cuda": torch.version.cuda,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "packer": packer.__version__,
-        **versions,
-    }
+        with suppress(ImportError):
+            found[name] = str(importlib.import_module(name).__version__)
+    return found
 
 
 def main() -> None:
@@ -437,7 +378,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
-    parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
@@ -450,25 +390,20 @@ def main() -> None:
         parser.exit(2, "torch sees no CUDA device here; pass --smoke to see that the benchmark runs.\n")
     cases, repeats = (SMOKE_CASES, 2) if options.smoke else (CASES, options.repeats)
     where = conditions(device)
-    print(", ".join(f"{name} {value}" for name, value in where.items() if value is not None))
-    work = (cases, tuple(options.dtypes), device, repeats, options.smoke)
-    if options.sweep:
-        written: dict[str, Any] = {"conditions": where, "sweep": sweep(*work)}
-    else:
-        results = measure(*work)
+    print(", ".join(f"{name} {value}" for name, value in where.items()))
+    results = measure(cases, tuple(options.dtypes), device, repeats, options.smoke)
+    print(
+        f"{'stack, batch, result, subject':86} {'us':>9} {'spread':>7} {'GB/s':>7} {'of copy':>8} {'host us':>8}"
+    )
+    for r in results:
+        host = f"{r.host_microseconds:8.1f}" if r.host_microseconds is not None else ""
         print(
-            f"{'stack, batch, result, subject':86} {'us':>9} {'spread':>7} {'GB/s':>7} {'of copy':>8} {'host us':>8}"
+            f"{f'{r.stack}; {r.case}; {r.dtype}; {r.subject}':86} {r.microseconds:9.1f} {r.spread:7.2f}"
+            f" {r.gigabytes_per_second:7.1f} {r.share_of_copy:8.2f} {host}"
         )
-        for r in results:
-            host = f"{r.host_microseconds:8.1f}" if r.host_microseconds is not None else ""
-            print(
-                f"{f'{r.stack}; {r.case}; {r.dtype}; {r.subject}':86} {r.microseconds:9.1f} {r.spread:7.2f}"
-                f" {r.gigabytes_per_second:7.1f} {r.share_of_copy:8.2f} {host}"
-            )
-        written = {"conditions": where, "results": [asdict(r) for r in results]}
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(written, file, indent=1)
+            json.dump({"conditions": where, "results": [asdict(r) for r in results]}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,12 @@
     python benchmarks/loaders.py photos/ --work bench/                                   what is installed here
     python benchmarks/loaders.py photos/ --work bench/ --python peers/bin/python --python ffcv/bin/python
     python benchmarks/loaders.py photos/ --work bench/ --images 24000 --only "packer h5","ffcv raw"
-    python benchmarks/loaders.py photos/ --work bench/ --cold
 
 Peers are no dependencies of packer. They live in environments of their own, whose interpreters are named with --python; a lane
 runs in the first one that has what it imports. torch comes first, or another build of it is pulled in:
 
     python -m venv peers; peers/bin/pip install -r requirements.txt; echo torch==2.13.0 > pin
-    peers/bin/pip install -c pin mosaicml-streaming; peers/bin/pip install -c pin tensordict webdataset litdata datasets grain
-    peers/bin/pip install -c pin --upgrade transformers        (which streaming imports; the older one refuses datasets' hub)
+    peers/bin/pip install -c pin mosaicml-streaming; peers/bin/pip install -c pin tensordict webdataset datasets grain
     python -m venv ffcv; ffcv/bin/pip install torch==2.13.0; ffcv/bin/pip install -c pin ffcv pillow
     (ffcv is compiled: apt install pkg-config libopencv-dev libturbojpeg0-dev)
 
@@ -26,10 +24,8 @@ fit in memory at once, so lanes are measured in groups, and the limits and packe
 are of the same group and round. The order of the lanes is turned from round to round. Just before each of them its store is
 read if the page cache does not hold it any more, and the copy limit is measured, which `x copy` refers to.
 
-Columns. images/s: median of the rounds; spread: (highest - lowest) / median; x slices: median of the ratios to packer's slices
-in the same round; CPU s/M: processor seconds of the lane and its workers for a million images; own MB: most memory of the
-process and its workers, interpreter and libraries included, mapped files not; with files: mapped files included, which the
-page cache holds anyway; first ms: from iter() to the first batch, of a new loader's first epoch and of later ones.
+Columns. x slices: median of the ratios to packer's slices in the same round; CPU s/M: processor seconds of the lane and its workers
+for a million images; own MB: most memory of both, mapped files not; first ms: from iter() to the first batch.
 """
 
 from __future__ import annotations
@@ -44,13 +40,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lanes import cold, photos, report, residency
+from lanes import photos, report, residency
 from lanes.client import Interpreter, LaneError, Running, interpreter_of, interpreters
 from lanes.lane import PACK_NPY, Lane, Rows, Setting, files_of
 from lanes.limits import COPY, GATHER
 from lanes.ours import ROWS, SLICES
 from lanes.registry import PIP, STORES, lanes
 
+from packer.bench.conditions import load, machine
+from packer.bench.conditions import versions as bench_versions
 from packer.errors import PackerError
 from packer.machine import cores, memory
 
@@ -66,7 +64,7 @@ def say(text: str) -> None:
 
 
 def in_every_group(threads: int) -> tuple[str, ...]:
-    """What the lanes of every group are measured beside."""
+    """Return the lanes that every group is measured beside."""
     return COPY.format(threads), GATHER, SLICES, ROWS
 
 
@@ -211,8 +209,8 @@ def measure(
     return {name: found[name] for name in chosen if name in found}, failed
 
 
-def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
-    """Everything with a full page cache. Returns: the exit code."""
+def run(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
+    """Measure and print. Returns: the exit code."""
     given = interpreters(options.python, chosen.values())
     pythons, without = prepare(chosen, given, setting)
     files = {name: files_of(os.path.join(setting.work, chosen[name].store)) for name in pythons}
@@ -224,7 +222,7 @@ def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpa
                 f"the stores of the group {group} hold {size / 1e9:.1f} GB, more than {FITS:.0%} of the memory."
                 " Pass --only, or fewer --images."
             )
-    before = report.load()
+    before = load()
     found, failed = measure(chosen, pythons, files, setting, options)
     without |= failed
     versions = {
@@ -233,7 +231,7 @@ def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpa
         for module, version in one.modules.items()
         if version and module != "packer"
     }
-    about = report.conditions(versions) | {"load_before": before, "load_after": report.load()}
+    about = machine() | bench_versions() | versions | {"load_before": before, "load_after": load()}
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     consumer = "reads every byte once" if options.touch else "takes the batches"
     print(
@@ -243,7 +241,6 @@ def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpa
     print(report.table(found))
     print()
     for line in (
-        *report.goals(found, setting.threads),
         *report.chills(found),
         *(f"{name}: {why}" for name, why in without.items()),
     ):
@@ -258,24 +255,6 @@ def warm(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpa
         record["lanes"] = {name: asdict(one) for name, one in found.items()}
         Path(options.json).write_text(json.dumps(record, indent=2) + "\n")
     return int(bool(failed))
-
-
-def chilled(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
-    """The same with an empty page cache. Returns: the exit code."""
-    pythons, without = prepare(chosen, interpreters(options.python, chosen.values()), setting)
-    found = cold.measure({name: chosen[name] for name in pythons}, pythons, setting, rows, options.rounds)
-    about = report.conditions({}) | {"load_after": report.load()}
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
-    print(
-        f"{rows:,} images of {options.size} px, batches of {setting.batch}, {setting.threads} threads, {options.rounds} rounds\n"
-    )
-    print(cold.table(found))
-    for name, why in without.items():
-        print(f"{name}: {why}")
-    if options.json:
-        record = {"conditions": about, "cold": {name: asdict(one) for name, one in found.items()}}
-        Path(options.json).write_text(json.dumps(record, indent=2) + "\n")
-    return 0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -295,9 +274,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="of each lane in each round, at least")
     parser.add_argument("--only", metavar="WORD,...", help="lanes that have one of the words in their names")
     parser.add_argument("--touch", action="store_true", help="the consumer reads every byte once")
-    parser.add_argument(
-        "--cold", action="store_true", help="with an empty page cache; --only: packer's orders"
-    )
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
     options = parser.parse_args(argv)
     every = lanes(options.threads)
@@ -305,19 +281,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options.workers = [int(number) for number in options.workers.split(",")]
         work.mkdir(parents=True, exist_ok=True)
-        if options.cold and not options.only:
-            chosen = {name: every[name] for name in cold.ORDERS}
-        else:
-            chosen = choose(every, options.only, () if options.cold else in_every_group(options.threads))
-        if options.cold:
-            chosen = {name: lane for name, lane in chosen.items() if lane.open}
+        chosen = choose(every, options.only, in_every_group(options.threads))
         if not (work / PACK_NPY).exists():
             say("packing the photographs")
         photos.gather(options.source, options.images, str(work), options.threads)
         photos.pack(str(work), options.size)
         rows = len(Rows.of(str(work)))
         setting = Setting(str(work.resolve()), options.batch, options.threads)
-        return (chilled if options.cold else warm)(chosen, setting, rows, options)
+        return run(chosen, setting, rows, options)
     except (PackerError, ValueError) as error:
         parser.error(str(error))
 

@@ -4,16 +4,7 @@
 
 Rows are packed in memory, and unpacked from there into a reused buffer by threads, as loading does; reading the disk, which
 smaller rows shorten, is not part of it. The limit is the copy of raw rows. Lossless stores are compared byte by byte with the
-source, JPEG by PSNR. The last column is what a program gets that reads the same blocks through h5py and hdf5plugin.
-Seen (2 cores of a Xeon, shared with much other work, which hid what a second thread gains; numpy 2.4.6, h5py 3.16.0, simplejpeg
-1.9.0, libzstd 1.5.7; 510 of 3,068 photos, JPEG quality 90, blocks of 5 rows, 5 rounds):
-
-         bytes/image  smaller  fidelity   pack/s load/s, a core  x copy   h5py, 2
-raw          196,608    1.00x  lossless                  54,934   1.000
-jpeg          17,355   11.33x   39.5 dB    3,841          3,319   0.060
-gzip         131,119    1.50x  lossless      249            802   0.015       719
-zstd         150,314    1.31x  lossless    1,639          4,404   0.080     3,020
-blosc2       101,113    1.94x  lossless    1,076          2,738   0.050     1,773
+source, JPEG by PSNR.
 """
 
 from __future__ import annotations
@@ -23,13 +14,10 @@ import os
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -116,31 +104,6 @@ def fidelity(name: str, store: Store, blocks: Sequence[Images]) -> str:
     return f"{np.mean(10 * np.log10(255**2 / np.maximum(errors, 1e-9))):.1f} dB"
 
 
-def through_hdf5(name: str, store: Store, blocks: Sequence[Images], threads: int) -> float:
-    """Wall time of reading the same blocks with h5py, by threads that share one file."""
-    codec = block_codec(name, blocks[0].shape[1:], blocks[0].dtype)
-    shape = (len(blocks) * len(blocks[0]), *blocks[0].shape[1:])
-    with tempfile.TemporaryDirectory() as folder, h5py.File(Path(folder, "blocks.h5"), "w") as file:
-        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        properties.set_chunk(blocks[0].shape)
-        number, values = codec.hdf5_filter(blocks[0].shape, blocks[0].dtype)
-        properties.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
-        space = h5py.h5s.create_simple(shape)
-        data = h5py.Dataset(h5py.h5d.create(file.id, b"image", h5py.h5t.STD_U8LE, space, properties))
-        for index, unit in enumerate(store.units):
-            data.id.write_direct_chunk((index * len(blocks[0]), 0, 0, 0), unit)
-
-        def part(first: int) -> None:
-            out = np.empty_like(blocks[0])
-            for index in range(first, len(blocks), threads):
-                data.read_direct(out, np.s_[index * len(out) : (index + 1) * len(out)])
-
-        with ThreadPoolExecutor(threads) as pool:
-            started = time.perf_counter()
-            list(pool.map(part, range(threads)))
-            return time.perf_counter() - started
-
-
 def read_blocks(path: str, count: int, block_bytes: float) -> list[Images]:
     """Blocks of whole rows, evenly spread over a pack. Raises: PackerError, ValueError."""
     pack = open_pack(path)
@@ -168,9 +131,7 @@ def report(packed: dict[str, Store], blocks: Sequence[Images], rounds: int) -> s
                 if number:
                     took.append(wall)
     head = f"{'':8}{'bytes/image':>12}{'smaller':>9}{'fidelity':>10}{'pack/s':>9}"
-    head += (
-        "".join(f"{title:>15}{'x copy':>8}" for title in ("load/s, a core", "2 threads")) + f"{'h5py, 2':>10}"
-    )
+    head += "".join(f"{title:>15}{'x copy':>8}" for title in ("load/s, a core", "2 threads"))
     lines = [head]
     for name, store in packed.items():
         size = sum(map(len, store.units))
@@ -180,8 +141,6 @@ def report(packed: dict[str, Store], blocks: Sequence[Images], rounds: int) -> s
             pairs = zip(times["raw", threads], times[name, threads], strict=True)
             share = statistics.median(limit / took for limit, took in pairs)
             line += f"{images / statistics.median(times[name, threads]):15,.0f}{share:8.3f}"
-        if name in NAMES and (name == "gzip" or find_spec("hdf5plugin")):
-            line += f"{images / through_hdf5(name, store, blocks, 2):10,.0f}"
         lines.append(line.rstrip())
     return "\n".join(lines)
 
@@ -201,8 +160,6 @@ def main(argv: list[str] | None = None) -> int:
         blocks = read_blocks(options.pack, options.count, options.block * 2**20)
     except (PackerError, ValueError) as error:
         parser.error(str(error))
-    if find_spec("hdf5plugin"):
-        __import__("hdf5plugin")
     packed = stores(blocks, options.quality)
     height, width, channels = blocks[0].shape[1:]
     print(

@@ -6,10 +6,9 @@
 
 A lane is a fresh process that has imported what it needs before its clock starts. The parsers stop when the columns are in memory;
 packer goes on to statistics, a shuffled pack with checksums, and flushes it to the disk. Of a .gz file polars and pandas read the
-file themselves; "isal + polars" decompresses it whole with the fastest decompressor at hand, then parses. `--check` compares every
-value of the pack with pandas.read_csv(dtype="float32"), bit by bit, by the row number that is kept beside them.
+file themselves, and "isal" is its bare decompression.
 
-polars, duckdb and isal are no dependencies of packer; lanes that are not installed are named.
+polars and isal are no dependencies of packer; lanes that are not installed are named.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -29,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
+from packer.bench.conditions import machine, versions
 
 SUBJECT = "packer"
 
@@ -49,14 +47,6 @@ def run_polars(path: str, out: str, workers: int) -> int:
     return len(polars.read_csv(path, has_header=False, schema=dict.fromkeys(columns(path), polars.Float32)))
 
 
-def run_isal_polars(path: str, out: str, workers: int) -> int:
-    """Bare decompression into memory, then polars."""
-    polars, igzip = import_module("polars"), import_module("isal.igzip")
-    with igzip.open(path, "rb") as file:
-        text = file.read()
-    return len(polars.read_csv(text, has_header=False, schema=dict.fromkeys(columns(path), polars.Float32)))
-
-
 def run_isal(path: str, out: str, workers: int) -> int:
     """Bare decompression, a piece at a time, into nothing."""
     igzip, lines, piece = import_module("isal.igzip"), 0, bytearray(8 << 20)
@@ -71,26 +61,6 @@ def run_pandas(path: str, out: str, workers: int) -> int:
     return len(import_module("pandas").read_csv(path, header=None, dtype="float32"))
 
 
-def run_pyarrow(path: str, out: str, workers: int) -> int:
-    """pyarrow.csv.read_csv."""
-    arrow, csv = import_module("pyarrow"), import_module("pyarrow.csv")
-    names = columns(path)
-    return int(
-        csv.read_csv(
-            path,
-            read_options=csv.ReadOptions(column_names=names),
-            convert_options=csv.ConvertOptions(column_types={c: arrow.float32() for c in names}),
-        ).num_rows
-    )
-
-
-def run_duckdb(path: str, out: str, workers: int) -> int:
-    """duckdb's reader, into NumPy arrays."""
-    types = ", ".join(f"'{c}': 'FLOAT'" for c in columns(path))
-    query = f"select * from read_csv('{path}', header=false, columns={{{types}}})"
-    return len(import_module("duckdb").sql(query).fetchnumpy()["c0"])
-
-
 def run_packer(path: str, out: str, workers: int) -> int:
     """The whole conversion, first column the label, shuffled."""
     convert = import_module("packer.tables.table_conversion").convert_table
@@ -99,11 +69,8 @@ def run_packer(path: str, out: str, workers: int) -> int:
 
 LANES: dict[str, tuple[Callable[[str, str, int], int], tuple[str, ...]]] = {
     "isal": (run_isal, ("isal.igzip",)),
-    "isal + polars": (run_isal_polars, ("polars", "isal.igzip")),
     "polars": (run_polars, ("polars",)),
     "pandas": (run_pandas, ("pandas",)),
-    "duckdb": (run_duckdb, ("duckdb",)),
-    "pyarrow": (run_pyarrow, ("pyarrow", "pyarrow.csv")),
     SUBJECT: (run_packer, ("packer.tables.table_conversion", "h5py")),
 }
 BARE = ("isal",)  # lanes that parse nothing
@@ -145,25 +112,6 @@ def installed(name: str) -> bool:
     return True
 
 
-def check(path: str, out: str) -> int:
-    """Compare a pack with pandas, bit by bit. Returns how many values were compared. Raises AssertionError."""
-    import h5py
-
-    pandas = import_module("pandas")
-    convert = import_module("packer.tables.table_conversion").convert_table
-    convert(path, out, label="0", header=False, shuffle=False, overwrite=True)
-    compared = row = 0
-    with h5py.File(out) as file:
-        for frame in pandas.read_csv(path, header=None, dtype="float32", chunksize=500_000):
-            expected = frame.to_numpy()
-            stop = row + len(expected)
-            found = np.column_stack([file["label"][row:stop].astype("<f4"), file["features"][row:stop]])
-            assert np.array_equal(found.view("<u4"), expected.view("<u4")), f"rows {row} to {stop} differ"
-            compared, row = compared + expected.size, stop
-        assert row == len(file["label"])
-    return compared
-
-
 def measure(path: str, out: str, names: list[str], rounds: int, workers: int) -> dict[str, dict[str, Any]]:
     """Every lane in turn, several times; medians."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
@@ -175,12 +123,9 @@ def measure(path: str, out: str, names: list[str], rounds: int, workers: int) ->
                 sys.executable,
                 __file__,
                 path,
-                "--lane",
-                name,
-                "--out",
-                out,
-                "--workers",
-                str(workers),
+                f"--lane={name}",
+                f"--out={out}",
+                f"--workers={workers}",
             ]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             runs[name].append(json.loads(done.stdout.splitlines()[-1]))
@@ -209,7 +154,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--lanes", help="names, with commas between them; default: all that fit")
-    parser.add_argument("--check", action="store_true", help="compare every value with pandas")
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--out", help=argparse.SUPPRESS)
     parser.add_argument("--lane", help=argparse.SUPPRESS)
@@ -223,8 +167,6 @@ def main() -> None:
     folder = os.path.dirname(os.path.abspath(args.table))
     with tempfile.TemporaryDirectory(dir=folder) as work:
         figures = measure(args.table, os.path.join(work, "out.h5"), names, args.rounds, args.workers)
-        if args.check:
-            print(f"{check(args.table, os.path.join(work, 'check.h5')):,} values are bit-equal to pandas'")
     print(
         f"{os.path.basename(args.table)}, {os.path.getsize(args.table) / 1e6:,.0f} MB, {args.workers} workers"
     )
@@ -240,24 +182,12 @@ def main() -> None:
             "file": os.path.basename(args.table),
             "bytes": os.path.getsize(args.table),
             "workers": args.workers,
-            "machine": platform.processor() or platform.machine(),
-            "python": platform.python_version(),
-            "versions": {
-                n: metadata.version(n)
-                for n in ("numpy", "pandas", "polars", "duckdb", "pyarrow", "isal")
-                if _there(n)
-            },
+            **machine(),
+            "versions": versions()
+            | {n: metadata.version(n) for n in figures if n in ("pandas", "polars", "isal")},
             "lanes": figures,
         }
         Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
-
-
-def _there(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

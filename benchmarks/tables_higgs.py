@@ -19,9 +19,9 @@ from statistics import median
 from typing import Any
 
 import torch
-from lanes import report
 
 from packer import PackedBatchDataset
+from packer.bench.conditions import load, machine, versions
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 higgs: Any = import_module("higgs")
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> None:
             parser.error(f"--loaders {name}: is not one of {', '.join(higgs.LOADERS)}. Pass some of these.")
     found, rows = train(loaders, options.pack, options)
     print(f"{rows:,} rows, batches of {options.batch_size:,}, {options.device}\n\n{show(found, rows)}\n")
-    about: dict[str, Any] = report.conditions({"torch": torch.__version__}) | {"load_after": report.load()}
+    about: dict[str, Any] = machine() | versions() | {"load_after": load()}
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     if options.json:
         asked = {name: getattr(options, name) for name in ("batch_size", "learning_rate", "seed", "device")}

@@ -6,7 +6,7 @@ limits.py      what no loader can beat
 ours.py        packer
 plain.py       a folder of JPEGs, h5py, NumPy
 tables.py      TensorDict, Hugging Face datasets, grain
-streams.py     WebDataset, MosaicML streaming, LitData
+streams.py     WebDataset, MosaicML streaming
 beton.py       FFCV
 registry.py    the names of all of them
 
@@ -14,6 +14,5 @@ content.py     is every row there, once, with its own label?
 process.py     processor time and memory of a process and its children
 serve.py       the process that runs one lane
 client.py      its other end: starts lanes, interleaves rounds
-cold.py        the same with an empty page cache
-report.py      the table and the JSON
+report.py      what was measured, and the table
 """

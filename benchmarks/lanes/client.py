@@ -74,8 +74,8 @@ def _environment(scratch: str | None) -> dict[str, str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([here, ours, *([known] if known else [])])}
     if scratch is None:
         return environment
-    # What peers put aside goes away with them; litdata and datasets ask the network unless told not to.
-    offline = {"LITDATA_DISABLE_VERSION_CHECK": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": scratch}
+    # What peers put aside goes away with them; datasets asks the network unless told not to.
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": scratch}
     return environment | offline | {"TMPDIR": scratch, "PYTHONWARNINGS": "ignore"}
 
 

@@ -1,20 +1,13 @@
-"""The table, the goals and the JSON."""
+"""What was measured, and the table."""
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
-import packer
-from lanes.limits import COPY, GATHER
-from lanes.ours import ROWS, SLICES
+from lanes.ours import SLICES
 from lanes.residency import WARM
-from packer.machine import cores, memory
 
 
 @dataclass(frozen=True)
@@ -111,55 +104,3 @@ def chills(lanes: Mapping[str, Found]) -> list[str]:
         for name, share in least.items()
         if share < WARM
     ]
-
-
-def goals(lanes: Mapping[str, Found], threads: int) -> list[str]:
-    """One sentence a goal whose lanes were run."""
-    lines = []
-
-    def goal(least: float, one: str, other: str) -> None:
-        found = ratio(lanes, one, other)
-        if found is not None and other == COPY.format(threads):
-            found = of_copy(lanes[one])
-        if found is not None:
-            lines.append(
-                f"{one} / {other}: {found:.2f}; goal {least}, {'met' if found >= least else 'MISSED'}"
-            )
-
-    for store in ("h5", "npy"):
-        for order in ("sequential", "slices", "blocks"):
-            goal(0.9, f"packer {store} {order}", COPY.format(threads))
-        goal(0.85, f"packer {store} rows", GATHER)
-    goal(1.3, SLICES, "ffcv raw")
-    goal(1.0, ROWS, "ffcv raw")
-    for order in ("slices", "rows"):
-        goal(1.0, f"packer jpeg {order}", "ffcv jpeg")
-    for name, found in lanes.items():
-        if name.startswith(("packer h5", "packer npy")):
-            first = median(seconds for run in found.runs for seconds in run.first)
-            lines.append(
-                f"{name}, first batch: {first * 1e3:.1f} ms; goal 10, {'met' if first <= 0.01 else 'MISSED'}"
-            )
-    return lines
-
-
-def conditions(versions: Mapping[str, str]) -> dict[str, Any]:
-    """The machine and the versions."""
-    cpu = platform.processor() or platform.machine()
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
-    return {
-        "cpu": cpu,
-        "cores": cores(),
-        "memory_gb": round(memory() / 1e9, 1),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "packer": packer.__version__,
-        **versions,
-    }
-
-
-def load() -> float:
-    """Processes that wanted to run, on average over the last minute, this benchmark's included."""
-    average: Callable[[], tuple[float, float, float]] = os.getloadavg
-    return round(average()[0], 2)

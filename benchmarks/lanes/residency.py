@@ -1,14 +1,13 @@
-"""Whether stores are in the page cache, and how to have them there, or not."""
+"""Stores in the page cache."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packer.bench.cache import drop, resident_share
+from packer.bench.cache import resident_share
 
 PROBED = 32  # files of a store
 READ_BYTES = 8 << 20
-FORGOTTEN = 0.05  # of a file may still be in the cache
 WARM = 0.999
 
 
@@ -27,11 +26,3 @@ def warm(files: Sequence[str]) -> float:
                 while file.read(READ_BYTES):
                     pass
     return share(files)
-
-
-def forget(files: Sequence[str]) -> None:
-    """Empty the page cache of the files. Raises: OSError if they are still there."""
-    drop(files)
-    left = share(files)
-    if left > FORGOTTEN:
-        raise OSError(f"{left:.0%} of the files stayed in the page cache")

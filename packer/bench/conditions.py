@@ -1,7 +1,8 @@
-"""The machine and the versions that figures were measured with, and which numbers a bench takes."""
+"""The machine and the versions that figures were measured with; the check of a bench's arguments."""
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from packer.version import __version__
 
 
 def check_numbers(batch_size: int, rounds: int, seconds: float, workers: Sequence[int] | None) -> None:
-    """Raises UsageError if one is out of range."""
+    """Raise UsageError if one is out of range."""
     if batch_size < 1 or rounds < 1 or seconds <= 0 or any(count < 0 for count in workers or ()):
         raise UsageError(
             f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers};"
@@ -24,7 +25,7 @@ def check_numbers(batch_size: int, rounds: int, seconds: float, workers: Sequenc
 
 
 def machine() -> dict[str, object]:
-    """Processor, cores at hand, memory and system, as JSON values."""
+    """Return processor, cores at hand, memory and system, as JSON values."""
     cpu = platform.processor() or platform.machine()
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
@@ -37,10 +38,15 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """Of packer and of what every measurement runs on."""
+    """Return the versions of packer, Python, torch and NumPy."""
     return {
         "packer": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
+
+
+def load() -> float:
+    """Return the processes that wanted to run, on average over the last minute."""
+    return round(os.getloadavg()[0], 2)

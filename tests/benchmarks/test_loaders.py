@@ -52,9 +52,7 @@ def test_lanes_are_measured_checked_and_kept(
     printed = capsys.readouterr().out
     assert "30 images of 16 px, batches of 8" in printed
     assert "the consumer reads every byte once" in printed
-    assert re.search(
-        r"^packer h5 slices / copy limit, \d+ threads: [\d.]+; goal 0.9, (met|MISSED)$", printed, re.M
-    )
+    assert re.search(r"^\| packer h5 slices +\|  \| [\d,]+ \|", printed, re.M)
     record = json.loads(found.read_text())
     copy, *names = record["lanes"]
     assert copy.startswith("copy limit")
@@ -68,18 +66,6 @@ def test_lanes_are_measured_checked_and_kept(
     assert str(tmp_path) not in found.read_text()
     stores = sorted(path.name for path in (work / "30-16px").iterdir() if not path.name.endswith(".log"))
     assert stores == ["labels.csv", "packer", "packer-jpeg.h5", "packer.h5", "photos"]
-
-
-def test_an_empty_page_cache(
-    loaders: ModuleType, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from packer.bench.cache import CAN_DROP
-
-    if not CAN_DROP:
-        pytest.skip("this system cannot drop pages")
-    arguments = [str(photo_folder), "--work", str(tmp_path), "--images", "24", "--size", "16", "--cold"]
-    assert loaders.main([*arguments, "--rounds", "1", "--only", "h5 slices"]) == 0
-    assert re.search(r"^\| packer h5 slices \| [\d,]+ \| [\d,]+ \| [\d.]+ \|$", capsys.readouterr().out, re.M)
 
 
 @pytest.mark.usefixtures("copy_alone")
@@ -188,10 +174,6 @@ def test_ratios_are_of_the_same_round(loaders: ModuleType) -> None:
     lanes = {"packer h5 slices": found(6, 9, 12), "ffcv raw": found(3, 9, 4)}
     assert report.ratio(lanes, "packer h5 slices", "ffcv raw") == 2
     assert report.ratio(lanes, "packer h5 rows", "ffcv raw") is None
-    assert report.goals(lanes, 2) == [
-        "packer h5 slices / ffcv raw: 2.00; goal 1.3, met",
-        "packer h5 slices, first batch: 2.0 ms; goal 10, met",
-    ]
     for run, rate in zip(lanes["ffcv raw"].runs, (30, 18, 20), strict=True):
         run.beside["packer h5 slices"] = rate
     assert report.ratio(lanes, "packer h5 slices", "ffcv raw") == 5
