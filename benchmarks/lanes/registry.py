@@ -13,5 +13,6 @@ PIP = {"streaming": "mosaicml-streaming", "cv2": "opencv-python-headless"}
 
 
 def lanes(threads: int) -> dict[str, lane.Lane]:
+    """Return the lanes in the order of the table."""
     every = (*limits.lanes(threads), *ours.LANES, *plain.LANES, *tables.LANES, *streams.LANES, *beton.LANES)
     return {one.name: one for one in every}
