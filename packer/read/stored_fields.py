@@ -138,10 +138,16 @@ class CompressedRows:
             ) from None
         self._pack, self._field = pack, field
         blocks = pack.header.extents[field.name]
-        # The bytes of all blocks as one array; where each block's begin in it, and the rows that it decodes to.
-        self._stored = ExtentArray(pack, [Extent(e.file, e.offset, e.nbytes, 1) for e in blocks])
-        sizes = np.array([e.nbytes for e in blocks], np.int64)
-        self._bytes = Runs(np.cumsum(sizes) - sizes, sizes)
+        # One extent a file, as each call of the C loops looks through all of them; and where each block lies among their bytes.
+        ends: dict[str, int] = {}
+        for extent in blocks:
+            ends[extent.file] = max(extent.end, ends.get(extent.file, 0))
+        self._stored = ExtentArray(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
+        begins = dict(zip(ends, np.cumsum([0, *ends.values()]).tolist(), strict=False))
+        self._bytes = Runs(
+            np.array([begins[e.file] + e.offset for e in blocks], np.int64),
+            np.array([e.nbytes for e in blocks], np.int64),
+        )
         self._decodes = [
             part.header.block_rows for part in pack.parts for _ in part.header.extents[field.name]
         ]
