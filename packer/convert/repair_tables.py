@@ -16,6 +16,7 @@ from packer.format.pack import Pack, open_pack
 from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.verify import Problem
 from packer.format.working_folder import difference
+from packer.sentence import Option
 from packer.tables.reading.opening import open_table
 from packer.tables.reading.table_source import Reading
 from packer.tables.table_conversion import convert_table
@@ -101,7 +102,11 @@ def _converted(pack: Pack, damaged: Mapping[int, Sequence[Problem]]) -> Mapping[
         if "like" in options:
             raise UsageError(
                 f"{pack.path}: was mapped as another pack; packs that were mapped by themselves are repaired."
-                f" Make it again: packer convert SRC {pack.path} --like THAT --overwrite, with the options it was made with."
+                f" Make it again: packer convert SRC {pack.path} ",
+                Option("like", "THAT"),
+                " ",
+                Option("overwrite", True),
+                ", with the options it was made with.",
             )
         reading = provenance.get("source", {}).get("reading")
         if not isinstance(reading, dict) or "format" not in options:

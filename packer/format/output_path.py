@@ -11,6 +11,7 @@ from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TR
 from packer.format.pack import Pack, open_pack
 from packer.format.positional_io import FULL
 from packer.format.shards import INDEX_FILE
+from packer.sentence import Option
 
 _OTHERS = frozenset(
     [
@@ -42,7 +43,9 @@ def format_of(out: str, *, sharded: bool = False) -> str:
     if ending.lower() in _OTHERS:
         raise UsageError(
             f"{out}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory of .npy files (no ending) is"
-            f" written. Pass {stem}.h5 or {stem}, or say --format."
+            f" written. Pass {stem}.h5 or {stem}, or say ",
+            Option("format"),
+            ".",
         )
     return "h5" if sharded or ending.lower() in (".h5", ".hdf5") else "npy"
 
@@ -57,11 +60,15 @@ def check_output(out: str, *, overwrite: bool) -> None:
     if os.path.lexists(out):
         if not overwrite:
             raise UsageError(
-                f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+                f"{out}: exists; nothing is overwritten unasked. Pass ",
+                Option("overwrite", True),
+                ", or another name.",
             )
         if not _is_pack(out):
             raise UsageError(
-                f"{out}: is no pack, or holds more than one; --overwrite replaces only packs. Pass another name."
+                f"{out}: is no pack, or holds more than one; ",
+                Option("overwrite", True),
+                " replaces only packs. Pass another name.",
             )
     if not os.path.isdir(parent):
         raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")

@@ -35,6 +35,7 @@ from packer.format.positional_io import pread_all, pread_path
 from packer.format.shards import INDEX_FILE, merge_headers, read_index, seal_of
 from packer.format.trailer import SIZE, Trailer
 from packer.format.unsealed_hdf5 import read_unsealed
+from packer.sentence import Option
 
 _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
 
@@ -90,17 +91,21 @@ class Pack:
         own, theirs = self.header.classes, other.header.classes
         if own == theirs:
             return
-        remedy = f"Convert it again with --like {self.path}."
         if own is None or theirs is None:
             with_names, without = (other, self) if own is None else (self, other)
             raise UsageError(
                 f"{without.path}: has no class names, and {with_names.path} has some; packs that go together have the same. "
-                f"Convert it again with --like {with_names.path}."
+                "Convert it again with ",
+                Option("like", with_names.path),
+                ".",
             )
         number = next(n for n in range(max(len(own), len(theirs))) if own[n : n + 1] != theirs[n : n + 1])
         mine, its = (repr(names[number]) if number < len(names) else "none" for names in (own, theirs))
         raise UsageError(
-            f"{other.path}: class {number} is {its}, and {mine} in {self.path}; packs that go together have the same classes. {remedy}"
+            f"{other.path}: class {number} is {its}, and {mine} in {self.path}; packs that go together have the same classes."
+            " Convert it again with ",
+            Option("like", self.path),
+            ".",
         )
 
     def check_same(self) -> None:

@@ -22,6 +22,7 @@ from packer.format.filesystem import exchange, fsync_path, remove
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.journal import Journal, read_journal
 from packer.format.output_path import check_output, failure
+from packer.sentence import Option
 
 _ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
@@ -99,7 +100,9 @@ class WorkingFolder:
         taken = os.path.lexists(self.out)
         if taken and not self._overwrite:
             raise UsageError(
-                f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass --overwrite, or another name."
+                f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass ",
+                Option("overwrite", True),
+                ", or another name.",
             )
         old = os.path.join(self.path, "old")
         if taken and exchange(self.out, self.pack):
@@ -148,8 +151,11 @@ class WorkingFolder:
             same = not self.cleared
             if self.cleared and resume:
                 raise UsageError(
-                    f"{self.out}: --resume cannot go on with what {self.path} holds: {self.cleared}."
-                    " Undo that, or start anew without --resume."
+                    f"{self.out}: ",
+                    Option("resume", True),
+                    f" cannot go on with what {self.path} holds: {self.cleared}. Undo that, or start anew without ",
+                    Option("resume", True),
+                    ".",
                 )
             if same:
                 self.resumed = records[1:]

@@ -51,7 +51,7 @@ def stored(fields: Sequence[Field]) -> tuple[Field, ...]:
 
 
 def is_mask(field: Field, size: Sequence[int]) -> bool:
-    """Whether a field holds a value, or several, for each pixel of images of this size (h, w): one of ``--pair``."""
+    """Whether a field holds a value, or several, for each pixel of images of this size (h, w)."""
     shape = field.shape or ()
     layered = len(shape) == 3 and field.about.get("layout") == "HWC"
     nearest = field.about.get("sampling") == "nearest"

@@ -148,7 +148,7 @@ def test_two_packs_of_other_classes_are_refused(photo_folder: Path, pack: Path, 
         bench(tmp_path / "q.h5", pack)
     assert str(error.value) == (
         f"{tmp_path}/q.h5: class 1 is 'red', and 'green' in {pack}; packs that go together have the same classes. "
-        f"Convert it again with --like {pack}."
+        f"Convert it again with like='{pack}'."
     )
     with pytest.raises(UsageError, match="is a pack; a pack is compared with the images it was made from"):
         bench(pack, pack)

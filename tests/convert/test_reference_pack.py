@@ -310,7 +310,7 @@ def test_the_first_difference_is_named(
     with pytest.raises(UsageError) as error:
         x.check_classes(y)
     other = "x" if message.startswith("y") else "y"
-    assert str(error.value) == f"{message} Convert it again with --like {other}."
+    assert str(error.value) == f"{message} Convert it again with like={str(other)!r}."
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_names_of_other_formats_are_refused(
     stem, ending = os.path.splitext(out.rstrip("/"))
     assert str(error.value) == (
         f"{stem}{ending}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory of .npy files (no ending) is"
-        f" written. Pass {stem}.h5 or {stem}, or say --format."
+        f" written. Pass {stem}.h5 or {stem}, or say format=."
     )
     assert os.listdir(tmp_path) == ["photos"]
     convert_images(photo_folder, out, size=16, format="npy")  # said, so meant

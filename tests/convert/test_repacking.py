@@ -477,7 +477,9 @@ def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, conve
 
     with pytest.raises(KeyboardInterrupt, match="What has been done is kept"):
         repack(tmp_path / "a", tmp_path / "b", shard_rows=7, workers=1, on_progress=stop)
-    with pytest.raises(UsageError, match=r"b: --resume cannot go on with what .*b\.packing holds: options "):
+    with pytest.raises(
+        UsageError, match=r"b: resume=True cannot go on with what .*b\.packing holds: options "
+    ):
         repack(tmp_path / "a", tmp_path / "b", shard_rows=8, resume=True)
     report = repack(tmp_path / "a", tmp_path / "b", shard_rows=7, resume=True)
     assert report.resumed >= 7

@@ -95,7 +95,7 @@ def test_existing_output(tmp_path: Path, format: str):
         write_pack(out)
     assert (
         str(error.value)
-        == f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+        == f"{out}: exists; nothing is overwritten unasked. Pass overwrite=True, or another name."
     )
     write_pack(out, rows=7, overwrite=True)
     assert open_pack(out).rows == 7
@@ -111,7 +111,7 @@ def test_overwrite_replaces_only_packs(tmp_path: Path):
             write_pack(tmp_path / name, overwrite=True)
         assert (
             str(error.value)
-            == f"{tmp_path / name}: is no pack, or holds more than one; --overwrite replaces only packs. Pass another name."
+            == f"{tmp_path / name}: is no pack, or holds more than one; overwrite=True replaces only packs. Pass another name."
         )
     assert (tmp_path / "photos" / "dear.jpg").exists()
 
@@ -123,7 +123,7 @@ def test_overwrite_spares_what_lies_in_or_behind_a_pack(tmp_path: Path):
     with h5py.File(tmp_path / "mine.h5", "w") as file:
         file["precious"] = [1, 2, 3]
     for name in ("p", "link", "mine.h5"):
-        with pytest.raises(UsageError, match="--overwrite replaces only packs"):
+        with pytest.raises(UsageError, match="overwrite=True replaces only packs"):
             write_pack(tmp_path / name, overwrite=True)
     assert (tmp_path / "p" / "thesis.txt").exists()
 

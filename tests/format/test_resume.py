@@ -197,7 +197,9 @@ def test_a_damaged_line_of_the_journal_is_a_block_to_make_again(
 
 def test_another_plan(out: Path, content: Content, whole: dict[str, bytes]):
     leave(out, content, recorded=(0, 1))
-    with pytest.raises(UsageError, match=r"--resume cannot go on with what .*: rows was 23, now it is 24\."):
+    with pytest.raises(
+        UsageError, match=r"resume=True cannot go on with what .*: rows was 23, now it is 24\."
+    ):
         begin(out, content, plan={"rows": 24}, resume=True)
     with begin(out, content, plan={"rows": 24}) as writer:
         assert (writer.done, writer.cleared) == ({}, "rows was 23, now it is 24")

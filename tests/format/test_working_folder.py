@@ -59,8 +59,8 @@ def test_resume_refuses_another_plan_and_leaves_it(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         WorkingFolder(str(tmp_path / "p"), plan=OTHER, resume=True)
     assert str(error.value) == (
-        f"{tmp_path}/p: --resume cannot go on with what {tmp_path}/p.packing holds: options size was 8x8, now it is 16x8."
-        " Undo that, or start anew without --resume."
+        f"{tmp_path}/p: resume=True cannot go on with what {tmp_path}/p.packing holds: options size was 8x8, now it is 16x8."
+        " Undo that, or start anew without resume=True."
     )
     assert files_of(tmp_path) == before
     WorkingFolder(str(tmp_path / "p"), plan=PLAN, resume=True).close(keep=False)
@@ -202,7 +202,7 @@ def test_publish_refuses_a_name_that_was_taken_meanwhile(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         place.publish()
     assert str(error.value) == (
-        f"{tmp_path}/p: has appeared meanwhile; nothing is overwritten unasked. Pass --overwrite, or another name."
+        f"{tmp_path}/p: has appeared meanwhile; nothing is overwritten unasked. Pass overwrite=True, or another name."
     )
     assert (tmp_path / "p").read_text() == "somebody else's"
 
@@ -246,7 +246,7 @@ def test_a_crash_between_two_renames_loses_neither_pack(
         WorkingFolder(str(out), plan=plan, resume=resume)
     assert (
         str(error.value)
-        == f"{out}: exists; nothing is overwritten unasked. Pass --overwrite, or another name."
+        == f"{out}: exists; nothing is overwritten unasked. Pass overwrite=True, or another name."
     )
     assert files_of(out) == before
     done = []
@@ -267,7 +267,7 @@ def test_overwrite_replaces_a_pack_of_shards_and_nothing_more(tmp_path: Path, fo
     with pytest.raises(UsageError) as error:
         WorkingFolder(str(out), overwrite=True)
     assert str(error.value) == (
-        f"{out}: is no pack, or holds more than one; --overwrite replaces only packs. Pass another name."
+        f"{out}: is no pack, or holds more than one; overwrite=True replaces only packs. Pass another name."
     )
     precious.unlink()
     write_pack(out, rows=7, overwrite=True)

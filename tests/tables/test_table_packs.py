@@ -579,7 +579,7 @@ def test_a_table_that_changed_and_packs_that_were_not_converted_are_refused(tabl
     for path, sentence in [
         (
             tables / "q.h5",
-            r"q\.h5: was mapped as another pack; .* packer convert SRC .*q\.h5 --like THAT --overwrite",
+            r"q\.h5: was mapped as another pack; .* packer convert SRC .*q\.h5 like=.THAT. overwrite=True",
         ),
         (tables / "r.h5", r"r\.h5: was made of other packs, not of a table\. Make it again from them\."),
         (tables / "s", r"00002\.h5: was appended; rows that packer convert wrote are repaired"),
