@@ -17,23 +17,30 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load import dataset_options, other_loaders, pipelines
-from packer.load.dataloader_workers import register, shared_out_by_accelerate, this_worker
-from packer.load.epoch_progress import EpochProgress, Mark
+from packer.load import augmenting, dataset_options, other_loaders
+from packer.load.epoch_progress import (
+    STATE_VERSION,
+    EpochProgress,
+    Mark,
+    check_state,
+    check_worker,
+    register,
+    this_worker,
+)
 from packer.load.fork_safe import ForkSafeLock, ForkSafeThreads
+from packer.load.other_loaders import RowsInfo
 from packer.load.prefetcher import Prefetcher
 from packer.load.processes.libraries import adapted
 from packer.load.processes.transforms import PythonTransform, as_transform
 from packer.load.ranks import RanksNotice, check_ranks, present_ranks
 from packer.load.row_dataset import PackedDataset
 from packer.load.row_sources import FileRows, ReadRequest
-from packer.load.rows_info import RowsInfo
 from packer.load.stats import Stats
 from packer.machine import cores
-from packer.orders.epoch import Epoch
-from packer.orders.epoch_shares import Share
+from packer.orders.epochs import Epoch, Share
 from packer.orders.order_choice import AUTO, parse, resume, shuffled
 from packer.orders.row_orders import Blocks, RowOrder, Rows, Sequential
 from packer.orders.runs import one_run
@@ -46,12 +53,11 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike
 
+    from packer.load.augmenting import Augment
     from packer.load.device import Device
-    from packer.load.pipelines import Augment
 
 PREFETCH = 2
 _LOG = logging.getLogger("packer.load")
-STATE = 1  # version of state_dict
 
 
 class PackedBatchDataset(RowsInfo):
@@ -143,9 +149,9 @@ class PackedBatchDataset(RowsInfo):
     ) -> None:
         other_loaders.refuse_keywords(PackedBatchDataset, self._words, unknown)
         self.pack = path if isinstance(path, Pack) else open_pack(path)
-        self.batch_size = dataset_options.whole("batch_size", batch_size, 1)
-        self.prefetch = dataset_options.whole("prefetch", prefetch, 0)
-        self.seed = dataset_options.whole("seed", seed)
+        self.batch_size = whole("batch_size", batch_size, 1)
+        self.prefetch = whole("prefetch", prefetch, 0)
+        self.seed = whole("seed", seed)
         self.report = dataset_options.check_report(report)
         dataset_options.check_shuffle(shuffle)
         self.output, self.device = dataset_options.check_output(output, device)
@@ -168,12 +174,12 @@ class PackedBatchDataset(RowsInfo):
         self._transform = None if transform is None else as_transform(transform)
         if self._transform is not None:
             adapted(self._transform, self._stored)  # raises if it cannot move what belongs to the image
-        self._views = pipelines.parse_views(augment, self.output, self.pack.header)
+        self._views = augmenting.parse_views(augment, self.output, self.pack.header)
         if self._views and self._transform is None:
-            pipelines.fit_views(self._views, self.fields, self.pack.path, self._num_classes)
+            augmenting.fit_views(self._views, self.fields, self.pack.path, self._num_classes)
         decodes = any(f.codec for f in self._reader.fields)
         most = cores() if decodes else min(4, cores())
-        self.threads = most if threads is None else dataset_options.whole("threads", threads, 1)
+        self.threads = most if threads is None else whole("threads", threads, 1)
         self._progress = EpochProgress()
         self._stats = Stats()
         self._warned = self._warned_of_repeating = False
@@ -369,7 +375,7 @@ class PackedBatchDataset(RowsInfo):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
         other_loaders.refuse_accelerate(other_loaders.caller())
-        self._progress.set_epoch(dataset_options.whole("epoch", epoch, 0), self._ended)
+        self._progress.set_epoch(whole("epoch", epoch, 0), self._ended)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iterator is: seed, epoch and how many rows all ranks together were handed, and the order.
@@ -379,7 +385,7 @@ class PackedBatchDataset(RowsInfo):
         epoch, rows, own = self._progress.position()
         worker = this_worker() if own else None
         return {
-            "version": STATE,
+            "version": STATE_VERSION,
             "seed": self.seed,
             "epoch": epoch,
             "rows": rows,
@@ -393,17 +399,17 @@ class PackedBatchDataset(RowsInfo):
 
         Seed and lengths of slices are taken from the state. Raises UsageError if it is of other rows or another order.
         """
-        record = dataset_options.check_state(state, STATE)
+        record = check_state(state)
         if (record["of"], record["subset"]) != (self.rows, self._fingerprint):
             raise UsageError(
                 f"load_state_dict: the state is of {record['of']} rows of a pack; this dataset has {self.rows}, or others."
                 " Pass a state of the same pack, split, classes and subset."
             )
         order = resume(self.order, record["order"], chosen=self._chosen)
-        rows = dataset_options.whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
-        epoch = dataset_options.whole("load_state_dict: epoch", record["epoch"], 0)
-        self.seed = dataset_options.whole("load_state_dict: seed", record["seed"])
-        own = dataset_options.check_worker(record.get("worker"))
+        rows = whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
+        epoch = whole("load_state_dict: epoch", record["epoch"], 0)
+        self.seed = whole("load_state_dict: seed", record["seed"])
+        own = check_worker(record.get("worker"))
         if order.length(self.rows) != self.order.length(self.rows):
             self.close()  # batches may be larger than those that slots were made for
         self.order, self._by_pack = order, None
@@ -429,10 +435,7 @@ class PackedBatchDataset(RowsInfo):
         kept as they are handed out, on their device; leave them unchanged. It begins no epoch.
         """
         epoch, share = self.epoch, self._share(0)
-        kept = [
-            self._batch(epoch, share, step)
-            for step in range(min(dataset_options.whole("count", count, 1), share.steps))
-        ]
+        kept = [self._batch(epoch, share, step) for step in range(min(whole("count", count, 1), share.steps))]
         return (kept[step % len(kept)] for step in range(len(self)))
 
     def close(self) -> None:
@@ -454,7 +457,7 @@ class PackedBatchDataset(RowsInfo):
         if self._given_ranks is not None:
             return self._given_ranks
         ranks = present_ranks()
-        return (0, 1) if ranks[1] > 1 and shared_out_by_accelerate(sys._getframe(1)) else ranks
+        return (0, 1) if ranks[1] > 1 and other_loaders.shared_out_by_accelerate(sys._getframe(1)) else ranks
 
     def _share(self, origin: int) -> Share:
         rank, world_size = self._ranks_now()
@@ -510,10 +513,10 @@ class PackedBatchDataset(RowsInfo):
             if ROW in self.fields and all(f.name != ROW.name for f in fields):
                 fields = (*fields, ROW)
         if self._views:
-            from packer.load.augmenting import Augmenter
-
-            views = pipelines.fit_views(self._views, fields, self.pack.path, self._num_classes)
-            held["augmenter"] = Augmenter(views, fields, self._num_classes, batch_rows, self.prefetch + 2)
+            views = augmenting.fit_views(self._views, fields, self.pack.path, self._num_classes)
+            held["augmenter"] = augmenting.Augmenter(
+                views, fields, self._num_classes, batch_rows, self.prefetch + 2
+            )
         if self.placement in ("ram", "pinned"):
             from packer.load.caches.memory_cache import MemoryCache
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.caches.cache_placement import available_memory, choose, remote_file_system
 from packer.load.caches.memory_cache import present, size_of
-from packer.load.dataloader_workers import this_worker
 from packer.load.ranks import local_rank
-from packer.orders.epoch_shares import ENDS
+from packer.orders.epochs import ENDS
 from packer.orders.row_orders import Context
-from packer.orders.subset import Subset
+from packer.orders.runs import Subset
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import read_column
 
@@ -27,22 +25,6 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("torch", "numpy")
 _WRITTEN = 60  # letters of an argument that a description shows
-
-
-def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """A whole number, of any integer type, within bounds."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or (least is not None and number < least) or (most is not None and number > most):
-        bounds = (
-            "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
-        )
-        raise UsageError(f"{name}={value!r}: is not a whole number{bounds}.")
-    return number
 
 
 def check_report(report: Any) -> Any:
@@ -58,33 +40,6 @@ def check_shuffle(shuffle: Any) -> None:
         raise UsageError(
             f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
         )
-
-
-def check_state(state: Any, version: int) -> dict[str, Any]:
-    """What state_dict() gave, with all its entries."""
-    if not isinstance(state, Mapping) or state.get("version") != version:
-        found = state.get("version") if isinstance(state, Mapping) else state
-        raise UsageError(
-            f"load_state_dict: the state's version is {found!r}; {version} is allowed."
-            " Pass what state_dict() of this packer gave."
-        )
-    if missing := [name for name in ("seed", "epoch", "rows", "of", "subset", "order") if name not in state]:
-        raise UsageError(
-            f"load_state_dict: the state lacks {', '.join(missing)}. Pass what state_dict() of this packer gave."
-        )
-    return dict(state)
-
-
-def check_worker(recorded: Any) -> bool:
-    """True for the state of a DataLoader's worker, in that worker. Raises UsageError in another process."""
-    worker = this_worker()
-    if recorded is not None and (worker is None or list(recorded) != [worker.number, worker.workers]):
-        here = "this is none" if worker is None else f"this is worker {worker.number} of {worker.workers}"
-        raise UsageError(
-            f"load_state_dict: the state is of a DataLoader's worker, {recorded!r} (number, of how many); {here}."
-            " Load it into a StatefulDataLoader with as many workers."
-        )
-    return recorded is not None
 
 
 def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
@@ -211,5 +166,5 @@ def parse_placement(
         nbytes=size_of(fields, subset.rows),
         decoded=any(f.codec for f in reader.fields),
         path=reader.pack.path,
-        present=present(reader, fields, subset),
+        present=placement != "disk" and present(reader, fields, subset),
     )

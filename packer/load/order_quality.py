@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from packer.arguments import whole
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load.dataset_options import context, whole
+from packer.load.dataset_options import context
 from packer.orders import shuffle_quality
 from packer.orders.order_choice import parse, shuffled
 from packer.orders.row_orders import BY_NAME, RowOrder

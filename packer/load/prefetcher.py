@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load.batch import as_tensor, batch_type
+from packer.load.caches.indexed_rows import IndexedRows
 from packer.load.row_sources import (
     FetchedRows,
     FileRows,
@@ -268,9 +269,9 @@ class Prefetcher:
                 value = value.transpose(0, 3, 1, 2)
             # Cut by NumPy: torch's own views let go of the GIL, and to get it back from a thread that reads took 70 us.
             return _as_tensors(_cut(value, sizes))
-        if field.name in self._left and not hasattr(value, "shape"):  # IndexedRows
+        if isinstance(value, IndexedRows):
             images = value.field.permute(0, 3, 1, 2)
-            return [type(value)(images, rows) for rows in value.rows.split(sizes)]
+            return [IndexedRows(images, rows) for rows in value.rows.split(sizes)]
         if channels_last:
             value = value.permute(0, 3, 1, 2)
         split: Sequence[Any] = value.split(sizes) if len(sizes) > 1 else (value,)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from packer.format.header import Field
 from packer.load.fork_safe import ForkSafeThreads
 from packer.load.slots import Bytes, LentSlot
-from packer.orders.epoch import Epoch
+from packer.orders.epochs import Epoch
 from packer.orders.runs import Runs
 from packer.read.loaded_fields import ROW, decode_ragged, stored
 from packer.read.row_reader import RowReader

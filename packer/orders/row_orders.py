@@ -11,7 +11,6 @@ The sequences are frozen: a resumed epoch depends on them, and the tests hold go
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.arguments import as_bytes, as_whole
 from packer.errors import UsageError
 from packer.orders.runs import Runs, consecutive, one_run
 
@@ -142,7 +142,8 @@ class Slices(RowOrder):
 
     def __post_init__(self) -> None:
         if self.rows is not None:
-            whole_number("Slices: rows", self.rows, "Pass the global batch size.")
+            rows = whole_number("Slices: rows", self.rows, "Pass the global batch size.")
+            object.__setattr__(self, "rows", rows)
 
     def bind(self, about: Context) -> Slices:
         """A slice is a global batch, unless its rows were given."""
@@ -214,13 +215,13 @@ class Blocks(RowOrder):
 
     def __post_init__(self) -> None:
         if isinstance(self.window, str):
-            byte_size("Blocks: window", self.window)
+            _byte_size("Blocks: window", self.window)
         elif self.window is not None:
-            whole_number("Blocks: window", self.window, "Pass its rows, or a size such as '256MB'.")
+            window = whole_number("Blocks: window", self.window, "Pass its rows, or a size such as '256MB'.")
+            object.__setattr__(self, "window", window)
         if self.block is not None:
-            whole_number(
-                "Blocks: block", self.block, "Pass the rows that lie together and are read together."
-            )
+            remedy = "Pass the rows that lie together and are read together."
+            object.__setattr__(self, "block", whole_number("Blocks: block", self.block, remedy))
 
     def bind(self, about: Context) -> Blocks:
         """Both counted in rows."""
@@ -228,7 +229,7 @@ class Blocks(RowOrder):
         block = self.block or (about.block_rows if about.coded else max(1, BLOCK_BYTES // row_bytes))
         window = WINDOW_BYTES // row_bytes if self.window is None else self.window
         if isinstance(window, str):
-            window = byte_size("Blocks: window", window) // row_bytes
+            window = _byte_size("Blocks: window", window) // row_bytes
         if self.whole and self.window is None:
             few = block - 1 <= ALWAYS_MET * (min(about.global_batch, about.n) - 1)
             window = block if few else DECODED_BLOCKS * block
@@ -532,25 +533,24 @@ def recorded(record: Mapping[str, Any], name: str, *lengths: str) -> dict[str, i
         raise UsageError(
             f"state_dict: was taken in the order {found!r}; this dataset has {name!r}. Pass the order that it was taken in."
         )
-    for length in lengths:
-        whole_number(f"state_dict: the order's {length}", record.get(length), "Pass what state_dict() gave.")
-    return {length: record[length] for length in lengths}
+    remedy = "Pass what state_dict() gave."
+    return {
+        name: whole_number(f"state_dict: the order's {name}", record.get(name), remedy) for name in lengths
+    }
 
 
-def whole_number(subject: str, value: object, remedy: str) -> None:
-    """Raise UsageError unless it is one, and at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+def whole_number(subject: str, value: object, remedy: str) -> int:
+    """Return the value as an int. Raise UsageError unless it is a whole number from 1."""
+    number = as_whole(value, 1)
+    if number is None:
         raise UsageError(f"{subject}: is {value!r}; whole numbers from 1 are allowed. {remedy}")
+    return number
 
 
-def byte_size(subject: str, text: str) -> int:
-    """Bytes of a size: 256_000_000 of "256MB", 67_108_864 of "64 MiB". Raises UsageError for what is no size, or below a byte."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?) ?([kKMGT]?)(i?)B", text.strip())
-    nbytes = 0
-    if match:
-        number, prefix, binary = match.groups()
-        nbytes = int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))
-    if nbytes < 1:
+def _byte_size(subject: str, text: str) -> int:
+    """Return the bytes of a size such as "256MB". Raise UsageError for what is none."""
+    nbytes = as_bytes(text, unit=True)
+    if nbytes is None:
         raise UsageError(
             f"{subject}: is {text!r}; a number and a unit are allowed. Pass for example '256MB'."
         )

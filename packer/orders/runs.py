@@ -1,11 +1,19 @@
-"""Numbers as contiguous runs: positions of an epoch, or rows of a pack."""
+"""Numbers as contiguous runs: positions of an epoch, rows of a pack, and subsets of rows counted from 0 as if they were all."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Of spans shorter than this on average the rows are listed instead. A scattered row is then looked up in 15 ns, where a
+# search among 100,000 spans takes 150; the list has at most 128 bytes for the 16 of a span.
+_LISTED_ROWS = 16
+# Fewer spans than this are searched in less than 50 ns.
+_FEW_SPANS = 64
 
 
 class Runs(NamedTuple):
@@ -57,3 +65,79 @@ def consecutive(rows: NDArray[np.int64]) -> Runs:
     cuts = np.empty(len(at) + 2, np.int64)
     cuts[0], cuts[1:-1], cuts[-1] = 0, at + 1, len(rows)
     return Runs(rows[cuts[:-1]], cuts[1:] - cuts[:-1])
+
+
+class Subset:
+    """Rows of a pack in a given order, kept as spans (16 bytes each) or listed (8 bytes a row), whichever is smaller or near it.
+
+    rows: how many there are. Immutable, picklable, safe to use from several threads.
+    """
+
+    def __init__(self, spans: Sequence[tuple[int, int]] | NDArray[np.int64]) -> None:
+        """spans: [first, last + 1) of rows, int64 [k, 2], one after the other; empty ones count for nothing."""
+        bounds = np.asarray(spans, np.int64).reshape(-1, 2)
+        starts, stops = bounds[bounds[:, 0] < bounds[:, 1]].T
+        head, tail = np.ones((2, len(starts)), bool)
+        head[1:] = tail[:-1] = starts[1:] != stops[:-1]
+        self._keep(Runs(starts[head], stops[tail] - starts[head]))
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.int64]) -> Subset:
+        """These rows, int64 [n], in the order given; each at most once, which is not checked."""
+        made = cls.__new__(cls)
+        made._keep(consecutive(rows))
+        return made
+
+    def _keep(self, runs: Runs) -> None:
+        """runs: as few as there can be, so that equal subsets are kept alike."""
+        self.rows = runs.total
+        self._listed: NDArray[np.int64] | None = None
+        # Span k holds the positions bounds[k] to bounds[k + 1] - 1, and a position's row is position + shifts[k].
+        self._bounds, self._shifts = np.zeros(1, np.int64), np.empty(0, np.int64)
+        if len(runs.starts) > _FEW_SPANS and self.rows < _LISTED_ROWS * len(runs.starts):
+            self._listed = runs.rows()
+        else:
+            self._bounds = np.concatenate((self._bounds, np.cumsum(runs.lengths)))
+            self._shifts = runs.starts - self._bounds[:-1]
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that tell subsets apart: the same rows in the same order have the same, however they were given.
+
+        Costs 25 ms for a million rows in no order, microseconds for a split.
+        """
+        runs = self.place(one_run(0, self.rows))
+        digest = blake2b(digest_size=8)
+        for numbers in runs:
+            digest.update(np.ascontiguousarray(numbers, "<i8"))
+        return digest.hexdigest()
+
+    def place(self, runs: Runs) -> Runs:
+        """The rows of the pack that runs of positions 0..rows-1 mean. Positions beyond give rows of no meaning, or an IndexError.
+
+        Measured: 1 us for a subset of one span, 5 us for one run of any subset and 10 ns for each span in it.
+        """
+        if self._listed is not None:
+            if len(runs.starts) == 1:
+                start = int(runs.starts[0])
+                return consecutive(self._listed[start : start + int(runs.lengths[0])])
+            return consecutive(self._listed[runs.rows()])
+        bounds, shifts = self._bounds, self._shifts
+        if len(shifts) == 1:
+            return Runs(runs.starts + shifts[0], runs.lengths)
+        stops = runs.starts + runs.lengths
+        first = np.searchsorted(bounds, runs.starts, "right") - 1
+        if len(first) == 1:
+            k, last = int(first[0]), int(np.searchsorted(bounds, stops[0], "left"))
+            cuts = bounds[k : last + 1].copy()
+            cuts[0], cuts[-1] = runs.starts[0], stops[0]
+            return Runs(cuts[:-1] + shifts[k:last], cuts[1:] - cuts[:-1])
+        if (stops <= bounds[first + 1]).all():
+            return Runs(runs.starts + shifts[first], runs.lengths)
+        pieces = np.searchsorted(bounds, stops, "left") - first
+        behind = np.cumsum(pieces)
+        heads = behind - pieces
+        span = np.repeat(first - heads, pieces) + np.arange(behind[-1])
+        begins, ends = bounds[span], bounds[span + 1]
+        begins[heads], ends[behind - 1] = runs.starts, stops
+        return Runs(begins + shifts[span], ends - begins)

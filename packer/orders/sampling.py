@@ -49,7 +49,8 @@ class Weighted(RowOrder):
 
     def __post_init__(self) -> None:
         if self.rows is not None:
-            whole_number("Weighted: rows", self.rows, "Pass the rows of an epoch.")
+            rows = whole_number("Weighted: rows", self.rows, "Pass the rows of an epoch.")
+            object.__setattr__(self, "rows", rows)
         if self._ends is None:
             _check_weights(self.weights)
 
@@ -122,7 +123,8 @@ class Balanced(RowOrder):
 
     def __post_init__(self) -> None:
         if self.rows is not None:
-            whole_number("Balanced: rows", self.rows, "Pass the rows of an epoch.")
+            rows = whole_number("Balanced: rows", self.rows, "Pass the rows of an epoch.")
+            object.__setattr__(self, "rows", rows)
 
     def bind(self, about: Context) -> Balanced:
         """With the rows by class. Raises UsageError if the field has not one whole number a row."""

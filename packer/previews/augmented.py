@@ -13,12 +13,11 @@ from torch import Tensor
 from packer.augment import Normalize
 from packer.augment.boxes import moved_lists
 from packer.format.pack import Pack
-from packer.load.augmenting import mixed_labels
-from packer.load.pipelines import fit_views, pipeline_of
+from packer.load.augmenting import fit_views, mixed_labels, pipeline_of
 from packer.previews.preview_batch import PreviewBatch
 
 if TYPE_CHECKING:
-    from packer.load.pipelines import One
+    from packer.load.augmenting import One
 
 
 class Previewer:

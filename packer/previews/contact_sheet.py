@@ -12,7 +12,7 @@ from packer.previews.drawing import LINE, SheetCanvas, arrange_tiles, words_heig
 from packer.previews.preview_batch import captions, first_rows, image_of, read_batch
 
 if TYPE_CHECKING:
-    from packer.load.pipelines import One
+    from packer.load.augmenting import One
     from packer.previews.augmented import Previewer
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}

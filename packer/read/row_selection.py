@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.orders.runs import Runs, one_run
-from packer.orders.subset import Subset
+from packer.orders.runs import Runs, Subset, one_run
 from packer.read.loaded_fields import select_rows
 from packer.read.row_reader import RowReader
 

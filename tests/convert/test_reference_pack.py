@@ -55,7 +55,7 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
 def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and std that Normalize() as text means for a pack, where a dataset takes it."""
     pytest.importorskip("torch")
-    from packer.load.pipelines import pipeline_of
+    from packer.load.augmenting import pipeline_of
 
     (transform,) = pipeline_of("Normalize()", open_pack(path).header).transforms
     return transform.mean, transform.std

@@ -30,17 +30,16 @@ from packer.errors import UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack import Pack  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
-from packer.load import dataset_options, pipelines  # noqa: E402
-from packer.load.augmenting import Augmenter, seed_of  # noqa: E402
+from packer.load import dataset_options  # noqa: E402
+from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
 from packer.load.caches.gpu_cache import GpuCache  # noqa: E402
 from packer.load.fork_safe import ForkSafeThreads  # noqa: E402
 from packer.load.prefetcher import Prefetcher  # noqa: E402
 from packer.load.row_sources import FileRows, ReadRequest  # noqa: E402
 from packer.load.stats import Stats  # noqa: E402
-from packer.orders.epoch import Epoch  # noqa: E402
+from packer.orders.epochs import Epoch  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
-from packer.orders.runs import one_run  # noqa: E402
-from packer.orders.subset import Subset  # noqa: E402
+from packer.orders.runs import Subset, one_run  # noqa: E402
 from packer.read.loaded_fields import ROW, select_fields  # noqa: E402
 from packer.read.row_reader import RowReader  # noqa: E402
 
@@ -545,9 +544,7 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     fields = select_fields(paired, ["image", "mask", "label"])
     reader, subset = RowReader(paired, fields), Subset(((0, ROWS),))
     stack = [RandomCrop(8, padding=2)]
-    views = pipelines.fit_views(
-        {"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None
-    )
+    views = fit_views({"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None)
     held = GpuCache(reader, fields, subset, device)
     assert held.wait(120)
     from packer.load.device import device_of

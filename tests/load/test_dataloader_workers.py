@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from packer.errors import UsageError
-from packer.load import dataloader_workers
+from packer.load import epoch_progress
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.load.dataloader_workers import DataLoaderWorker, Passes
+from packer.load.epoch_progress import DataLoaderWorker, Passes
 from tests.integrations.rows import dataset_of, epochs_of, rows_of
 from tests.read.conftest import ROWS, make_pack
 
@@ -137,7 +137,7 @@ def test_a_worker_s_state_is_for_such_a_worker(numbered: Path, monkeypatch: pyte
         UsageError, match=r"a DataLoader's worker, \[1, 2\] \(number, of how many\); this is none\."
     ):
         dataset.load_state_dict(state)
-    monkeypatch.setattr("packer.load.dataset_options.this_worker", lambda: DataLoaderWorker(1, 3, 5))
+    monkeypatch.setattr("packer.load.epoch_progress.this_worker", lambda: DataLoaderWorker(1, 3, 5))
     with pytest.raises(UsageError, match=r"; this is worker 1 of 3\. Load it into a StatefulDataLoader"):
         dataset.load_state_dict(state)
 
@@ -188,7 +188,7 @@ def test_without_memory_in_common_workers_are_refused(monkeypatch: pytest.Monkey
 def test_epochs_beyond_what_workers_can_count_are_refused(monkeypatch: pytest.MonkeyPatch):
     passes = Passes()
     passes.set((1 << 20) - 2)
-    monkeypatch.setattr(Passes, "_slot_of_starter", lambda self: self._slot(dataloader_workers.os.getpid()))
+    monkeypatch.setattr(Passes, "_slot_of_starter", lambda self: self._slot(epoch_progress.os.getpid()))
     assert passes.begin(DataLoaderWorker(0, 1, 7), 0) == (1 << 20) - 2
     assert passes.latest == (1 << 20) - 2
     passes.set(1 << 20)
@@ -197,7 +197,7 @@ def test_epochs_beyond_what_workers_can_count_are_refused(monkeypatch: pytest.Mo
 
 
 def test_torch_is_not_imported_for_it():
-    code = "import packer.load.dataloader_workers, sys; assert 'torch' not in sys.modules"
+    code = "import packer.load.epoch_progress, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 

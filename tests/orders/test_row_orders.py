@@ -23,7 +23,6 @@ from packer.orders.row_orders import (
     Rows,
     Sequential,
     Slices,
-    byte_size,
 )
 from packer.orders.runs import Runs, one_run
 
@@ -410,7 +409,7 @@ def test_windows_are_counted_in_rows() -> None:
     [("256MB", 256_000_000), ("64 MiB", 1 << 26), ("1.5GB", 1_500_000_000), ("100kB", 100_000), ("8B", 8)],
 )
 def test_sizes_are_read(text: str, nbytes: int) -> None:
-    assert byte_size("Blocks: window", text) == nbytes
+    assert Blocks(text).bind(context(10, 1)) == Blocks(nbytes, BLOCK_BYTES)
 
 
 @pytest.mark.parametrize("text", ["", "256", "MB", "0MB", "0.1B", "-1MB", "256 megabytes", "1e9B"])

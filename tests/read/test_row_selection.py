@@ -17,8 +17,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
-from packer.orders.runs import one_run
-from packer.orders.subset import Subset
+from packer.orders.runs import Subset, one_run
 from packer.read import row_selection as selection
 from packer.read.row_selection import read_column, select
 from tests.read.conftest import ROWS, SPLITS

@@ -1,8 +1,11 @@
-"""Where rows are kept while training: on the GPU, in memory, on the disk alone. Read ``cache_placement.py`` first.
+"""Where rows are kept while training: on the GPU, in memory, or on the disk alone.
 
-cache_placement.py  which rung of that ladder: asked for, or chosen by size
-memory_cache.py  rows in memory, decoded, pinned if need be
-shared_memory.py  how a node's processes find each other's memory
-gpu_cache.py   rows on the device, gathered there; indexed_rows.py: or only named, for the pass that augments them
-background.py  the thread that fills either, and ends with its owner
+    cache_placement.py  which of them: asked for, or chosen by size
+    memory_cache.py     rows in memory, decoded, pinned if need be
+    shared_memory.py    how a node's processes find each other's memory
+    gpu_cache.py        rows on the device, gathered there
+    indexed_rows.py     rows on the device, only indexed, for the pass that augments them
+    background.py       the thread that fills a cache, and ends with it
+
+Start with cache_placement.py. Imports: format, orders, read, starting.
 """

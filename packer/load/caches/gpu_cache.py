@@ -16,8 +16,7 @@ from packer.format.header import Field
 from packer.load.caches.background import Background
 from packer.load.caches.indexed_rows import IndexedRows
 from packer.load.caches.memory_cache import size_of
-from packer.orders.runs import Runs, one_run
-from packer.orders.subset import Subset
+from packer.orders.runs import Runs, Subset, one_run
 from packer.read.row_reader import RowReader
 from packer.units import size
 

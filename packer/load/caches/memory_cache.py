@@ -22,8 +22,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.caches.background import Background
 from packer.load.caches.shared_memory import Memory, held, open_memory
-from packer.orders.runs import Runs, one_run
-from packer.orders.subset import Subset
+from packer.orders.runs import Runs, Subset, one_run
 from packer.read import gather
 from packer.read.row_reader import RowReader
 from packer.units import size

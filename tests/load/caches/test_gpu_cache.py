@@ -15,8 +15,7 @@ from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
-from packer.orders.runs import Runs, consecutive, one_run
-from packer.orders.subset import Subset
+from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.read.loaded_fields import select_fields, select_rows
 from packer.read.row_reader import RowReader
 from tests.load.caches.test_memory_cache import ROW_BYTES, Gate, until

@@ -1,4 +1,4 @@
-"""packer.orders.subset: positions of some rows, against a plain list of them."""
+"""packer.orders.runs: positions of some rows, against a plain list of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.orders.runs import Runs, consecutive, one_run
-from packer.orders.subset import Subset
+from packer.orders.runs import Runs, Subset, consecutive, one_run
 
 LENGTHS = st.integers(0, 6)
 SPANS = st.lists(st.tuples(st.integers(0, 3), LENGTHS), max_size=120)
@@ -47,8 +46,8 @@ def check(subset: Subset, rows: list[int], runs: Runs) -> None:
 @given(SPANS, st.sampled_from([0, 16, 1000]), st.data())
 def test_positions_of_spans_are_their_rows(steps: list[tuple[int, int]], listed: int, data: st.DataObject):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.orders.subset._LISTED_ROWS", listed)
-        patch.setattr("packer.orders.subset._FEW_SPANS", 2)
+        patch.setattr("packer.orders.runs._LISTED_ROWS", listed)
+        patch.setattr("packer.orders.runs._FEW_SPANS", 2)
         spans = spans_of(steps)
         rows, subset = plain(spans), Subset(spans)
     assert subset.rows == len(rows)

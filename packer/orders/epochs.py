@@ -11,9 +11,45 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.errors import UsageError
-from packer.orders.runs import Runs, one_run
+from packer.orders.row_orders import RowOrder
+from packer.orders.runs import Runs, Subset, one_run
 
 ENDS = ("even", "uneven", "drop", "pad")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Which row stands at which position. order: bound; number: of the epoch."""
+
+    order: RowOrder
+    subset: Subset
+    seed: int
+    number: int
+
+    @property
+    def length(self) -> int:
+        """Positions in it."""
+        return self.order.length(self.subset.rows)
+
+    def within(self, positions: Runs) -> Runs:
+        """The rows at these positions, counted within the subset."""
+        return self.order.place(positions, self.subset.rows, self.seed, self.number)
+
+    def rows(self, positions: Runs) -> Runs:
+        """The rows of the pack at these positions."""
+        return self.subset.place(self.within(positions))
+
+    def counters(self, positions: Runs) -> Runs:
+        """What draws for these positions are counted by: rows of the pack, but positions where rows are repeated.
+
+        So a row that comes again in an epoch is not augmented alike.
+        """
+        return positions if self.order.repeats else self.rows(positions)
+
+    def ahead(self, start: int, stop: int, *, begin: bool = False) -> Runs:
+        """The rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all."""
+        soon = self.order.ahead(start, stop, self.subset.rows, self.seed, self.number, begin=begin)
+        return self.subset.place(soon) if len(soon.starts) else soon
 
 
 @dataclass(frozen=True)
@@ -83,10 +119,6 @@ class Share:
             return Runs(starts, lengths)
         end = self._wrapped(begin, begin + size)
         return Runs(np.append(starts[:-1], end.starts), np.append(lengths[:-1], end.lengths))
-
-    def handed(self, steps: int) -> int:
-        """Positions of the epoch that all ranks together have been handed after so many batches of each."""
-        return min(self.n, self.origin + steps * self.whole)
 
     def _span(self, step: int) -> tuple[int, int]:
         """First position and rows of a batch; positions from n on stand for the beginning of the sequence."""

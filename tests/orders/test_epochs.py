@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.orders.epoch_shares import ENDS, Share
+from packer.orders.epochs import ENDS, Share
 
 CUTS = st.tuples(st.integers(1, 600), st.integers(1, 9), st.integers(1, 64))
 
@@ -111,7 +111,7 @@ def test_going_on_with_other_ranks_loses_and_repeats_nothing(
     before = Share(n, first_batch, first_world)
     steps = data.draw(st.integers(0, before.steps))
     head = joined([each[:steps] for each in everyone(n, first_batch, first_world, "uneven")]) if steps else []
-    origin = before.handed(steps)
+    origin = min(n, steps * before.whole)
     assert len(head) == origin
     tail = joined(everyone(n, batch, world, ends, origin)) if origin < n else []
     twice = -(n - origin) % (batch * world) % world if ends == "even" else 0
@@ -129,7 +129,7 @@ def test_batches_that_a_rank_does_not_have_are_refused():
 def test_no_rows_no_batches():
     for ends in ENDS:
         share = Share(0, 4, 2, 0, ends)
-        assert (share.steps, share.differs, share.handed(0)) == (0, False, 0)
+        assert (share.steps, share.differs) == (0, False)
         assert share.positions(0, 0).total == 0
 
 
