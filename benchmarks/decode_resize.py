@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 from packer import native
 from packer.errors import PackerError
 from packer.inputs.sources import open_source
-from packer.pixels.maker import PixelMaker, PixelSpec, decoder_versions
-from packer.pixels.resize import place
-from packer.pixels.scratch import Scratch
-from packer.pixels.statistics import PixelSums
+from packer.pixels.channel_statistics import PixelSums
+from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
+from packer.pixels.image_decoder import ScratchBuffers
+from packer.pixels.image_placement import place
 
 Pixels = NDArray[np.uint8]
 TURN = 40
 """Photos that one way decodes before it is the next one's turn."""
 
-Way = Callable[[bytes, Scratch, Pixels], None]
+Way = Callable[[bytes, ScratchBuffers, Pixels], None]
 
 
-def decode(data: bytes, scratch: Scratch) -> Pixels:
+def decode(data: bytes, scratch: ScratchBuffers) -> Pixels:
     """Decode a whole JPEG into reused memory, as the limit and the peers do."""
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
     pixels = scratch.array("decoded", (int(height), int(width), 3))
@@ -42,7 +42,7 @@ def decode(data: bytes, scratch: Scratch) -> Pixels:
     return pixels
 
 
-def bare(data: bytes, scratch: Scratch, out: Pixels) -> None:
+def bare(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
     """The limit: decoding, and nothing else."""
     decode(data, scratch)
 
@@ -50,7 +50,7 @@ def bare(data: bytes, scratch: Scratch, out: Pixels) -> None:
 def crop_and_resize(interpolation: int) -> Way:
     """A peer: decode, crop, OpenCV's own resize."""
 
-    def run(data: bytes, scratch: Scratch, out: Pixels) -> None:
+    def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
         pixels = decode(data, scratch)
         box, _ = place("crop", (pixels.shape[0], pixels.shape[1]), (out.shape[0], out.shape[1]))
         cv2.resize(box.of(pixels), out.shape[1::-1], dst=out, interpolation=interpolation)
@@ -59,10 +59,10 @@ def crop_and_resize(interpolation: int) -> Way:
 
 
 def ours(size: int) -> Way:
-    """The subject: PixelMaker, all in."""
-    maker = PixelMaker(PixelSpec((size, size)))
+    """The subject: DecodeResize, all in."""
+    maker = DecodeResize(PixelSpec((size, size)))
 
-    def run(data: bytes, scratch: Scratch, out: Pixels) -> None:
+    def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
         maker(data, out)
 
     return run
@@ -71,7 +71,7 @@ def ours(size: int) -> Way:
 def with_sums(way: Way) -> Way:
     """The subject and the statistics of what it made."""
 
-    def run(data: bytes, scratch: Scratch, out: Pixels) -> None:
+    def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
         way(data, scratch, out)
         PixelSums(3).add(out[None], 1)
 
@@ -79,7 +79,7 @@ def with_sums(way: Way) -> Way:
 
 
 def seconds(
-    way: Way, files: list[bytes], pool: ThreadPoolExecutor, memory: list[tuple[Scratch, Pixels]]
+    way: Way, files: list[bytes], pool: ThreadPoolExecutor, memory: list[tuple[ScratchBuffers, Pixels]]
 ) -> float:
     """Wall time of one pass over the files, shared out among as many threads as there are pieces of memory."""
 
@@ -160,7 +160,7 @@ def measure(
     """Time each way in turn. Returns: images/s and share of the bare decode, medians over all turns."""
     # Short turns, so that what else the machine does falls on all ways alike.
     turns = [files[first :: -(-len(files) // TURN)] for first in range(-(-len(files) // TURN))]
-    memory = [(Scratch(), np.empty((size, size, 3), np.uint8)) for _ in range(threads)]
+    memory = [(ScratchBuffers(), np.empty((size, size, 3), np.uint8)) for _ in range(threads)]
     times: dict[str, list[float]] = {name: [] for name in ways}
     with ThreadPoolExecutor(threads) as pool:
         for number in range(rounds + 1):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from packer.inputs.sources import Source
-from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
 
 
 class RawImages(Dataset[tuple[torch.Tensor, int]]):
@@ -22,7 +22,7 @@ class RawImages(Dataset[tuple[torch.Tensor, int]]):
         self, source: Source, indices: NDArray[np.int64], spec: PixelSpec, *, augment: bool = False
     ) -> None:
         self._source, self._indices, self._spec, self._augment = source, indices, spec, augment
-        self._make = PixelMaker(spec)
+        self._make = DecodeResize(spec)
 
     def __len__(self) -> int:
         """How many images there are."""

@@ -34,7 +34,7 @@ from packer.inputs.filenames import on_disk
 from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import OPTIONS, Targets, read_targets
 from packer.machine import cores, memory
-from packer.pixels.maker import PixelSpec, decoder_versions
+from packer.pixels.decode_resize import PixelSpec, decoder_versions
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)

@@ -9,7 +9,7 @@ from packer.errors import PackerError
 from packer.format.pack import Pack
 from packer.inputs.sources import Source
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
 
 CHECKED_ROWS = 32
 LABELS_AT_ONCE = 1 << 16
@@ -52,7 +52,7 @@ def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: Pix
         if len(wrong):
             remedy = "Pass the CSV it was made with as --labels, or convert the images again."
             raise _differs(source, pack, int(wrong[0]), int(indices[wrong[0]]), "another label", remedy)
-    make = PixelMaker(spec)
+    make = DecodeResize(spec)
     pixels = np.empty(spec.shape, np.uint8)
     rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()
     with PackedBatchDataset(pack, 1, fields=("image",), subset=slice(None), output="numpy") as single:

@@ -145,7 +145,7 @@ def _convert_images(
 ) -> None:
     """Run packer.convert_images and tell of it."""
     from packer.convert.image_conversion import convert_images
-    from packer.pixels.maker import MAX_PIXELS
+    from packer.pixels.decode_resize import MAX_PIXELS
 
     said: list[str] = []
 

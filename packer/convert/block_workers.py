@@ -47,7 +47,7 @@ from packer.sentence import Option
 from packer.starting import held_back
 
 if TYPE_CHECKING:  # what decodes images takes a third of a second to load; tables have none
-    from packer.pixels.statistics import PixelSums
+    from packer.pixels.channel_statistics import PixelSums
 
 _TICK_SECONDS = 0.1
 _AHEAD = (
@@ -94,7 +94,7 @@ class BlockResult:
 
 
 def _pixel_sums(channels: int, *begun: Any) -> PixelSums:
-    from packer.pixels.statistics import PixelSums
+    from packer.pixels.channel_statistics import PixelSums
 
     return PixelSums(channels, *begun)
 
@@ -196,7 +196,7 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
         return
     import cv2
 
-    from packer.pixels.hush import without_pillow_warnings
+    from packer.pixels.quiet_stderr import without_pillow_warnings
 
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)
@@ -267,9 +267,9 @@ def _adopt_in_process(run: _Run) -> None:
     if os.getppid() != run.parent:  # it was killed before that
         os._exit(1)
     if run.makes:
-        from packer.pixels.hush import hush_for_good
+        from packer.pixels.quiet_stderr import silence_process
 
-        hush_for_good()
+        silence_process()
         faulthandler.disable()  # the parent says which image crashed its decoder
     _adopt(run)
 

@@ -41,7 +41,7 @@ from packer.format.output_path import check_output, check_space, failure
 from packer.format.pack import open_pack
 from packer.format.positional_io import pwrite_all
 from packer.format.working_folder import locked
-from packer.pixels.resize import FITS
+from packer.pixels.image_placement import FITS
 from packer.progress import Progress
 from packer.sentence import Option
 

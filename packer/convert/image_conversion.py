@@ -38,8 +38,8 @@ from packer.inputs.pairs import open_pair
 from packer.inputs.sources import Source, open_source
 from packer.inputs.targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.targets import Targets, read_targets
-from packer.pixels.hush import without_pillow_warnings
-from packer.pixels.maker import MAX_PIXELS, PixelSpec, decoder_versions
+from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
+from packer.pixels.quiet_stderr import without_pillow_warnings
 from packer.progress import Progress
 from packer.sentence import Option
 from packer.version import __version__

@@ -19,12 +19,9 @@ from packer.format.header import Field
 from packer.inputs.pairs import MOST_BYTES_A_PIXEL, Pair
 from packer.inputs.sources import Source
 from packer.inputs.targets import Targets
-from packer.pixels.decode import decode
-from packer.pixels.geometry import Geometry
-from packer.pixels.maker import PixelMaker, PixelSpec
-from packer.pixels.peek import largest_value, peek
-from packer.pixels.resize import place
-from packer.pixels.scratch import Scratch
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.image_decoder import ScratchBuffers, decode, largest_value, read_image_header
+from packer.pixels.image_placement import ImagePlacement, place
 from packer.sentence import Option
 
 _AT_ONCE = 1 << 16
@@ -46,7 +43,7 @@ class ImageRows:
         """keep: images are the source's own JPEG files; others are encoded at their own size, with that quality."""
         self._source, self._spec, self._targets, self._pairs = source, spec, targets, pairs
         self._keep, self._quality = keep, quality
-        self._pixels = PixelMaker(spec)
+        self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused: dict[int, str] = {}
         for known in (targets.refused, *(pair.refused for pair in pairs)):
@@ -85,7 +82,7 @@ class ImageRows:
             narrowed = self._pixels.narrowed
         if self._placed:
             target = size if self._keep else self._spec.size
-            geometry = Geometry.of("stretch" if self._keep else self._spec.fit, size, target)
+            geometry = ImagePlacement.of("stretch" if self._keep else self._spec.fit, size, target)
             for pair in self._pairs:
                 read += pair.read(sample, geometry, row[pair.field.name])
             for name, value in self._targets.place(sample, geometry).items():
@@ -143,7 +140,7 @@ class ImageRows:
             return data, pixels.shape[:2], False
         except ValueError:
             pass  # no JPEG, or one for Pillow; what is damaged is found there, too
-        image = decode(data, "rgb", self._spec.max_pixels, lambda height, width: 1.0, Scratch())
+        image = decode(data, "rgb", self._spec.max_pixels, lambda height, width: 1.0, ScratchBuffers())
         pixels = np.ascontiguousarray(upright(image.pixels[:, :, :3], image.orientation))
         try:
             return jpeg.encode(pixels, self._quality), pixels.shape[:2], image.narrowed
@@ -171,7 +168,7 @@ def survey(source: Source, spec: PixelSpec) -> list[str]:
             data = source.read(index)
         except ImageError:
             continue  # what is wrong with it is said when it is packed
-        seen = peek(data)
+        seen = read_image_header(data)
         if seen is None or seen.height * seen.width > spec.max_pixels or min(seen[:2]) < 1:
             continue
         box, target = place(spec.fit, (seen.height, seen.width), spec.size)

@@ -19,9 +19,9 @@ from packer.format.pack import Pack
 from packer.format.shards import merge_headers
 from packer.format.working_folder import difference
 from packer.orders.runs import Runs
-from packer.pixels.geometry import Geometry
-from packer.pixels.maker import PixelMaker, PixelSpec
-from packer.pixels.resize import place, resize
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.image_placement import ImagePlacement, place
+from packer.pixels.resampling import resize
 from packer.read.row_reader import RowReader
 from packer.sentence import Option
 
@@ -105,7 +105,7 @@ class PackRows:
             loaded = replace(loaded, codec=None)
         if spec is not None:
             _check_shrinks(pack, loaded, spec)
-            self._pixels = PixelMaker(spec)
+            self._pixels = DecodeResize(spec)
             loaded = Field("image", "|u1", spec.shape, {**loaded.about, "fit": spec.fit})
         elif loaded.ragged and not self._passed:
             raise UsageError(
@@ -146,7 +146,7 @@ class PackRows:
             number = self._numbers[int(self._parts(run.starts)[0])]
             ragged["box_label"] = number[np.frombuffer(ragged["box_label"], "<i8")].tobytes()
         size = self._fill(run, row, ragged.get("image"))
-        geometry = Geometry.of(self._spec.fit, size, self._spec.size) if self._spec else None
+        geometry = ImagePlacement.of(self._spec.fit, size, self._spec.size) if self._spec else None
         for f in self.fields:
             if f.name != "image" and geometry is not None and self._moved(f):
                 stored = None
@@ -216,7 +216,7 @@ class PackRows:
 
 def _place(
     f: Field,
-    geometry: Geometry,
+    geometry: ImagePlacement,
     stored: NDArray[Any] | None,
     ragged: dict[str, bytes],
     out: NDArray[Any] | None,

@@ -33,7 +33,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.header import NORMALIZE, Header
 from packer.format.output_path import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
-from packer.pixels.maker import PixelSpec, decoder_versions
+from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.progress import Progress
 from packer.tables.table_packs import TablePackRows, is_table, strata, tables_together
 from packer.version import __version__

@@ -47,7 +47,8 @@ from packer.inputs.archives import archive_stem, open_archive
 from packer.inputs.filenames import as_text, on_disk
 from packer.inputs.layout import is_hidden
 from packer.inputs.sources import newest_file, read_file, split_archive
-from packer.pixels.decode import (
+from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.image_decoder import (
     DAMAGE,
     FORMATS,
     check_effort,
@@ -55,9 +56,8 @@ from packer.pixels.decode import (
     is_short_of_memory,
     without_pillow_limit,
 )
-from packer.pixels.geometry import Geometry
-from packer.pixels.hush import Hushed
-from packer.pixels.maker import PixelSpec
+from packer.pixels.image_placement import ImagePlacement
+from packer.pixels.quiet_stderr import QuietStderr
 from packer.sentence import Option, Sentence
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
@@ -120,7 +120,7 @@ class Pair:
         self.newest = files.newest
         """Which of the files was changed last, and when."""
 
-    def read(self, index: int, geometry: Geometry, out: NDArray[Any]) -> int:
+    def read(self, index: int, geometry: ImagePlacement, out: NDArray[Any]) -> int:
         """Fill ``out`` with the partner of image ``index``; thread-safe, in any order.
 
         geometry: where the image's pixels went. out: of the field's dtype and shape, rows may lie apart.
@@ -537,7 +537,7 @@ def _decode_picture(
             check_pixels(image.height, image.width, max_pixels)
             if not _is_exact(image):
                 raise _inexact()
-            with without_pillow_limit(image), Hushed():
+            with without_pillow_limit(image), QuietStderr():
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)
             values = np.asarray(image.convert("L") if image.mode == "1" else image)

@@ -13,7 +13,7 @@ label, and needs no header. Commas, semicolons or tabs stand between cells.
     boxes and one label column             boxes, box_label: ragged int64 [n]
     keypoints (x, y, x, y ...)             keypoints: float32 [K, 2], NaN where both cells are empty or the point is not seen
 
-Coordinates are continuous pixels of the upright image, as geometry.py says, and end up in the row's. Boxes are clipped to what
+Coordinates are continuous pixels of the upright image, as image_placement.py says, and end up in the row's. Boxes are clipped to what
 is seen of the image, and dropped, with their labels, where nothing is.
 """
 
@@ -42,7 +42,7 @@ from packer.inputs.labels import (
     number_columns,
     number_labels,
 )
-from packer.pixels.geometry import Geometry
+from packer.pixels.image_placement import ImagePlacement
 from packer.sentence import Option
 
 _SIZES = frozenset(("w", "width", "h", "height"))
@@ -82,7 +82,7 @@ class Boxes:
         """int64 [R], sorted by image, or None."""
         self._starts = np.searchsorted(owners[order], np.arange(images + 1))
 
-    def place(self, index: int, geometry: Geometry) -> dict[str, bytes]:
+    def place(self, index: int, geometry: ImagePlacement) -> dict[str, bytes]:
         """Move the boxes of image ``index``. Returns: field -> its row's bytes. Raises: ImageError."""
         own = slice(int(self._starts[index]), int(self._starts[index + 1]))
         xyxy = self._xyxy[own]
@@ -181,7 +181,7 @@ class Targets:
             label[list(self.refused)] = np.iinfo(np.int64).min
         return label
 
-    def place(self, index: int, geometry: Geometry) -> dict[str, NDArray[np.float32] | bytes]:
+    def place(self, index: int, geometry: ImagePlacement) -> dict[str, NDArray[np.float32] | bytes]:
         """Move what belongs to image ``index`` with its picture.
 
         Returns: field -> float32 [K, 2], or the bytes of a ragged field's row; {} if nothing depends on the geometry.

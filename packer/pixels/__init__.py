@@ -1,14 +1,12 @@
-"""Encoded image -> pixels of one size, the same on every machine. Read ``maker.py`` first.
+"""Encoded image -> pixels of one size, the same on every machine.
 
-    maker.py         PixelMaker: decode, crop, resize, turn upright
-    decode.py        bytes -> pixels as they are stored (png.py: plain PNGs)
-    peek.py          size and depth of an image file, from its header
-    resize.py        where a picture goes, and its antialiased resize
-    triangle.py      the filter's weights; kernels.py: the loops, in C (native/resample.c) where it was compiled
-    geometry.py      where boxes, points and masks go with it
-    statistics.py    exact per-channel mean and standard deviation
-    hush.py          no words of libpng and libtiff on stderr
-    scratch.py       buffers that are used again
+    decode_resize.py       DecodeResize: decode, crop, resize, turn upright
+    image_decoder.py       bytes -> pixels as they are stored; an image file's size and depth
+    plain_png.py           the plainest PNG files, through OpenCV
+    image_placement.py     which part of a picture goes where; where boxes, points and masks go with it
+    resampling.py          the antialiased resize: the filter's weights, and its loops
+    channel_statistics.py  exact per-channel mean and standard deviation
+    quiet_stderr.py        keeps what libpng, libtiff and Pillow print from the terminal
 
-Imports ``packer.codecs`` and ``packer.errors``.
+Start with decode_resize.py. Imports: codecs.
 """

@@ -7,7 +7,7 @@ import torch
 
 from packer.bench.raw_folder import RawImages
 from packer.inputs.sources import open_source
-from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
 
 SPEC = PixelSpec((32, 24))
 
@@ -19,7 +19,7 @@ def test_items_are_the_pixels_that_convert_makes(photo_folder: Path) -> None:
         items = RawImages(source, indices, SPEC)
         assert len(items) == 2
         for item, index in enumerate(indices.tolist()):
-            PixelMaker(SPEC)(source.read(index), expected)
+            DecodeResize(SPEC)(source.read(index), expected)
             pixels, label = items[item]
             np.testing.assert_array_equal(pixels.numpy(), expected)
             assert label == index // 8

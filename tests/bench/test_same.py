@@ -13,7 +13,7 @@ from packer.errors import PackerError
 from packer.format.pack import open_pack
 from packer.inputs.sources import open_source
 from packer.inputs.targets import read_targets
-from packer.pixels.maker import PixelSpec
+from packer.pixels.decode_resize import PixelSpec
 
 SPEC = PixelSpec((32, 32))
 

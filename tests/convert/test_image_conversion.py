@@ -25,7 +25,7 @@ from packer.format.checksums import block_checksum
 from packer.format.journal import read_journal
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
-from packer.pixels.maker import PixelMaker, PixelSpec
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from tests.format.packs import files_of
 
 SPEC = PixelSpec((32, 32))
@@ -48,7 +48,7 @@ def content(pack: Pack) -> dict[str, tuple[int, bytes]]:
 
 def expected(folder: Path, spec: PixelSpec = SPEC) -> dict[str, tuple[int, bytes]]:
     """The same, by reading the folder directly."""
-    make, classes, found = PixelMaker(spec), sorted(p.name for p in folder.iterdir()), {}
+    make, classes, found = DecodeResize(spec), sorted(p.name for p in folder.iterdir()), {}
     for path in sorted(folder.rglob("*.jpg")):
         out = np.empty(spec.shape, np.uint8)
         make(path.read_bytes(), out)
@@ -238,10 +238,10 @@ def test_a_broken_decoder_is_not_a_bad_input(
 ):
     """on_error="skip" is for inputs; a bug must not empty a pack."""
 
-    def broken(self: PixelMaker, data: bytes, out: np.ndarray) -> None:
+    def broken(self: DecodeResize, data: bytes, out: np.ndarray) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(PixelMaker, "__call__", broken)
+    monkeypatch.setattr(DecodeResize, "__call__", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         convert_images(photo_folder, tmp_path / "p", size=32, on_error="skip")
     assert os.listdir(tmp_path) == ["photos"]
@@ -252,16 +252,16 @@ def test_a_broken_decoder_is_not_a_bad_input(
 def test_an_image_that_crashes_its_decoder_is_named_or_skipped(
     photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, on_error: str
 ):
-    parent, real = os.getpid(), PixelMaker.__call__
+    parent, real = os.getpid(), DecodeResize.__call__
     deadly = {(photo_folder / "red" / name).read_bytes() for name in ("1.jpg", "3.jpg")}
 
-    def crash(self: PixelMaker, data: bytes, out: np.ndarray) -> tuple[int, int]:
+    def crash(self: DecodeResize, data: bytes, out: np.ndarray) -> tuple[int, int]:
         if data in deadly:
             assert os.getpid() != parent
             os.kill(os.getpid(), signal.SIGSEGV)
         return real(self, data, out)
 
-    monkeypatch.setattr(PixelMaker, "__call__", crash)
+    monkeypatch.setattr(DecodeResize, "__call__", crash)
     run = partial(convert_images, photo_folder, tmp_path / "p", size=32, workers=2, on_error=on_error)
     if on_error == "stop":
         with pytest.raises(SourceError) as error:
@@ -299,12 +299,12 @@ def test_a_worker_that_dies_is_a_sentence_not_a_hang(
 ):
     parent = os.getpid()
 
-    def die(self: PixelMaker, data: bytes, out: np.ndarray) -> None:
+    def die(self: DecodeResize, data: bytes, out: np.ndarray) -> None:
         assert os.getpid() != parent
         os.kill(os.getpid(), signal.SIGKILL)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PixelMaker, "__call__", die)
+        patched.setattr(DecodeResize, "__call__", die)
         with pytest.raises(PackerError) as error:
             convert_images(photo_folder, tmp_path / "p", size=32, workers=2)
     assert str(error.value) == (
@@ -317,9 +317,9 @@ def test_a_worker_that_dies_is_a_sentence_not_a_hang(
 def test_what_was_done_before_a_worker_died_is_kept(
     photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ):
-    make, calls, journal = PixelMaker.__call__, [], str(tmp_path / "p.h5.packing" / "journal")
+    make, calls, journal = DecodeResize.__call__, [], str(tmp_path / "p.h5.packing" / "journal")
 
-    def die_later(self: PixelMaker, data: bytes, out: np.ndarray) -> tuple[int, int]:
+    def die_later(self: DecodeResize, data: bytes, out: np.ndarray) -> tuple[int, int]:
         calls.append(1)
         if len(calls) > 7:  # in each worker
             until = time.monotonic() + 120  # the parent journals the blocks before, two or more of three rows
@@ -330,7 +330,7 @@ def test_what_was_done_before_a_worker_died_is_kept(
 
     convert_images(photo_folder, tmp_path / "whole.h5", size=32)
     with monkeypatch.context() as patched:
-        patched.setattr(PixelMaker, "__call__", die_later)
+        patched.setattr(DecodeResize, "__call__", die_later)
         with pytest.raises(PackerError, match=r"Pass fewer workers=\. What has been done is kept"):
             convert_images(photo_folder, tmp_path / "p.h5", size=32, workers=2)
     report = convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True)

@@ -21,7 +21,7 @@ from packer.inputs.pairs import open_pair
 from packer.inputs.sources import open_source
 from packer.inputs.targets import Targets
 from packer.orders.runs import Runs
-from packer.pixels.maker import PixelSpec
+from packer.pixels.decode_resize import PixelSpec
 from packer.read.row_reader import RowReader
 
 Encode = Callable[..., bytes]

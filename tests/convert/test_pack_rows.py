@@ -11,8 +11,9 @@ import pytest
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_rows import PackRows, together
 from packer.format.pack import Pack, open_pack
-from packer.pixels.maker import PixelMaker, PixelSpec
-from packer.pixels.resize import place, resize
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.image_placement import place
+from packer.pixels.resampling import resize
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_jpeg_rows_shrink_as_their_files_would(photo_folder: Path, tmp_path: Pat
     convert_images(photo_folder, tmp_path / "j", size=32, store="jpeg", workers=1)
     pack, spec = open_pack(tmp_path / "j"), PixelSpec((16, 16))
     expected = np.empty((16, 16, 3), np.uint8)
-    PixelMaker(spec)(pack.read_ragged("image")[5], expected)
+    DecodeResize(spec)(pack.read_ragged("image")[5], expected)
     assert (made(PackRows(pack, [], spec, jpeg=False), 5)["image"] == expected).all()
     passed = PackRows(pack, [], None, jpeg=True)
     assert made(passed, 5)["image"] == pack.read_ragged("image")[5]

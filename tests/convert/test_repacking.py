@@ -22,7 +22,7 @@ from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
 from packer.orders.runs import Runs
-from packer.pixels.geometry import Geometry
+from packer.pixels.image_placement import ImagePlacement
 from packer.read.row_reader import RowReader
 from tests.format.packs import files_of
 
@@ -403,7 +403,7 @@ def test_masks_boxes_and_points_follow_a_smaller_size(tmp_path: Path, options: d
     found = opened(tmp_path / "b")
     assert found.keys() == pack.keys()
     assert found.header.field("image").loaded.shape == (16, 32, 3)
-    geometry = Geometry.of(fit, (64, 64), (16, 32))
+    geometry = ImagePlacement.of(fit, (64, 64), (16, 32))
     box, _ = geometry.boxes(np.array([[8.0, 16, 40, 48]]))
     reader = RowReader(found, found.fields)
     for row, key in enumerate(found.keys()):

@@ -24,9 +24,8 @@ from packer.codecs.orientation import EXIF_TAG
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.pairs import Pair, open_pair
-from packer.pixels.geometry import Geometry
-from packer.pixels.maker import PixelMaker, PixelSpec
-from packer.pixels.resize import FITS
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.image_placement import FITS, ImagePlacement
 
 Encode = Callable[..., bytes]
 SPEC = PixelSpec((8, 8), "stretch")
@@ -69,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
 Folder = Callable[..., str]
 
 
-def row_of(pair: Pair, index: int, geometry: Geometry) -> NDArray[Any]:
+def row_of(pair: Pair, index: int, geometry: ImagePlacement) -> NDArray[Any]:
     out = np.full(pair.field.shape or (), 77, pair.field.dtype)
     assert pair.read(index, geometry, out) == pair.sizes[index]
     return out
@@ -77,7 +76,7 @@ def row_of(pair: Pair, index: int, geometry: Geometry) -> NDArray[Any]:
 
 def whole(pair: Pair, values: NDArray[Any], index: int = 0) -> NDArray[Any]:
     """The row of a partner that is as large as the row."""
-    return row_of(pair, index, Geometry.of("stretch", values.shape[:2], values.shape[:2]))
+    return row_of(pair, index, ImagePlacement.of("stretch", values.shape[:2], values.shape[:2]))
 
 
 def opened(files: dict[str, bytes], folder: Folder, size: tuple[int, int], **options: Any) -> Pair:
@@ -216,7 +215,7 @@ def test_masks_lie_where_the_image_does(encode: Encode, folder: Folder, fit: str
     mask = coarse[::scale, ::scale]
     spec = PixelSpec((64, 48), fit, "gray")
     image = np.empty(spec.shape, np.uint8)
-    geometry = Geometry.of(fit, PixelMaker(spec)(encode(coarse, "PNG"), image), spec.size)
+    geometry = ImagePlacement.of(fit, DecodeResize(spec)(encode(coarse, "PNG"), image), spec.size)
     with open_pair("mask", folder({"1.png": encode(mask, "PNG")}), ["1.png"], spec=spec) as pair:
         row = row_of(pair, 0, geometry)
     assert set(np.unique(row)) <= {0, 255}
@@ -244,7 +243,7 @@ def test_each_value_is_the_one_under_the_pixels_centre(
     values = np.arange(1, mask[0] * mask[1] + 1, dtype=np.uint16).reshape(mask)
     place = tmp_path_factory.mktemp("masks")
     (place / "1.npy").write_bytes(npy(values))
-    geometry = Geometry.of(fit, source, size)
+    geometry = ImagePlacement.of(fit, source, size)
     with open_pair("mask", place, ["1.jpg"], spec=PixelSpec(size, fit)) as pair:
         row = row_of(pair, 0, geometry)
     target, box = geometry.target, geometry.box
@@ -265,7 +264,7 @@ def test_rows_may_lie_apart_and_threads_agree(encode: Encode, folder: Folder) ->
     files = {f"{number}.png": encode(grey(seed=number), "PNG") for number in range(8)}
     rows = np.full((8, 2, 6, 9), 77, np.uint8)[:, 1]
     with opened(files, folder, (6, 9)) as pair:
-        geometry = Geometry.of("stretch", (6, 9), (6, 9))
+        geometry = ImagePlacement.of("stretch", (6, 9), (6, 9))
         threads = [
             threading.Thread(target=pair.read, args=(number, geometry, rows[number])) for number in range(8)
         ]
@@ -415,7 +414,7 @@ def test_what_is_needed_can_be_given(encode: Encode, folder: Folder) -> None:
     with open_pair("mask", place, ["1.jpg"], spec=SPEC, like=Field("mask", "<f4", (4, 4, 2))) as pair:
         assert (pair.field.dtype, pair.field.shape) == ("<f4", (8, 8, 2))
         with pytest.raises(ImageError) as error:
-            row_of(pair, 0, Geometry.of("stretch", (6, 9), (8, 8)))
+            row_of(pair, 0, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert (
         str(error.value) == "its mask 1.png: holds uint8; float32 in 2 channels is needed, as in the others."
     )
@@ -430,12 +429,12 @@ def test_no_file_that_can_be_read(folder: Folder) -> None:
 def test_a_mask_of_the_unturned_image_is_refused(encode: Encode, folder: Folder) -> None:
     with opened({"1.png": encode(grey(6, 9), "PNG")}, folder, (6, 9)) as pair:
         with pytest.raises(ImageError) as error:
-            pair.read(0, Geometry.of("stretch", (9, 6), (6, 9)), np.empty((6, 9), np.uint8))
+            pair.read(0, ImagePlacement.of("stretch", (9, 6), (6, 9)), np.empty((6, 9), np.uint8))
         assert str(error.value) == (
             "its mask 1.png: 9 x 6 pixels, and its image 6 x 9 when upright; they must lie alike. "
             "Turn it as the image's EXIF orientation says."
         )
-        pair.read(0, Geometry.of("stretch", (18, 12), (6, 9)), np.empty((6, 9), np.uint8))
+        pair.read(0, ImagePlacement.of("stretch", (18, 12), (6, 9)), np.empty((6, 9), np.uint8))
 
 
 # Hostile and damaged files
@@ -588,7 +587,7 @@ def test_endless_files_are_not_read(folder: Folder, tmp_path: Path) -> None:
     place = folder({"0.npy": npy(grey()), "1.npy": b""})
     os.truncate(tmp_path / "masks" / "1.npy", 1 << 40)
     with open_pair("mask", place, ["0.jpg", "1.jpg"], spec=SPEC) as pair, pytest.raises(ImageError) as error:
-        row_of(pair, 1, Geometry.of("stretch", (6, 9), (8, 8)))
+        row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
         "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise max_pixels= if it is meant."
     )
@@ -604,7 +603,7 @@ def test_what_is_no_file(folder: Folder, tmp_path: Path) -> None:
     with open_pair("mask", place, keys, spec=SPEC) as pair:
         for index in (1, 2):
             with pytest.raises(ImageError) as error:
-                row_of(pair, index, Geometry.of("stretch", (6, 9), (8, 8)))
+                row_of(pair, index, ImagePlacement.of("stretch", (6, 9), (8, 8)))
             messages.append(str(error.value))
     assert messages == [
         "its mask 1.npy: not a regular file.",
@@ -646,7 +645,7 @@ def test_fingerprints_and_the_newest_file(encode: Encode, folder: Folder, tmp_pa
 def as_stored(pair: Pair, index: int = 0) -> NDArray[Any]:
     """The row of a partner of 6x9 pixels, unresized."""
     out = np.empty((6, 9), np.uint8)
-    pair.read(index, Geometry.of("stretch", (6, 9), (6, 9)), out)
+    pair.read(index, ImagePlacement.of("stretch", (6, 9), (6, 9)), out)
     return out
 
 

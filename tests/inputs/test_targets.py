@@ -12,10 +12,10 @@ import pytest
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.targets import Targets, read_targets
-from packer.pixels.geometry import Geometry
+from packer.pixels.image_placement import ImagePlacement
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
-CROP = Geometry.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size
+CROP = ImagePlacement.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size
 Write = Callable[..., str]
 
 
@@ -36,13 +36,13 @@ def refused(path: str, **chosen: Any) -> str:
     return str(error.value)
 
 
-def boxes_of(targets: Targets, index: int, geometry: Geometry = CROP) -> list[list[float]]:
+def boxes_of(targets: Targets, index: int, geometry: ImagePlacement = CROP) -> list[list[float]]:
     data = targets.place(index, geometry)["boxes"]
     assert isinstance(data, bytes)
     return np.frombuffer(data, "<f4").reshape(-1, 4).tolist()  # type: ignore[no-any-return]
 
 
-def labels_of(targets: Targets, index: int, geometry: Geometry = CROP) -> list[int]:
+def labels_of(targets: Targets, index: int, geometry: ImagePlacement = CROP) -> list[int]:
     data = targets.place(index, geometry)["box_label"]
     assert isinstance(data, bytes)
     return np.frombuffer(data, "<i8").tolist()  # type: ignore[no-any-return]
@@ -164,7 +164,7 @@ def test_boxes_move_with_the_picture_and_take_their_labels_along(write: Write) -
     assert labels_of(targets, 1) == []
     assert boxes_of(targets, 2) == []  # cropped away
     assert labels_of(targets, 2) == []
-    stretched = Geometry.of("stretch", (200, 400), (100, 100))
+    stretched = ImagePlacement.of("stretch", (200, 400), (100, 100))
     assert boxes_of(targets, 2, stretched) == [[0, 0, 22.5, 100]]
     assert labels_of(targets, 2, stretched) == [0]
 
@@ -216,7 +216,7 @@ def test_boxes_outside_the_picture_are_refused_when_its_size_is_known(write: Wri
 
 def test_boxes_partly_outside_the_picture_are_clipped(write: Write) -> None:
     path = write("file,xmin,ymin,xmax,ymax\n1,-5,-5,410,210\n")
-    stretched = Geometry.of("stretch", (200, 400), (100, 100))
+    stretched = ImagePlacement.of("stretch", (200, 400), (100, 100))
     assert boxes_of(read_targets(path, KEYS, boxes=CORNERS), 0, stretched) == [[0, 0, 100, 100]]
 
 

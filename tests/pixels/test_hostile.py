@@ -17,18 +17,16 @@ from PIL import Image
 from packer.codecs import jpeg
 from packer.codecs.orientation import jpeg_orientation
 from packer.errors import ImageError
-from packer.pixels.decode import decode, is_short_of_memory
-from packer.pixels.hush import Hushed
-from packer.pixels.maker import MAX_PIXELS
-from packer.pixels.peek import peek
-from packer.pixels.png import MAX_CHUNKS
-from packer.pixels.scratch import Scratch
+from packer.pixels.decode_resize import MAX_PIXELS
+from packer.pixels.image_decoder import ScratchBuffers, decode, is_short_of_memory, read_image_header
+from packer.pixels.plain_png import MAX_CHUNKS
+from packer.pixels.quiet_stderr import QuietStderr
 
 SECONDS = 20.0  # of work that took minutes, on a busy machine; most of these take milliseconds
 
 
 def decoded(data: bytes) -> tuple[int, int]:
-    image = decode(data, "rgb", MAX_PIXELS, lambda height, width: 1.0, Scratch())
+    image = decode(data, "rgb", MAX_PIXELS, lambda height, width: 1.0, ScratchBuffers())
     return image.height, image.width
 
 
@@ -200,7 +198,7 @@ def test_stderr_is_back_whatever_threads_do(capfd: pytest.CaptureFixture[str]) -
 
     def work() -> None:
         for _ in range(200):
-            with Hushed():
+            with QuietStderr():
                 os.write(2, b"noise")
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -209,7 +207,7 @@ def test_stderr_is_back_whatever_threads_do(capfd: pytest.CaptureFixture[str]) -
     for thread in threads:
         thread.join()
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(KeyError), Hushed():
+    with pytest.raises(KeyError), QuietStderr():
         raise KeyError
     assert len(os.listdir("/proc/self/fd")) == before
     os.write(2, b"heard")
@@ -226,7 +224,7 @@ def test_an_image_is_not_called_damaged_for_lack_of_memory(monkeypatch: pytest.M
 
     monkeypatch.setattr("PIL.BmpImagePlugin.BmpImageFile.load", lack)
     assert refused(data) == "a damaged or truncated BMP file."
-    monkeypatch.setattr("packer.pixels.decode.np.empty", lack)
+    monkeypatch.setattr("packer.pixels.image_decoder.np.empty", lack)
     with pytest.raises(MemoryError):
         decoded(data)
     assert np.empty is not None
@@ -244,5 +242,5 @@ def test_an_image_is_not_called_damaged_for_lack_of_memory(monkeypatch: pytest.M
 )
 def test_a_look_at_the_header_alone_costs_no_minutes(data: bytes) -> None:
     began = time.process_time()
-    assert peek(data) is None
+    assert read_image_header(data) is None
     assert time.process_time() - began < SECONDS

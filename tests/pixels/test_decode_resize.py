@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from packer.codecs.orientation import EXIF_TAG
 from packer.errors import ImageError, UsageError
-from packer.pixels.maker import PixelMaker, PixelSpec, decoder_versions
+from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
 
 Encode = Callable[..., bytes]
 
@@ -28,7 +28,7 @@ Encode = Callable[..., bytes]
 def make(data: bytes, height: int, width: int, fit: str = "crop", channels: str = "rgb") -> NDArray[np.uint8]:
     spec = PixelSpec((height, width), fit, channels)
     out = np.full(spec.shape, 77, np.uint8)
-    PixelMaker(spec)(data, out)
+    DecodeResize(spec)(data, out)
     return out
 
 
@@ -217,14 +217,14 @@ def test_any_image_fills_any_array(
 def test_the_result_may_be_a_view(encode: Encode, photo: NDArray[np.uint8]) -> None:
     data = encode(photo[:100, :80], "JPEG")
     sheet = np.zeros((32, 70, 3), np.uint8)
-    PixelMaker(PixelSpec((32, 32)))(data, sheet[:, 5:37])
+    DecodeResize(PixelSpec((32, 32)))(data, sheet[:, 5:37])
     assert np.array_equal(sheet[:, 5:37], make(data, 32, 32))
     assert not sheet[:, :5].any()
     assert not sheet[:, 37:].any()
 
 
 def test_threads_share_one_maker(encode: Encode, photo: NDArray[np.uint8]) -> None:
-    maker = PixelMaker(PixelSpec((48, 48)))
+    maker = DecodeResize(PixelSpec((48, 48)))
     files = [encode(photo[n : n + 100 + 40 * n, : 150 + n], f) for n, f in enumerate(["JPEG", "PNG"] * 3)]
     expected = [make(data, 48, 48) for data in files]
     wrong = []
@@ -253,7 +253,7 @@ def test_pixels_do_not_depend_on_intels_primitives(encode: Encode, photo: NDArra
 
 
 def test_a_bad_image_is_an_image_error_and_the_next_one_is_read(encode: Encode, jpeg: bytes) -> None:
-    maker = PixelMaker(PixelSpec((8, 8)))
+    maker = DecodeResize(PixelSpec((8, 8)))
     out = np.empty((8, 8, 3), np.uint8)
     with pytest.raises(ImageError) as error:
         maker(jpeg[:200], out)
@@ -271,7 +271,7 @@ def test_a_bad_image_is_an_image_error_and_the_next_one_is_read(encode: Encode, 
 )
 def test_an_array_of_another_kind_is_refused(jpeg: bytes, out: NDArray[np.uint8], message: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 the whole sentence is compared
-        PixelMaker(PixelSpec((8, 8)))(jpeg, out)
+        DecodeResize(PixelSpec((8, 8)))(jpeg, out)
     assert str(error.value) == message
 
 
@@ -306,13 +306,13 @@ def test_the_benchmark_runs(photo_folder: Path, capsys: pytest.CaptureFixture[st
     assert script["main"]([str(photo_folder), "--count", "3", "--rounds", "1", "--size", "32"]) == 0
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[-5:]] == [
         "bare decode",
-        "PixelMaker",
-        "PixelMaker + sums",
+        "DecodeResize",
+        "DecodeResize + sums",
         "decode + INTER_AREA",
         "decode + INTER_LINEAR",
     ]
 
 
 def test_making_pixels_needs_no_torch() -> None:
-    code = "import sys, packer.pixels.maker, packer.inputs.sources; sys.exit('torch' in sys.modules)"
+    code = "import sys, packer.pixels.decode_resize, packer.inputs.sources; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Where a source picture landed in its row, so that points, boxes and masks can follow it.
+"""Which part of a picture goes where in its row, and how points, boxes and masks follow it.
 
 Coordinates are continuous and upright (EXIF orientation applied): x runs from 0 to the width, y from 0 to the height, and pixel
 (row r, column c) covers [c, c + 1] x [r, r + 1], its centre being (c + 0.5, r + 0.5). Boxes given as first and last pixel (Pascal
@@ -17,11 +17,53 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.pixels.resize import Box, place
+FITS = ("crop", "pad", "stretch")
 
 
-class Geometry(NamedTuple):
-    """How one upright picture became one row; made by `Geometry.of`."""
+class Box(NamedTuple):
+    """A rectangle of pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def of(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Cut the rectangle out of [h, w, ...], as a view."""
+        return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
+
+
+@lru_cache(maxsize=1024)  # most images of a set have one of few sizes
+def place(fit: str, source: tuple[int, int], result: tuple[int, int]) -> tuple[Box, Box]:
+    """Say which part of the source fills which part of the result.
+
+    fit: "crop": the largest centred part of the result's aspect ratio fills everything (what Resize of the shortest
+        side and CenterCrop give, to a fraction of a pixel); "pad": everything fills the largest centred part
+        of the source's aspect ratio; "stretch": everything fills everything.
+    source, result: (height, width) in pixels.
+    Returns: a box in the source and a box in the result, neither of them empty.
+    """
+    height, width = source
+    rows, columns = result
+    if fit == "crop":
+        cut = (
+            min(height, max(1, round(width * rows / columns))),
+            min(width, max(1, round(height * columns / rows))),
+        )
+        return _centred(cut, source), Box(0, 0, rows, columns)
+    if fit == "pad":
+        scale = min(rows / height, columns / width)
+        filled = min(rows, max(1, round(height * scale))), min(columns, max(1, round(width * scale)))
+        return Box(0, 0, height, width), _centred(filled, result)
+    return Box(0, 0, height, width), Box(0, 0, rows, columns)
+
+
+def _centred(inner: tuple[int, int], outer: tuple[int, int]) -> Box:
+    return Box((outer[0] - inner[0]) // 2, (outer[1] - inner[1]) // 2, *inner)
+
+
+class ImagePlacement(NamedTuple):
+    """How one upright picture became one row; made by `ImagePlacement.of`."""
 
     source: tuple[int, int]
     """(height, width) of the whole picture, upright."""
@@ -33,8 +75,8 @@ class Geometry(NamedTuple):
     """The part of the result that it fills; the rest are bars."""
 
     @classmethod
-    def of(cls, fit: str, source: tuple[int, int], result: tuple[int, int]) -> Geometry:
-        """Place a picture of (height, width) ``source`` in a ``result``, as `resize.place` does."""
+    def of(cls, fit: str, source: tuple[int, int], result: tuple[int, int]) -> ImagePlacement:
+        """Place a picture of (height, width) ``source`` in a ``result``, as `place` does."""
         box, target = place(fit, source, result)
         return cls(source, result, box, target)
 

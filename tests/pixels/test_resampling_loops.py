@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 
@@ -14,18 +15,28 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packer import native
-from packer.pixels import kernels
-from packer.pixels.kernels import channel_sums_opencv, resample_numpy
-from packer.pixels.triangle import Axis, triangle
+from packer.pixels.channel_statistics import channel_sums, channel_sums_opencv
+from packer.pixels.resampling import FilterAxis, resample_numpy, triangle
 
-Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], Axis, Axis], None]
+Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], FilterAxis, FilterAxis], None]
 compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
-FORMS = [pytest.param(resample_numpy, id="numpy"), pytest.param(kernels.resample, id="used")]
+
+
+def in_c(source: NDArray[np.uint8], result: NDArray[np.uint8], down: FilterAxis, across: FilterAxis) -> None:
+    native.loops.resample(source, result, *down, *across)
+
+
+FORMS = [
+    pytest.param(resample_numpy, id="numpy"),
+    *([pytest.param(in_c, id="C")] if native.COMPILED else []),
+]
+used = in_c if native.COMPILED else resample_numpy
+
 KINDS = [(1, 1), (3, 3), (4, 3), (4, 4)]
 
 
-def weighted(source: NDArray[np.uint8], axis: Axis) -> NDArray[np.uint8]:
-    """The sums of rows as kernels.py words them."""
+def weighted(source: NDArray[np.uint8], axis: FilterAxis) -> NDArray[np.uint8]:
+    """The sums of rows as resampling.py words them."""
     rows = [
         np.tensordot(weights.astype(np.int64), source[first : first + len(weights)].astype(np.int64), 1)
         for first, weights in zip(axis.first, axis.weights, strict=True)
@@ -33,7 +44,9 @@ def weighted(source: NDArray[np.uint8], axis: Axis) -> NDArray[np.uint8]:
     return np.asarray((np.stack(rows) + (1 << axis.bits >> 1)) >> axis.bits, np.uint8)
 
 
-def expected(source: NDArray[np.uint8], down: Axis, across: Axis, channels: int) -> NDArray[np.uint8]:
+def expected(
+    source: NDArray[np.uint8], down: FilterAxis, across: FilterAxis, channels: int
+) -> NDArray[np.uint8]:
     rows = weighted(source[..., :channels], down)
     return weighted(rows.swapaxes(0, 1), across).swapaxes(0, 1)
 
@@ -105,7 +118,7 @@ def test_threads_do_not_disturb_each_other() -> None:
     def work(number: int) -> None:
         out = np.empty((96, 96, 3), np.uint8)
         for _ in range(20):
-            kernels.resample(sources[number], out, axis, axis)
+            used(sources[number], out, axis, axis)
             if not np.array_equal(out, right[number]):
                 wrong.append(number)
 
@@ -117,7 +130,7 @@ def test_threads_do_not_disturb_each_other() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("sums", [channel_sums_opencv, kernels.channel_sums])
+@pytest.mark.parametrize("sums", [channel_sums_opencv, channel_sums])
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 4]), st.integers(1, 70), st.integers(1, 90))
 def test_sums_are_exact(
     sums: Callable[[NDArray[np.uint8]], tuple[list[int], list[int]]],
@@ -136,7 +149,7 @@ def test_sums_are_exact(
 def test_sums_of_white_do_not_overflow(channels: int, count: int) -> None:
     pixels = np.full((1, count // channels, channels), 255, np.uint8)
     values = [255 * (count // channels)] * channels
-    assert kernels.channel_sums(pixels) == (values, [255 * value for value in values])
+    assert channel_sums(pixels) == (values, [255 * value for value in values])
 
 
 def picture(*shape: int) -> NDArray[np.uint8]:
@@ -170,17 +183,17 @@ FOREIGN = "an axis: of another shape or dtype than triangle() makes."
     ],
 )
 def test_nothing_outside_the_arrays_is_touched(
-    source: NDArray[np.uint8], result: NDArray[np.uint8], down: Axis, message: str
+    source: NDArray[np.uint8], result: NDArray[np.uint8], down: FilterAxis, message: str
 ) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 the whole sentence is compared
-        kernels.resample(source, result, down, GOOD)
+        in_c(source, result, down, GOOD)
     assert str(error.value) == message
 
 
 @compiled
 def test_sums_of_something_else_are_refused() -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 the whole sentence is compared
-        kernels.channel_sums(picture(4, 4, 2))
+        channel_sums(picture(4, 4, 2))
     assert str(error.value) == "channel_sums: pixels are uint8 [..., 1, 3 or 4]."
 
 
@@ -190,14 +203,13 @@ def test_packer_works_without_the_compiled_form() -> None:
         sys.modules["packer.native._native"] = None
         import numpy as np
         from packer import native
-        from packer.pixels import kernels
-        from packer.pixels.resize import Box, resize
+        from packer.pixels.channel_statistics import channel_sums
+        from packer.pixels.image_placement import Box
+        from packer.pixels.resampling import resize
         assert not native.COMPILED
         out = np.empty((5, 5, 3), np.uint8)
         resize(np.full((9, 9, 4), 50, np.uint8), Box(0, 0, 9, 9), out)
         assert (out == 50).all()
-        assert kernels.channel_sums(out) == ([1250] * 3, [62500] * 3)
+        assert channel_sums(out) == ([1250] * 3, [62500] * 3)
     """
-    import textwrap
-
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

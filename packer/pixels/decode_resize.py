@@ -1,6 +1,6 @@
-"""Encoded image -> pixels of one size: decode, crop, resize, turn upright. Start reading here.
+"""Encoded image -> pixels of one size: decode, crop, resize, turn upright.
 
-decode.py (bytes -> pixels) -> resize.py (place, resize) -> orientation.py (upright) -> the caller's array
+image_decoder.py -> image_placement.py (place) -> resampling.py (resize) -> codecs/orientation.py (upright) -> the caller's array
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from packer.codecs.orientation import swaps_sides, upright
 from packer.errors import UsageError
-from packer.pixels.decode import MODES, Decoded, decode
-from packer.pixels.resize import FITS, Box, place, resize
-from packer.pixels.scratch import Scratch
+from packer.pixels.image_decoder import MODES, DecodedImage, ScratchBuffers, decode
+from packer.pixels.image_placement import FITS, Box, place
+from packer.pixels.resampling import resize
 
 MAX_PIXELS = 178_956_970
 """Default limit of height times width: 512 MiB as RGB. Pillow refuses larger pictures, too."""
@@ -64,14 +64,14 @@ class _ThreadState(threading.local):
     """What each thread has for itself."""
 
     def __init__(self) -> None:
-        self.scratch = Scratch()
+        self.scratch = ScratchBuffers()
         self.narrowed = False
         # A setting of the thread. Intel's primitives were slower here (linear 224 us against 188) and choose
         # their code by the processor; without them the pixels depend on OpenCV's version alone.
         cv2.ipp.setUseIPP(False)
 
 
-class PixelMaker:
+class DecodeResize:
     """Turn encoded images into pixels; one object serves any number of threads, each with the same result."""
 
     def __init__(self, spec: PixelSpec) -> None:
@@ -82,7 +82,7 @@ class PixelMaker:
     def __call__(self, data: bytes, out: NDArray[np.uint8]) -> tuple[int, int]:
         """Decode ``data`` and fill ``out``.
 
-        data: a whole image file in one of the formats that decode.py reads.
+        data: a whole image file in one of the formats that image_decoder.py reads.
         out: uint8 [H, W, C] of ``spec.shape``, rows may lie apart; its contents are undefined after an error.
         Returns: (height, width) of the whole picture, upright.
         Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another
@@ -122,7 +122,7 @@ class PixelMaker:
         return min(box.height / target.height, box.width / target.width)
 
 
-def _fill(result: NDArray[np.uint8], image: Decoded, box: Box, scratch: Scratch) -> None:
+def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: ScratchBuffers) -> None:
     """Resize what lies in ``box`` into ``result``; both as they are stored."""
     if image.transparent and (box.height, box.width) != result.shape[:2]:
         # Colours weigh as much as they are opaque, or those of invisible pixels would bleed into edges.

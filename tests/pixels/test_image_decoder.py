@@ -1,4 +1,4 @@
-"""One test per row of the table in decode.py, one per kind of bad input, and random damage to every format."""
+"""One test per row of the table in image_decoder.py, one per kind of bad input, and random damage to every format."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from PIL import Image
 
 from packer.codecs.orientation import EXIF_TAG
 from packer.errors import ImageError
-from packer.pixels.decode import Decoded, dct_scale
-from packer.pixels.decode import decode as decode_with
-from packer.pixels.scratch import Scratch
+from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, dct_scale
+from packer.pixels.image_decoder import decode as decode_with
 
 Encode = Callable[..., bytes]
 LOSSLESS: dict[str, dict[str, Any]] = {
@@ -36,8 +35,8 @@ LOSSLESS: dict[str, dict[str, Any]] = {
 READ = "JPEG, PNG, WebP, BMP, TIFF, GIF, AVIF, PPM and PGM are read"
 
 
-def decode(data: bytes, channels: str = "rgb", max_pixels: int = 1 << 24, ratio: float = 1.0) -> Decoded:
-    return decode_with(data, channels, max_pixels, lambda height, width: ratio, Scratch())
+def decode(data: bytes, channels: str = "rgb", max_pixels: int = 1 << 24, ratio: float = 1.0) -> DecodedImage:
+    return decode_with(data, channels, max_pixels, lambda height, width: ratio, ScratchBuffers())
 
 
 def pixels(data: bytes, channels: str = "rgb") -> NDArray[np.uint8]:
@@ -246,7 +245,7 @@ def test_the_ratio_is_asked_of_the_upright_picture(encode: Encode) -> None:
         asked.append((height, width))
         return 1.0
 
-    decode_with(encode(noise(8, 24, 3), "JPEG", exif=tags), "rgb", 1000, ratio, Scratch())
+    decode_with(encode(noise(8, 24, 3), "JPEG", exif=tags), "rgb", 1000, ratio, ScratchBuffers())
     assert asked == [(24, 8)]
 
 
@@ -346,7 +345,7 @@ def test_threads_decode_alike(encode: Encode, photo: NDArray[np.uint8]) -> None:
     wrong = []
 
     def work() -> None:
-        scratch = Scratch()
+        scratch = ScratchBuffers()
         for _ in range(10):
             for data, pixel in zip(files, expected, strict=True):
                 found = decode_with(data, "rgb", 1 << 20, lambda *_: 1.0, scratch).pixels[..., :3]

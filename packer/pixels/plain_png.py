@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.pixels.hush import Hushed
+from packer.pixels.quiet_stderr import QuietStderr
 
 _HEADER = struct.Struct(">8sI4sIIBBBBB")
 _CHUNK = struct.Struct(">I4s")
@@ -76,7 +76,7 @@ def decode_plain_png(data: bytes, channels: str) -> NDArray[np.uint8] | None:
     Returns: uint8 [h, w, C], C as ``channels`` asks; None if OpenCV refuses the file: ask Pillow.
     """
     try:
-        with Hushed():
+        with QuietStderr():
             pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[data[25], channels])
     except cv2.error:
         return None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from packer.codecs.orientation import EXIF_TAG
-from packer.pixels.png import decode_plain_png, plain_png_size
+from packer.pixels.plain_png import decode_plain_png, plain_png_size
 
 Encode = Callable[..., bytes]
 RGB = np.random.default_rng(5).integers(0, 256, (9, 14, 3), dtype=np.uint8)

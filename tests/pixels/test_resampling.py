@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.pixels.resize import FITS, Box, place, resize
-from packer.pixels.scratch import KEEP_BYTES, Scratch
+from packer.pixels.image_decoder import KEEP_BYTES, ScratchBuffers
+from packer.pixels.image_placement import FITS, Box, place
+from packer.pixels.resampling import resize
 
 RATIOS = (1.1, 1.25, 1.5625, 1.8, 2.0, 2.3, 2.6, 2.7, 3.0, 4.0, 5.5, 8.0, 12.0)
 
@@ -153,7 +154,7 @@ def test_boxes_lie_inside_and_are_centred(fit: str, height: int, width: int, row
 
 
 def test_scratch_hands_out_the_same_memory_until_it_must_grow() -> None:
-    scratch = Scratch()
+    scratch = ScratchBuffers()
     first = scratch.array("a", (4, 5))
     assert np.shares_memory(first, scratch.array("a", (2, 3, 3)))
     assert not np.shares_memory(first, scratch.array("b", (4, 5)))
@@ -161,6 +162,6 @@ def test_scratch_hands_out_the_same_memory_until_it_must_grow() -> None:
 
 
 def test_scratch_keeps_no_huge_buffers() -> None:
-    scratch = Scratch()
+    scratch = ScratchBuffers()
     huge = scratch.array("a", (KEEP_BYTES + 1,))
     assert not np.shares_memory(huge, scratch.array("a", (8,)))

@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.pixels.triangle import MOST_SHORT_TAPS, Axis, triangle
+from packer.pixels.resampling import MOST_SHORT_TAPS, FilterAxis, triangle
 
 
-def dense(axis: Axis, pixels: int) -> NDArray[np.float64]:
+def dense(axis: FilterAxis, pixels: int) -> NDArray[np.float64]:
     """The weights as a matrix [results, pixels] of fractions."""
     matrix = np.zeros((len(axis.first), pixels))
     for row, (first, weights) in enumerate(zip(axis.first, axis.weights, strict=True)):
