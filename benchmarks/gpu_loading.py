@@ -73,7 +73,7 @@ def make_pack(path: str, rows: int, side: int) -> None:
             count = min(size, rows - block * size)
             numbers = block * size + np.arange(count)
             images = np.roll(noise[:count], block, axis=2)
-            writer.write_block(block, (), {"image": images, "label": numbers % 1000})
+            writer.write_block(block, {"image": images, "label": numbers % 1000})
         writer.finish(rows=rows, ragged={})
 
 

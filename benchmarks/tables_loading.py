@@ -75,9 +75,7 @@ def write(path: str, features: Tensor, numbers: Tensor) -> None:
     with PackWriter(path, fields=fields, rows=rows, block_rows=BLOCK_ROWS, format="h5") as writer:
         for block, start in enumerate(range(0, rows, BLOCK_ROWS)):
             part = slice(start, start + BLOCK_ROWS)
-            writer.write_block(
-                block, (), {"features": features[part].numpy(), "label": numbers[part].numpy()}
-            )
+            writer.write_block(block, {"features": features[part].numpy(), "label": numbers[part].numpy()})
         writer.finish(rows=rows, ragged={})
 
 

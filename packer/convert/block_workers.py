@@ -30,7 +30,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,7 +42,7 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import Samples
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import Field
-from packer.format.pack_writer import Rows
+from packer.format.pack_writer import Rows, WriteRows
 from packer.sentence import Option
 from packer.starting import held_back
 
@@ -112,9 +112,7 @@ class BlockWriter(Protocol):
     def blocks(self) -> int:
         """How many there are."""
 
-    def write_block(
-        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, Rows]
-    ) -> None:
+    def open_block(self, block: int) -> AbstractContextManager[WriteRows]:
         """See PackWriter."""
 
     def record(self, block: int, note: Any) -> None:
@@ -360,52 +358,54 @@ class _Run:
         return _pixel_sums(self._pixels.shape[2])
 
     def block(self, block: int) -> BlockResult:
-        """Make and write one block; raises _StoppedError once the run is stopped."""
+        """Make and write one block, a few rows at a time: in a buffer small enough to stay in the cache until they are written."""
         start = block * self.writer.block_rows
-        chosen = self.samples[start : start + self.writer.block_rows]
-        outcome = BlockResult(self.no_sums())
-        if self._stopped[0]:
-            raise _StoppedError
-        pieces = self._pieces(block, chosen, outcome) if self.makes else ()
-        self.writer.write_block(block, pieces, self.maker.columns(chosen))
-        self._rows_done[block] = len(chosen)
-        return outcome
+        samples = self.samples[start : start + self.writer.block_rows]
+        result = BlockResult(self.no_sums())
+        self._check_stopped()
+        with self.writer.open_block(block) as write:
+            write(self.maker.columns(samples))
+            for first in range(0, len(samples), self._step) if self.makes else ():
+                few = samples[first : first + self._step]
+                write(self._make_rows(block, start + first, few, result))
+                self._rows_done[block] += len(few)
+            self._making[block] = 0
+        self._rows_done[block] = len(samples)
+        return result
 
-    def _pieces(
-        self, block: int, chosen: NDArray[np.int64], outcome: BlockResult
-    ) -> Iterator[dict[str, Rows]]:
-        """The block's rows, a few at a time, in a buffer small enough to stay in the cache until they are written."""
+    def _make_rows(
+        self, block: int, start: int, samples: NDArray[np.int64], result: BlockResult
+    ) -> Mapping[str, Rows]:
+        """Make the rows from `start` on: decoded, resized, summed, encoded where they are stored so. Returns them by field."""
         if self._encoded:
             from packer.codecs import jpeg
         buffers = self._buffers()
-        for first in range(0, len(chosen), self._step):
-            count = min(self._step, len(chosen) - first)
-            ragged: dict[str, list[bytes]] = {name: [] for name in (*self._ragged, *self._encoded)}
-            skipped = len(outcome.reasons)
-            for i, sample in enumerate(chosen[first : first + count].tolist()):
-                if self._stopped[0]:
-                    raise _StoppedError
-                row = {name: buffer[i] for name, buffer in buffers.items()}
-                self._making[block] = sample + 1
-                made = self._row(block * self.writer.block_rows + first + i, sample, row, outcome)
-                for name, values in ragged.items():
-                    values.append(made.get(name, b""))
-            rows: dict[str, Rows] = {name: buffer[:count] for name, buffer in buffers.items()}
-            if outcome.sums is not None:
-                outcome.sums.add(buffers["image"][:count], count - (len(outcome.reasons) - skipped))
+        ragged: dict[str, list[bytes]] = {name: [] for name in (*self._ragged, *self._encoded)}
+        good = 0
+        for i, sample in enumerate(samples.tolist()):
+            self._check_stopped()
+            row = {name: buffer[i] for name, buffer in buffers.items()}
+            self._making[block] = sample + 1
+            made = self._make_row(start + i, sample, row, result)
+            good += made is not None
+            for name, values in ragged.items():
+                values.append((made or {}).get(name, b""))
             for name, quality in self._encoded.items():
-                bad = {row - block * self.writer.block_rows - first for row in outcome.reasons}
-                for i, image in enumerate(buffers[name][:count]):
-                    if not ragged[name][i] and i not in bad:
-                        ragged[name][i] = jpeg.encode(image, quality)
-            self._rows_done[block] += count
-            yield rows | ragged
-        self._making[block] = 0
+                if made is not None and name not in made:
+                    ragged[name][-1] = jpeg.encode(row[name], quality)
+        if result.sums is not None:
+            result.sums.add(buffers["image"][: len(samples)], good)
+        fixed = {name: buffer[: len(samples)] for name, buffer in buffers.items()}
+        return fixed | ragged
 
-    def _row(
-        self, row: int, sample: int, into: dict[str, NDArray[Any]], outcome: BlockResult
-    ) -> dict[str, bytes]:
-        """Make one row; of a skipped input all is zero."""
+    def _check_stopped(self) -> None:
+        if self._stopped[0]:
+            raise _StoppedError
+
+    def _make_row(
+        self, row: int, sample: int, into: dict[str, NDArray[Any]], result: BlockResult
+    ) -> Mapping[str, bytes] | None:
+        """Make one row; returns its ragged fields, or None of a skipped input, whose row is all zero."""
         try:
             if sample in self._crashing:
                 raise ImageError(self._crashing[sample])
@@ -429,11 +429,11 @@ class _Run:
                 ) from None
             for array in into.values():
                 array[...] = 0
-            outcome.reasons[row] = error.sentence
-            return {}
-        outcome.bytes_read += made.bytes_read
-        outcome.narrowed += made.narrowed
-        return dict(made.ragged)
+            result.reasons[row] = error.sentence
+            return None
+        result.bytes_read += made.bytes_read
+        result.narrowed += made.narrowed
+        return made.ragged
 
     def _buffers(self) -> dict[str, NDArray[Any]]:
         """This worker's memory for a few rows of each field that is made."""

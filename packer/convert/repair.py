@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from packer.format.checksums import block_checksum
 from packer.format.filesystem import check_inside
 from packer.format.header import OFFSETS, Field
 from packer.format.pack import Pack, PackFiles, check_own, open_pack
-from packer.format.pack_writer import Rows
+from packer.format.pack_writer import Rows, WriteRows
 from packer.format.positional_io import pwrite_all
 from packer.format.repair_metadata import STRUCTURES, restore_arrays, restore_structures, restore_table
 from packer.format.shards import read_index
@@ -258,16 +258,16 @@ class _Mender:
     def record(self, block: int, note: Any) -> None:
         """Nothing to note: verifying tells what is left to do."""
 
-    def write_block(
-        self, block: int, pieces: Iterable[Mapping[str, Rows]], whole: Mapping[str, Rows]
-    ) -> None:
-        """Write what a block of each field should be. Raises SourceError if that is not what was sealed."""
+    @contextmanager
+    def open_block(self, block: int) -> Iterator[WriteRows]:
+        """Give a function that takes the block's rows; write what it should be. Raise SourceError if that is not what was sealed."""
         parts: dict[str, list[Any]] = {f.name: [] for f in self.fields}
-        for name, values in whole.items():
-            parts[name].append(values)
-        for piece in pieces:
-            for name, rows in piece.items():
+
+        def write(given: Mapping[str, Rows]) -> None:
+            for name, rows in given.items():
                 parts[name].append(list(rows) if isinstance(rows, list) else np.array(rows))
+
+        yield write
         start = block * self.block_rows
         chosen = self._samples[start : start + self.block_rows].tolist()
         parts["key"] = [[self._task.maker.key(s).encode("utf-8", "surrogateescape") for s in chosen]]

@@ -7,12 +7,12 @@ on where an interrupted one left off.
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,8 @@ _MOVE_BYTES = 4 << 20
 
 Rows = NDArray[np.generic] | Sequence[bytes]
 """Of a fixed field [rows, *shape], C-contiguous, of its dtype; of a ragged one the bytes of each row."""
+WriteRows = Callable[[Mapping[str, Rows]], None]
+"""Writes the next rows of some fields of a block, by name."""
 
 
 class Container(Protocol):
@@ -73,7 +75,7 @@ class PackWriter:
     done: block -> the note it was recorded with, of the blocks that an interrupted writer had finished. cleared: how the plan of
     an interrupted run differed that was cleared.
 
-    write_block is thread-safe for different blocks. Raises UsageError (output exists, bad folder, another plan), SpaceError,
+    open_block is thread-safe for different blocks. Raises UsageError (output exists, bad folder, another plan), SpaceError,
     PackerError (somebody else is writing the same output).
     """
 
@@ -149,24 +151,22 @@ class PackWriter:
         """Keep nothing when closing without having finished: there is nothing to go on with."""
         self._recorded = 0
 
-    def write_block(
-        self,
-        block: int,
-        pieces: Iterable[Mapping[str, Rows]],
-        whole: Mapping[str, Rows],
-    ) -> None:
-        """Write all rows of one block of every field that is not left to finish(), and note their checksums.
+    @contextmanager
+    def open_block(self, block: int) -> Iterator[WriteRows]:
+        """Give a function that writes some of the block's rows, of some fields; note the checksums when all are written.
 
-        pieces: some rows of some fields at a time, in order; each piece is written before the next is asked for, so it may be one
-        buffer, filled again while it is still in the cache. whole: the other fields, all rows at once. Works in a forked process as
-        well: the checksums are shared.
+        Each field's rows are given in order, every field that is not left to finish() whole. They are written at once, so one buffer
+        may be filled again and again, while it is in the cache. Works in a forked process as well: the checksums are shared.
         """
         start = block * self.block_rows
         rows = min(self.block_rows, self.rows - start)
         intakes: dict[str, _Intake] = {}
-        for given in itertools.chain((whole,), pieces):
+
+        def write(given: Mapping[str, Rows]) -> None:
             for name, part in given.items():
                 self._intake(intakes, name, start, rows, block).add(part)
+
+        yield write
         for name in (*self._plain, *self._codecs):
             self._intake(intakes, name, start, rows, block)
         for name, intake in intakes.items():
@@ -175,6 +175,11 @@ class PackWriter:
             except OSError as error:
                 raise failure(self.out, error) from error
             self._checksums[block, self._columns.index(name)] = checksum
+
+    def write_block(self, block: int, rows: Mapping[str, Rows]) -> None:
+        """Write all rows of one block at once."""
+        with self.open_block(block) as write:
+            write(rows)
 
     def record(self, block: int, note: Any) -> None:
         """Journal a block as done; in the process that made the writer. note: plain JSON values, given back in `done`.

@@ -31,7 +31,7 @@ def pack(tmp_path: Path) -> Path:
     label = (features.sum(axis=1) > 0).astype("f4")
     fields = Field("features", "<f4", (2,)), Field("label", "<f4", ())
     with PackWriter(str(out), fields=fields, rows=rows, block_rows=rows, format="h5") as writer:
-        writer.write_block(0, (), {"features": features, "label": label})
+        writer.write_block(0, {"features": features, "label": label})
         splits = {"train": ((0, 1100),), "test": ((1100, 1500),)}
         writer.finish(rows=rows, ragged={}, splits=splits)
     return out

@@ -128,7 +128,7 @@ def hand_made(out: Path, keys: list[bytes], *columns: tuple[Field, Any], **membe
         block_rows=rows,
         format="h5" if out.suffix == ".h5" else "npy",
     ) as writer:
-        writer.write_block(0, {}, fixed)
+        writer.write_block(0, fixed)
         writer.finish(rows=rows, ragged={**ragged, "key": keys}, **members)
     return out
 

@@ -98,7 +98,7 @@ MOMENTS = {
     "the plan is journalled": ("packer.format.journal:Journal.add", 1),
     "the first block is": ("packer.format.journal:Journal.add", 2),
     "some are": ("packer.format.journal:Journal.add", 6),
-    "rows are written": ("packer.format.pack_writer:PackWriter.write_block", 5),
+    "rows are written": ("packer.format.pack_writer:PackWriter.open_block", 5),
     "bytes are written": ("os:pwrite", 7),
     "rows move": ("packer.format.pack_writer:PackWriter.move_rows", 1),
     "it is sealed": ("packer.format.trailer:Trailer.to_bytes", 1),

@@ -61,7 +61,7 @@ def write_pack(
     ) as writer:
         for block in range(-(-rows // block_rows)):
             part = slice(block * block_rows, (block + 1) * block_rows)
-            writer.write_block(block, (), {name: array[part] for name, array in content.items()})
+            writer.write_block(block, {name: array[part] for name, array in content.items()})
         kept = rows if keep is None else keep
         return writer.finish(rows=kept, ragged={"key": keys_of(kept)}, **members)
 
@@ -163,11 +163,11 @@ def write_blocks(
     for block in blocks:
         start = block * writer.block_rows
         stop = min(start + writer.block_rows, len(content))
-        pieces = (
-            {"image": stored[row : min(row + 2, stop)], "text": list(content.texts[row : min(row + 2, stop)])}
-            for row in range(start, stop, 2)
-        )
-        writer.write_block(block, pieces, {"label": content.labels[start:stop]})
+        with writer.open_block(block) as write:
+            write({"label": content.labels[start:stop]})
+            for row in range(start, stop, 2):
+                few = slice(row, min(row + 2, stop))
+                write({"image": stored[few], "text": list(content.texts[few])})
         if record:
             writer.record(block, {"block": block})
 

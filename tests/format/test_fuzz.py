@@ -55,7 +55,7 @@ def make(out: Path, kind: str) -> Path:
     with PackWriter(str(out), fields=fields, rows=12, block_rows=5, format="h5") as writer:
         for block, start in enumerate(range(0, 12, 5)):
             part = slice(start, min(12, start + 5))
-            writer.write_block(block, (), {"image": rows[part], "label": np.arange(12)[part]})
+            writer.write_block(block, {"image": rows[part], "label": np.arange(12)[part]})
         writer.finish(rows=12, ragged={"key": keys_of(12)}, **MEMBERS)
     return out
 

@@ -106,7 +106,7 @@ def test_small_fields_lie_in_one_extent_each(tmp_path: Path, rows: int):
     with PackWriter(str(tmp_path / "p.h5"), **options) as writer:
         content = {f.name: np.zeros((rows, *f.shape), f.dtype) for f in fields}
         for block, start in enumerate(range(0, rows, 43)):
-            writer.write_block(block, (), {n: a[start : start + 43] for n, a in content.items()})
+            writer.write_block(block, {n: a[start : start + 43] for n, a in content.items()})
         header = writer.finish(rows=rows - 1, ragged={})
     assert {name: len(extents) for name, extents in header.extents.items()} == dict.fromkeys(content, 1)
     with h5py.File(tmp_path / "p.h5") as file:

@@ -27,7 +27,7 @@ def begin(out: Path, format: str, **options: object) -> PackWriter:
 def test_nothing_under_the_final_name_until_finished(tmp_path: Path, format: str):
     out = out_path(tmp_path, format)
     with begin(out, format) as writer:
-        writer.write_block(0, (), {n: a[:5] for n, a in rows_of(10).items()})
+        writer.write_block(0, {n: a[:5] for n, a in rows_of(10).items()})
         assert sorted(os.listdir(tmp_path)) == [out.name + ".packing"]
     assert os.listdir(tmp_path) == []
 
@@ -83,7 +83,7 @@ def test_second_writer_of_one_output_is_refused(tmp_path: Path, format: str):
             f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
         )
         for block in range(2):
-            first.write_block(block, (), {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
+            first.write_block(block, {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
         first.finish(rows=10, ragged={"key": [b"k"] * 10})
     assert (open_pack(out).read("image") == rows_of(10)["image"]).all()
 
@@ -132,7 +132,7 @@ def test_an_output_that_appears_meanwhile_is_kept(tmp_path: Path, format: str):
     out = out_path(tmp_path, format)
     with pytest.raises(UsageError, match="has appeared meanwhile"), begin(out, format) as writer:
         for block in range(2):
-            writer.write_block(block, (), {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
+            writer.write_block(block, {n: a[block * 5 : block * 5 + 5] for n, a in rows_of(10).items()})
         out.write_text("somebody else's")
         writer.finish(rows=10, ragged={"key": [b"k"] * 10})
     assert out.read_text() == "somebody else's"
@@ -233,7 +233,7 @@ def test_disk_that_fills_while_writing(tmp_path: Path, monkeypatch: pytest.Monke
             SpaceError,
             match=r"^.*/pack(\.h5)?: writing failed \(No space left on device\)\. Free some space, or pass another disk\.$",
         ):
-            writer.write_block(0, (), {n: a[:5] for n, a in rows_of(10).items()})
+            writer.write_block(0, {n: a[:5] for n, a in rows_of(10).items()})
     assert os.listdir(tmp_path) == []
 
 
@@ -247,7 +247,7 @@ def test_moved_rows_and_their_checksums(tmp_path: Path, format: str):
         ) as writer:
             for block in range(2):
                 part = np.array([*rows, 0, 0][block * 5 : block * 5 + 5])
-                writer.write_block(block, (), {n: a[part] for n, a in content.items()})
+                writer.write_block(block, {n: a[part] for n, a in content.items()})
             if name == "moved":
                 writer.move_rows([(1, 8), (4, 9)])
             writer.finish(rows=8, ragged={"key": [b"k"] * 8})
@@ -264,17 +264,17 @@ def test_pieces_make_the_same_pack_as_whole_blocks(tmp_path: Path, format: str):
         for block in range(2):
             buffer = np.empty((2, 4, 6, 3), np.uint8)
 
-            def pieces(start: int = block * 5, buffer: np.ndarray = buffer):
+            start = block * 5
+            with writer.open_block(block) as write:
+                write({"label": content["label"][start : start + 5]})
                 for row in range(start, start + 5, 2):
                     piece = buffer[: min(2, start + 5 - row)]
                     piece[:] = content["image"][row : row + len(piece)]
-                    yield {"image": piece}
-
-            writer.write_block(block, pieces(), {"label": content["label"][block * 5 : block * 5 + 5]})
+                    write({"image": piece})
         writer.finish(rows=10, ragged={"key": [b"k"] * 10})
     with begin(out_path(tmp_path, format, "whole"), format) as writer:
         for block in range(2):
-            writer.write_block(block, (), {n: a[block * 5 : block * 5 + 5] for n, a in content.items()})
+            writer.write_block(block, {n: a[block * 5 : block * 5 + 5] for n, a in content.items()})
         writer.finish(rows=10, ragged={"key": [b"k"] * 10})
     whole = out_path(tmp_path, format, "whole")
     for a, b in [(out, whole)] if format == "h5" else [(p, whole / p.name) for p in out.iterdir()]:
@@ -291,10 +291,14 @@ def test_pieces_make_the_same_pack_as_whole_blocks(tmp_path: Path, format: str):
 )
 def test_too_many_or_few_rows_are_refused(tmp_path: Path, pieces: list[int], sentence: str):
     content = rows_of(10)
-    with begin(tmp_path / "p.h5", "h5") as writer, pytest.raises(ValueError, match="block 1") as error:
-        writer.write_block(
-            1, ({"image": content["image"][:n]} for n in pieces), {"label": content["label"][:5]}
-        )
+    with (
+        begin(tmp_path / "p.h5", "h5") as writer,
+        pytest.raises(ValueError, match="block 1") as error,
+        writer.open_block(1) as write,
+    ):
+        write({"label": content["label"][:5]})
+        for n in pieces:
+            write({"image": content["image"][:n]})
     assert str(error.value) == sentence
 
 
@@ -303,7 +307,7 @@ def test_wrong_rows_are_refused(tmp_path: Path):
     with begin(tmp_path / "p.h5", "h5") as writer:
         for image in (content["image"][:5, :3], content["image"][:5].astype("<i2"), content["image"][:10:2]):
             with pytest.raises(ValueError, match=r"^image: rows are .*; \|u1\(5, 4, 6, 3\) fit$"):
-                writer.write_block(1, (), {"image": image, "label": content["label"][:5]})
+                writer.write_block(1, {"image": image, "label": content["label"][:5]})
 
 
 def test_too_few_keys_are_refused(tmp_path: Path):

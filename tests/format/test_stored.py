@@ -146,7 +146,7 @@ def test_ragged_rows_given_at_the_end_are_stored_alike(tmp_path: Path, kind: tup
         for block in range(5):
             part = slice(5 * block, 5 * block + 5)
             whole = {"label": content.labels[part], "image": stored[part]}
-            writer.write_block(block, (), whole)
+            writer.write_block(block, whole)
         writer.finish(rows=23, ragged={"text": content.texts, "key": content.keys})
     blocks, end = (files_of(out_path(tmp_path, kind[0], n)) for n in ("blocks", "end"))
     assert blocks == end
@@ -210,7 +210,7 @@ def test_only_fields_of_coded_rows(tmp_path: Path):
     with begin(tmp_path / "p.h5", content, fields=fields) as writer:
         for block in range(3):
             part = slice(5 * block, 5 * block + 5)
-            writer.write_block(block, (), {"image": content.images[part], "text": content.texts[part]})
+            writer.write_block(block, {"image": content.images[part], "text": content.texts[part]})
         writer.finish(rows=11, ragged={})
     pack = open_pack(tmp_path / "p.h5")
     assert (images_of(pack) == content.images[:11]).all()
@@ -222,7 +222,7 @@ def test_all_rows_empty(tmp_path: Path, kind: tuple[str, str]):
     out = out_path(tmp_path, kind[0])
     with begin(out, Content.random("raw", 12), fields=[field]) as writer:
         for block in range(3):
-            writer.write_block(block, (), {"text": [b""] * min(5, 12 - 5 * block)})
+            writer.write_block(block, {"text": [b""] * min(5, 12 - 5 * block)})
         writer.finish(rows=12, ragged={})
     assert open_pack(out).read_ragged("text") == [b""] * 12
 
@@ -253,7 +253,7 @@ def test_wrong_rows_of_a_block_are_refused(tmp_path: Path, change: Callable[[dic
         begin(tmp_path / "p.h5", content) as writer,
         pytest.raises(ValueError, match=r"block 1|fit") as error,
     ):
-        writer.write_block(1, (), whole)
+        writer.write_block(1, whole)
     assert str(error.value) == sentence
 
 

@@ -78,7 +78,7 @@ def coded_pack(out: Path, field: Field, rows: list[bytes] | np.ndarray) -> None:
     with PackWriter(str(out), fields=fields, rows=len(rows), block_rows=4, format=format) as writer:
         for block in range(-(-len(rows) // 4)):
             part = slice(4 * block, min(len(rows), 4 * block + 4))
-            writer.write_block(block, (), {"image": rows[part], "label": np.arange(len(rows))[part]})
+            writer.write_block(block, {"image": rows[part], "label": np.arange(len(rows))[part]})
         writer.finish(rows=len(rows), ragged={"key": keys_of(len(rows))}, classes=CLASSES)
 
 
@@ -109,7 +109,7 @@ def test_blocks_larger_than_what_is_read_at_once(tmp_path: Path, format: str):
     with PackWriter(str(out), fields=fields, rows=rows, block_rows=2, format=format) as writer:
         for block in range(3):
             part = slice(2 * block, min(rows, 2 * block + 2))
-            writer.write_block(block, (), {"x": content[part], "label": np.arange(rows)[part]})
+            writer.write_block(block, {"x": content[part], "label": np.arange(rows)[part]})
         writer.finish(rows=rows, ragged={})
     assert verify_pack(out).problems == ()
     file, offset = place(out, "x", 4)
@@ -413,7 +413,7 @@ def forged(out: Path, *, labels: np.ndarray | None = None, offsets: np.ndarray |
         for block in range(5):
             part = slice(5 * block, min(23, 5 * block + 5))
             given = content["label"] if labels is None else labels
-            w.write_block(block, (), {"image": content["image"][part], "label": given[part]})
+            w.write_block(block, {"image": content["image"][part], "label": given[part]})
         w.finish(rows=23, ragged={"key": keys_of(23)}, classes=CLASSES[:20])
 
 

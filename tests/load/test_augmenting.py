@@ -73,7 +73,7 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Pack:
                 "label": np.arange(ROWS)[part] % 4,
                 "keypoints": points.astype("<f4")[part],
             }
-            writer.write_block(block, (), fixed)
+            writer.write_block(block, fixed)
         writer.finish(
             rows=ROWS,
             ragged={
@@ -148,7 +148,7 @@ def make_masked(out: Path, masks: np.ndarray, store: str = "raw", **columns: np.
     with PackWriter(
         str(out), fields=tuple(fields), rows=len(masks), block_rows=len(masks), format="h5"
     ) as writer:
-        writer.write_block(0, (), {name: np.ascontiguousarray(column) for name, column in fixed.items()})
+        writer.write_block(0, {name: np.ascontiguousarray(column) for name, column in fixed.items()})
         writer.finish(rows=len(masks), ragged=ragged)
     return open_pack(out)
 

@@ -284,7 +284,7 @@ def test_images_of_their_own_sizes(tmp_path: Path):
     codec = {"name": "jpeg", "shape": None, "quality": 95}
     fields = (replace(content.fields[0], codec=codec), *content.fields[1:])
     with begin(tmp_path / "p.h5", content, fields=fields, block_rows=12) as writer:
-        writer.write_block(0, (), {"image": files, "label": content.labels, "text": content.texts})
+        writer.write_block(0, {"image": files, "label": content.labels, "text": content.texts})
         writer.finish(rows=12, ragged={"key": content.keys})
     pack = open_pack(tmp_path / "p.h5")
     with PackedBatchDataset(pack, 5, order="rows", output="numpy") as dataset:

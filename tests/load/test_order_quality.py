@@ -26,7 +26,7 @@ def make(out: Path, labels: np.ndarray) -> Pack:
     field = Field("label", values.dtype.str, values.shape[1:])
     with PackWriter(str(out), fields=(field,), rows=ROWS, block_rows=20, format="h5") as writer:
         for block in range(ROWS // 20):
-            writer.write_block(block, (), {"label": values[20 * block : 20 * block + 20]})
+            writer.write_block(block, {"label": values[20 * block : 20 * block + 20]})
         turns = tuple((60 * k, 60 * k + 1) for k in range(10))
         writer.finish(rows=ROWS, ragged={}, splits={"mixed": turns, "none": ((7, 7),)})
     return open_pack(out)

@@ -182,7 +182,7 @@ def masked(tmp_path: Path) -> Pack:
     )
     with PackWriter(str(tmp_path / "m.h5"), fields=fields, rows=2, block_rows=2, format="h5") as writer:
         writer.write_block(
-            0, (), {"image": np.zeros((2, 4, 4, 3), np.uint8), "mask": np.zeros((2, 4, 4), np.uint8)}
+            0, {"image": np.zeros((2, 4, 4, 3), np.uint8), "mask": np.zeros((2, 4, 4), np.uint8)}
         )
         writer.finish(rows=2, ragged={})
     return open_pack(tmp_path / "m.h5")

@@ -130,7 +130,7 @@ def test_it_comes_last_after_a_transform_that_makes_none(pack: Pack):
 def test_a_packs_own_field_wins(tmp_path: Path):
     fields = (Field("x", "<i8", ()), Field("row", "<i8", ()))
     with PackWriter(str(tmp_path / "p.h5"), fields=fields, rows=6, block_rows=6, format="h5") as writer:
-        writer.write_block(0, (), {"x": np.arange(6), "row": 10 * np.arange(6)})
+        writer.write_block(0, {"x": np.arange(6), "row": 10 * np.arange(6)})
         writer.finish(rows=6, ragged={})
     pack = open_pack(tmp_path / "p.h5")
     assert PackedBatchDataset(pack, 6)[0].row.tolist() == [0, 10, 20, 30, 40, 50]

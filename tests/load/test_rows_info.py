@@ -73,7 +73,7 @@ def test_what_a_pack_does_not_have_is_no_attribute(tmp_path: Path, kind: Callabl
     with PackWriter(
         str(tmp_path / "p.h5"), fields=[Field("x", "<f4", (2,))], rows=5, block_rows=5, format="h5"
     ) as writer:
-        writer.write_block(0, (), {"x": np.zeros((5, 2), "<f4")})
+        writer.write_block(0, {"x": np.zeros((5, 2), "<f4")})
         writer.finish(rows=5, ragged={})
     dataset = kind(open_pack(tmp_path / "p.h5"))
     for name in ("classes", "class_to_idx", "targets", "keys"):
@@ -88,7 +88,7 @@ def test_several_labels_a_row_are_lists_and_classes_their_columns(tmp_path: Path
     hot = np.eye(5, 3, dtype=np.uint8)
     field = Field("label", "|u1", (3,), {"columns": ["a", "b", "c"]})
     with PackWriter(str(tmp_path / "p.h5"), fields=[field], rows=5, block_rows=5, format="h5") as writer:
-        writer.write_block(0, (), {"label": hot})
+        writer.write_block(0, {"label": hot})
         writer.finish(rows=5, ragged={})
     dataset = PackedDataset(tmp_path / "p.h5", classes=["b", "c"])
     assert (dataset.classes, dataset.targets) == (["a", "b", "c"], [[0, 1, 0], [0, 0, 1]])
@@ -135,7 +135,7 @@ def test_one_split_of_all_rows_is_no_choice(tmp_path: Path, kind: Callable[..., 
     with PackWriter(
         str(tmp_path / "p.h5"), fields=[Field("x", "<f4", ())], rows=5, block_rows=5, format="h5"
     ) as writer:
-        writer.write_block(0, (), {"x": np.zeros(5, "<f4")})
+        writer.write_block(0, {"x": np.zeros(5, "<f4")})
         writer.finish(rows=5, ragged={}, splits={"train": ((0, 5),)})
     kind(open_pack(tmp_path / "p.h5"))
 
@@ -145,7 +145,7 @@ def test_a_split_named_all_wins(tmp_path: Path, kind: Callable[..., Any]):
     with PackWriter(
         str(tmp_path / "p.h5"), fields=[Field("x", "<f4", ())], rows=5, block_rows=5, format="h5"
     ) as writer:
-        writer.write_block(0, (), {"x": np.zeros(5, "<f4")})
+        writer.write_block(0, {"x": np.zeros(5, "<f4")})
         writer.finish(rows=5, ragged={}, splits={"all": ((0, 2),), "val": ((2, 5),)})
     pack = open_pack(tmp_path / "p.h5")
     with pytest.warns(UserWarning, match=r"or subset=slice\(None\) if every row is meant"):

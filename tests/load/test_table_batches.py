@@ -34,7 +34,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "label": numbers.astype("f4"),
             "id": numbers,
         }
-        writer.write_block(0, (), values)
+        writer.write_block(0, values)
         writer.finish(rows=ROWS, ragged={"name": (b"%d" % number for number in numbers)})
     return out
 

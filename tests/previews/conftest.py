@@ -53,7 +53,7 @@ def make(tmp_path: Path) -> Make:
         out = tmp_path / name
         kind = "h5" if out.suffix == ".h5" else "npy"
         with PackWriter(str(out), fields=fields, rows=count, block_rows=count, format=kind) as writer:
-            writer.write_block(0, (), {key: np.ascontiguousarray(array) for key, array in fixed.items()})
+            writer.write_block(0, {key: np.ascontiguousarray(array) for key, array in fixed.items()})
             blobs = {key: [row.tobytes() for row in rows] for key, rows in lists.items()}
             writer.finish(rows=count, ragged=blobs, **(members or {}))
         return out

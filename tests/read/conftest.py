@@ -38,7 +38,7 @@ def make_pack(out: Path, rows: int = ROWS) -> Pack:
     ) as writer:
         for block in range(-(-rows // size)):
             part = slice(block * size, (block + 1) * size)
-            writer.write_block(block, (), {"image": images[part], "label": labels[part]})
+            writer.write_block(block, {"image": images[part], "label": labels[part]})
         writer.finish(rows=rows, ragged={"key": [b"row/%d" % row for row in range(rows)]})
     return open_pack(out)
 

@@ -116,7 +116,7 @@ def test_empty_rows_of_a_ragged_field(tmp_path: Path):
     with PackWriter(
         str(tmp_path / "p"), fields=[Field("n", "|u1", ()), field], rows=6, block_rows=6, format="npy"
     ) as writer:
-        writer.write_block(0, (), {"n": np.arange(6, dtype=np.uint8)})
+        writer.write_block(0, {"n": np.arange(6, dtype=np.uint8)})
         writer.finish(rows=6, ragged={"text": rows})
     reader = RowReader(open_pack(tmp_path / "p"), [field])
     assert reader.read_ragged("text", runs_of((1, 1), (0, 6), (5, 1))) == [b"", *rows, b""]

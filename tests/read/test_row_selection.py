@@ -31,7 +31,7 @@ LABEL = Field("label", "<i8", ())
 def make(out: Path, field: Field, values: np.ndarray, classes: Sequence[str] | None = CLASSES) -> Pack:
     with PackWriter(str(out), fields=(field,), rows=ROWS, block_rows=16, format="h5") as writer:
         for block in range(-(-ROWS // 16)):
-            writer.write_block(block, (), {field.name: values[16 * block : 16 * block + 16]})
+            writer.write_block(block, {field.name: values[16 * block : 16 * block + 16]})
         writer.finish(rows=ROWS, ragged={}, classes=classes and tuple(classes), splits=SPLITS)
     return open_pack(out)
 

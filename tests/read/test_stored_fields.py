@@ -274,7 +274,7 @@ def test_a_damaged_jpeg_row_is_named(tmp_path: Path, bad: str, shape: str):
     files = content.stored_images()
     files[13] = make(files[13])
     with begin(tmp_path / "p.h5", content, fields=(field, label, text, key), block_rows=20) as writer:
-        writer.write_block(0, (), {"image": files, "label": content.labels, "text": content.texts})
+        writer.write_block(0, {"image": files, "label": content.labels, "text": content.texts})
         writer.finish(rows=20, ragged={"key": content.keys})
     sentence = rf"p\.h5: row 13 of 'image' is damaged \({reason}\)\. Run packer verify, or convert the images again\.$"
     with PackedBatchDataset(tmp_path / "p.h5", 5, order="sequential", output="numpy") as dataset:

@@ -91,7 +91,7 @@ def test_fields_of_every_type(tmp_path: Any, dtype: str, shape: tuple[int, ...],
     field = Field("x", dtype, shape)
     values = np.random.default_rng(0).integers(0, 2 if dtype == "|b1" else 100, (20, *shape)).astype(dtype)
     with PackWriter(str(tmp_path / "p"), fields=(field,), rows=20, block_rows=20, format="npy") as writer:
-        writer.write_block(0, (), {"x": values})
+        writer.write_block(0, {"x": values})
         writer.finish(rows=20, ragged={})
     pack = open_pack(tmp_path / "p")
     held = upload(pack, device)

@@ -58,7 +58,7 @@ def make_pack(out: Path) -> Pack:
     rows = [row_of(number) for number in range(ROWS)]
     fixed = {f.name: np.stack([row[f.name] for row in rows]) for f in FIELDS if not f.ragged}
     with PackWriter(str(out), fields=FIELDS, rows=ROWS, block_rows=ROWS, format="h5") as writer:
-        writer.write_block(0, (), fixed)
+        writer.write_block(0, fixed)
         ragged = {f.name: [row[f.name] for row in rows] for f in FIELDS if f.ragged and f.name != "key"}
         writer.finish(
             rows=ROWS,
