@@ -103,7 +103,7 @@ class Lookahead:
 
 
 def optimizer_of(model: Net, batch_size: int) -> torch.optim.SGD:
-    """SGD for a loss that is summed over the batch."""
+    """Return SGD for a loss that is summed over the batch."""
     rate = LEARNING_RATE / 1024 / (1 + 1 / (1 - MOMENTUM))
     decay = WEIGHT_DECAY / 1024 * batch_size / (1 + 1 / (1 - MOMENTUM))
     learned = [p for p in model.parameters() if p.requires_grad]
@@ -120,7 +120,7 @@ def optimizer_of(model: Net, batch_size: int) -> torch.optim.SGD:
 
 
 def triangle(step: int, steps: int, start: float = 0.2, end: float = 0.07, peak: float = 0.23) -> float:
-    """The learning rate's share at a step: up from start to 1 at peak, then down to end."""
+    """Return the learning rate's share at a step: up from start to 1 at peak, then down to end."""
     top = max(1, int(peak * steps))
     if step < top:
         return start + (1 - start) * step / top
@@ -162,13 +162,13 @@ class Speedrun:
         self.call = torch.compile(self.model) if options.compile else self.model
 
     def now(self) -> float:
-        """Seconds, once the device has done what it was given."""
+        """Return the seconds once the device has done what it was given."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def scores(self, images: Tensor) -> Tensor:
-        """float32 [N, classes] of augmented images."""
+        """Return float32 [N, classes] of augmented images."""
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
             scores: Tensor = self.call(images)
         return scores.float()
@@ -220,7 +220,7 @@ class Speedrun:
         return self.now() - started - paused
 
     def test(self, views: int = 3) -> list[float]:
-        """Accuracy on test images as they are; mirrored too; shifted by a pixel too: the first `views` of these."""
+        """Return the accuracy on test images as they are; mirrored too; shifted by a pixel too: the first `views` of these."""
         self.model.eval()
         right = torch.zeros(views, device=self.device)
         with torch.inference_mode():
@@ -237,13 +237,13 @@ class Speedrun:
         return [float(n) / len(self.test_images) for n in right]
 
     def view(self, images: Tensor, flip: bool, by: int) -> Tensor:
-        """Scores of images all mirrored or not and shifted alike: draws of our own, not the pipeline's."""
+        """Return scores of images all mirrored or not and shifted alike: draws of our own, not the pipeline's."""
         flips, corners = torch.full((len(images),), flip), torch.full((len(images),), 1 + by)
         return self.scores(self.views.apply(images, [{"flip": flips}, {"top": corners, "left": corners}, {}]))
 
 
 def spread(numbers: list[float]) -> str:
-    """Mean and, of several, standard deviation."""
+    """Return the mean and, of several, the standard deviation."""
     mean = f"{statistics.mean(numbers):.2%}"
     return mean if len(numbers) == 1 else f"{mean} (deviation {statistics.stdev(numbers):.2%})"
 

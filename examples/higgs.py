@@ -60,7 +60,7 @@ class Cached:
 
 
 def roc_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """The share of pairs, a positive and a negative row, in which the positive one has the higher score; ties count half.
+    """Return the share of pairs, a positive and a negative row, in which the positive one has the higher score; ties count half.
 
     scores: float [N]; labels: bool [N], both kinds among them. Source: the Mann-Whitney statistic, from ranks.
     """
@@ -72,7 +72,7 @@ def roc_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def make_net(features: int) -> nn.Module:
-    """Five layers of 300 tanh units, and one output."""
+    """Return five layers of 300 tanh units, and one output."""
     layers: list[nn.Module] = []
     for inputs in (features, *[UNITS] * (LAYERS - 1)):
         linear = nn.Linear(inputs, UNITS)
@@ -83,7 +83,7 @@ def make_net(features: int) -> nn.Module:
 
 
 def packed(data: Path, test_rows: int) -> Path:
-    """The pack of a table, made beside it unless it is there; a pack is taken as it is."""
+    """Return the pack of a table, made beside it unless it is there; a pack is taken as it is."""
     table = {".csv", ".tsv"}.intersection(data.suffixes)
     if not table:
         return data
@@ -105,7 +105,7 @@ def packed(data: Path, test_rows: int) -> Path:
 def make_loader(
     name: str, pack: Path, batch_size: int, train_rows: int | None, device: str
 ) -> tuple[Iterable[Any], int]:
-    """A loader of the training rows, batches (features, label), and how many rows it gives in an epoch."""
+    """Return a loader of the training rows, batches (features, label), and how many rows it gives in an epoch."""
     splits = open_pack(pack).header.splits
     if not {"train", "test"} <= splits.keys():
         sys.exit(f"{pack}: has no splits train and test; this example needs them. Convert the table again.")
@@ -127,7 +127,7 @@ def make_loader(
 def train_epoch(
     net: nn.Module, optimizer: torch.optim.Optimizer, loader: Iterable[Any], device: str
 ) -> tuple[float, float, float]:
-    """One epoch. Returns: mean loss of its batches, seconds, seconds waited for data."""
+    """Train one epoch. Returns: mean loss of its batches, seconds, seconds waited for data."""
     net.train()
     losses = []
     waited, began = 0.0, time.perf_counter()
@@ -150,7 +150,7 @@ def train_epoch(
 
 
 def test_auc(net: nn.Module, test: PackedBatchDataset) -> float:
-    """The area under the ROC curve of the test rows."""
+    """Return the area under the ROC curve of the test rows."""
     net.eval()
     with torch.inference_mode():
         found = [(net(batch.features)[:, 0].cpu(), batch.label.cpu() > 0.5) for batch in test]
@@ -159,7 +159,7 @@ def test_auc(net: nn.Module, test: PackedBatchDataset) -> float:
 
 
 def make_writer(folder: str) -> Any:
-    """TensorBoard's writer, or tensorboardX's; None without either of them, or without a folder."""
+    """Return TensorBoard's writer, or tensorboardX's; None without either of them, or without a folder."""
     if not folder:
         return None
     for module, needs in (("torch.utils.tensorboard", "tensorboard"), ("tensorboardX", "tensorboardX")):

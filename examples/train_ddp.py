@@ -22,7 +22,7 @@ from packer import PackedBatchDataset, open_pack
 
 
 def train(options: argparse.Namespace, device: torch.device) -> None:
-    """All epochs that are left, in each process alike."""
+    """Train all epochs that are left, in each process alike."""
     pack, first = open_pack(options.pack), distributed.get_rank() == 0
     # The ranks are found by themselves. With "pad" or "drop" all get equally many batches, so none waits for ever.
     data = PackedBatchDataset(pack, options.batch_size, shuffle=True, ends="pad", device=device)

@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 def small_resnet(side: int, channels: int, classes: int) -> nn.Module:
-    """A ResNet whose first convolution brings images of any side to about 32x32, so that a CPU can train it."""
+    """Return a ResNet whose first convolution brings images of any side to about 32x32, so that a CPU can train it."""
     stride = max(1, side // 32)
     return nn.Sequential(
         nn.Conv2d(channels, 32, max(3, stride), stride, padding=1 if stride < 3 else 0, bias=False),
@@ -61,7 +61,7 @@ def small_resnet(side: int, channels: int, classes: int) -> nn.Module:
 
 
 def accuracy(model: nn.Module, batches: PackedBatchDataset) -> float:
-    """The share of rows that the model labels right."""
+    """Return the share of rows that the model labels right."""
     model.eval()
     right, rows = 0, 0
     with torch.inference_mode():
@@ -73,7 +73,7 @@ def accuracy(model: nn.Module, batches: PackedBatchDataset) -> float:
 
 
 def split_of(header: Header, *names: str) -> str | None:
-    """The first of the names that the pack has a split of; None if it has none."""
+    """Return the first of the names that the pack has a split of; None if it has none."""
     return next((name for name in names if name in header.splits), None)
 
 

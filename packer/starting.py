@@ -58,12 +58,12 @@ def start(thread: threading.Thread) -> None:
 
 
 def refused(error: BaseException) -> bool:
-    """Whether the system had no thread to give."""
+    """Return True if the system had no thread to give."""
     return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 
 def no_more(what: str, error: BaseException) -> str:
-    """A sentence for a thread or process that could not be started: the limits that this process has, and what to do."""
+    """Return a sentence for a thread or process that could not be started: the limits that this process has, and what to do."""
     limits = []
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if processes != resource.RLIM_INFINITY:

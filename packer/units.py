@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def size(nbytes: float) -> str:
-    """1_234_567 -> "1.23 MB" (powers of 1,000, as disks are sold)."""
+    """Return a size as people read it: 1_234_567 -> "1.23 MB" (powers of 1,000, as disks are sold)."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if nbytes < 1000 or unit == "TB":
             break
@@ -19,7 +19,7 @@ def size(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """83.4 -> "1 min 23 s"."""
+    """Return a time as people read it: 83.4 -> "1 min 23 s"."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -28,5 +28,5 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """(1, "image") -> "1 image"; (3068, "image") -> "3,068 images"; nouns in "ss" and "ch" take "es"."""
+    """Return a number and a noun: (1, "image") -> "1 image", (3068, "image") -> "3,068 images"; nouns in "ss" and "ch" take "es"."""
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith(('ss', 'ch')) else 's'}"

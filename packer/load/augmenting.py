@@ -61,7 +61,7 @@ class Augmenter:
         self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
 
     def draw(self, rows: NDArray[np.int64], seed: int, epoch: int) -> Draws:
-        """What each pipeline needs for these rows of the pack.
+        """Return what each pipeline needs for these rows of the pack.
 
         Its own seed is added to this one; views but the first draw by a key of that sum and their number.
         """
@@ -73,7 +73,7 @@ class Augmenter:
         )
 
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
-        """The batch, augmented; its draws begin at number `first` of these."""
+        """Return the batch, augmented; its draws begin at number `first` of these."""
         image = batch.image
         where = image.field if isinstance(image, IndexedRows) else image
         count = len(image.rows) if isinstance(image, IndexedRows) else len(image)
@@ -111,7 +111,7 @@ class _ImageView:
         self._slots: Slots | None = None
 
     def images(self, image: torch.Tensor | IndexedRows, draws: Prepared) -> torch.Tensor:
-        """The augmented images of a batch."""
+        """Return the augmented images of a batch."""
         pipeline = self.pipeline
         if isinstance(image, IndexedRows):
             return pipeline.apply(image.field, draws, rows=image.rows)
@@ -132,19 +132,19 @@ class _ImageView:
 def mixed_labels(
     pipeline: Pipeline, labels: torch.Tensor, draws: Prepared, num_classes: int | None
 ) -> torch.Tensor:
-    """Labels mixed as the images: classes [N] as shares float32 [N, classes]; numbers float [N] or [N, K] as such."""
+    """Return labels mixed as the images: classes [N] as shares float32 [N, classes]; numbers float [N] or [N, K] as such."""
     if labels.ndim == 1 and labels.is_floating_point():
         return pipeline.apply_labels(labels[:, None], draws)[:, 0]
     return pipeline.apply_labels(labels, draws, num_classes)
 
 
 def seed_of(seed: int, view: int) -> int:
-    """The seed of a view's draws. Added up, two views of neighbouring seeds would draw alike."""
+    """Return the seed of a view's draws. Added up, two views of neighbouring seeds would draw alike."""
     return randomness.key(seed, "view", view) if view else seed
 
 
 def parse_views(augment: Augment | None, output: str, header: Header) -> dict[str, Pipeline]:
-    """Pipelines by the fields that they make of "image"; none if there is nothing to do.
+    """Return pipelines by the fields that they make of "image"; none if there is nothing to do.
 
     A single one makes "image" itself. Raises UsageError for what is no pipeline, and MissingDependencyError (torch).
     """
@@ -167,7 +167,7 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
 
 
 def pipeline_of(augment: Any, header: Header) -> Pipeline:
-    """A pipeline of what a user may pass for one: transforms, a pipeline, or a text that names transforms.
+    """Return a pipeline of what a user may pass for one: transforms, a pipeline, or a text that names transforms.
 
     header: the pack's, whose normalization is what Normalize() in a text means. Raises UsageError and MissingDependencyError.
     """
@@ -206,7 +206,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
 def fit_views(
     views: Mapping[str, Pipeline], fields: Sequence[Field], path: str, num_classes: int | None
 ) -> dict[str, Pipeline]:
-    """The pipelines for the images of these fields. num_classes: of labels, None if not known.
+    """Return the pipelines for the images of these fields. num_classes: of labels, None if not known.
 
     Raises UsageError for images that they cannot take, and for fields that cannot go with them.
     """
@@ -232,7 +232,7 @@ def fit_views(
 
 
 def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
-    """The pipeline for the images of this field. Raises UsageError if it is for others."""
+    """Return the pipeline for the images of this field. Raises UsageError if it is for others."""
     import torch
 
     shape = image.loaded.shape

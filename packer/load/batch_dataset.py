@@ -214,7 +214,7 @@ class PackedBatchDataset(RowsInfo):
 
     @property
     def rank(self) -> int:
-        """Of this process: as given, or found now."""
+        """Rank of this process: as given, or found now."""
         return self._ranks_now()[0]
 
     @property
@@ -241,7 +241,7 @@ class PackedBatchDataset(RowsInfo):
 
     @property
     def resident(self) -> bool:
-        """Whether all rows are where `placement` keeps them by now; always False for "disk"."""
+        """True once all rows are where `placement` keeps them by now; always False for "disk"."""
         return self._prefetcher is not None and self._prefetcher.resident
 
     @property
@@ -254,12 +254,12 @@ class PackedBatchDataset(RowsInfo):
         return self._dataset
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, on this rank."""
+        """Return the number of batches of a whole epoch on this rank."""
         other_loaders.refuse_wrappers(other_loaders.caller())
         return self._share(0).steps
 
     def __repr__(self) -> str:
-        """Lines that tell the rows, their fields and order, where they are kept, and whose they are."""
+        """Return lines that tell the rows, their fields and order, where they are kept, and whose they are."""
         rank, world_size = self.rank, self.world_size
         share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
         order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
@@ -277,7 +277,7 @@ class PackedBatchDataset(RowsInfo):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        """Batches of the next epoch; of the rest of one after load_state_dict. It begins when its first batch is asked for.
+        """Yield the batches of the next epoch, which begins when the first is asked for; of the rest of one after load_state_dict.
 
         So an iterator that is only made, as frameworks make one to see whether they can, begins none. (In a DataLoader's worker
         it does: the state of a StatefulDataLoader that has just begun tells the epoch.)
@@ -324,7 +324,7 @@ class PackedBatchDataset(RowsInfo):
             raise
 
     def __getitem__(self, index: int) -> Any:
-        """Batch `index` of the present epoch, read now. Raises IndexError."""
+        """Return batch `index` of the present epoch, read now. Raises IndexError."""
         other_loaders.refuse_wrappers(other_loaders.caller())
         self._ranks.warn(stacklevel=3)
         share = self._share(0)
@@ -342,7 +342,7 @@ class PackedBatchDataset(RowsInfo):
         return self._batch(epoch, share, step)
 
     def _batch(self, epoch: int, share: Share, step: int) -> Any:
-        """Batch number `step` of a whole epoch, read now."""
+        """Return batch number `step` of a whole epoch, read now."""
         return self._made().batch_of(_request(self._sequence(epoch), share, step, step + 1))
 
     def __getitems__(self, indices: Sequence[int]) -> NoReturn:
@@ -378,7 +378,7 @@ class PackedBatchDataset(RowsInfo):
         self._progress.set_epoch(whole("epoch", epoch, 0), self._ended)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iterator is: seed, epoch and how many rows all ranks together were handed, and the order.
+        """Return where the latest iterator is: seed, epoch, rows handed to all ranks together, and the order.
 
         The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
         """
@@ -425,11 +425,11 @@ class PackedBatchDataset(RowsInfo):
         return self.subset.fingerprint
 
     def stats(self) -> Stats:
-        """Where the time went since the latest ``iter()``, up to now."""
+        """Return where the time went since the latest ``iter()``, up to now."""
         return self._stats
 
     def replay(self, count: int = 8) -> Iterator[Any]:
-        """The first `count` batches of the present epoch again and again, ``len()`` of them in all, from memory.
+        """Return the first `count` batches of the present epoch again and again, ``len()`` of them in all, from memory.
 
         What an infinitely fast loader would give: train on it, and what the step still takes is its own. The batches are
         kept as they are handed out, on their device; leave them unchanged. It begins no epoch.
@@ -494,7 +494,7 @@ class PackedBatchDataset(RowsInfo):
         )
 
     def _made(self) -> Prefetcher:
-        """The prefetcher of this process; made again after fork, unpickling and close."""
+        """Return the prefetcher of this process; made again after fork, unpickling and close."""
         with self._making:
             if self._prefetcher is None or self._prefetcher.pid != os.getpid():
                 self._prefetcher = self._make()
@@ -545,7 +545,7 @@ class PackedBatchDataset(RowsInfo):
 
 
 def _spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:
-    """Which batches are read together: one, then two, four … up to `most`, so that the first one waits for no other.
+    """Yield the batches that are read together: one, then two, four … up to `most`, so that the first one waits for no other.
 
     With a stride each is read alone.
     """
@@ -560,7 +560,7 @@ def _spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[t
 
 
 def _request(epoch: Epoch, share: Share, first: int, last: int, stride: int = 1) -> ReadRequest:
-    """The batches first..last-1 of a rank. stride: the batches before, up to those of the request before, are other workers'."""
+    """Return a request for batches first..last-1 of a rank. stride: the batches between requests are other workers'."""
     whole = share.whole
     begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
     sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)

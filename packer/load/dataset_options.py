@@ -28,14 +28,14 @@ _WRITTEN = 60  # letters of an argument that a description shows
 
 
 def check_report(report: Any) -> Any:
-    """Something to call, or None."""
+    """Return something to call, or None."""
     if report is not None and not callable(report):
         raise UsageError(f"report={report!r}: cannot be called with a line. Pass for example print.")
     return report
 
 
 def check_shuffle(shuffle: Any) -> None:
-    """True or False, and no order's name."""
+    """Raise UsageError unless it is True or False."""
     if not isinstance(shuffle, bool):
         raise UsageError(
             f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
@@ -43,7 +43,7 @@ def check_shuffle(shuffle: Any) -> None:
 
 
 def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
-    """The output and the device's name. A number is a CUDA device, as torch has it; "auto" one that this process has, or "cpu"."""
+    """Return the output and the device's name. A number is a CUDA device, as torch has it; "auto" one that this process has, or "cpu"."""
     if isinstance(device, int):
         device = f"cuda:{device}"
     if device == "auto":
@@ -58,7 +58,7 @@ def check_output(output: str, device: str | int | torch.device) -> tuple[str, st
 
 
 def auto_device() -> str:
-    """The device that "auto" means: "cuda" where torch sees one, else "cpu".
+    """Return the device that "auto" means: "cuda" where torch sees one, else "cpu".
 
     "cuda" is torch's current device, where a model goes that is moved to "cuda". A process of torchrun that has not chosen one
     would share the first with all others: there it is that of LOCAL_RANK.
@@ -75,7 +75,7 @@ def auto_device() -> str:
 
 
 def describe_rows(**given: Any) -> str:
-    """The arguments that choose rows, as they were written; long ones shortened."""
+    """Return the arguments that choose rows, as they were written; long ones shortened."""
     said = []
     for name, value in given.items():
         if value is not None:
@@ -88,7 +88,7 @@ def describe_rows(**given: Any) -> str:
 
 
 def describe(name: str, pack: Pack, fields: Sequence[Field], rows: int, choice: str, **lines: str) -> str:
-    """The text of a dataset: its name and pack, then a line for each thing to tell."""
+    """Return the text of a dataset: its name and pack, then a line for each thing to tell."""
     shapes = ", ".join(
         f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
         for f in fields
@@ -99,7 +99,7 @@ def describe(name: str, pack: Pack, fields: Sequence[Field], rows: int, choice: 
 
 
 def check_verify(verify: str | None) -> bool:
-    """Whether blocks are compared with their checksums."""
+    """Return True if blocks are compared with their checksums."""
     if verify not in (None, "blocks"):
         raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
     return verify is not None
@@ -117,7 +117,7 @@ def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
 
 
 def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
-    """What an order is bound to."""
+    """Return what an order is bound to."""
     pack, fields = reader.pack, reader.fields
     stored = sum(
         extent.nbytes
@@ -153,7 +153,7 @@ def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
 def parse_placement(
     placement: str, device: str, reader: RowReader, fields: Sequence[Field], subset: Subset, transformed: bool
 ) -> tuple[str, str]:
-    """Where rows are kept, and why."""
+    """Return where rows are kept, and why."""
     if transformed:
         if placement not in ("auto", "disk"):
             raise UsageError(

@@ -33,7 +33,7 @@ class Device(Protocol):
     copy_seconds: float
 
     def allocate(self, nbytes: int) -> Bytes:
-        """Memory for a slot, uint8 [nbytes]."""
+        """Return memory for a slot, uint8 [nbytes]."""
 
     def adopt(self, memory: Bytes) -> Bytes:
         """Make memory from elsewhere fit for slots, if need be."""
@@ -42,10 +42,10 @@ class Device(Protocol):
         """Begin to move a filled slot's arrays; returns at once."""
 
     def made(self, tensors: Tensors) -> Any:
-        """What `receive` takes for tensors that were just made on the device, by the current stream."""
+        """Return what `receive` takes for tensors that were just made on the device, by the current stream."""
 
     def receive(self, sent: Any) -> Tensors | Arrays:
-        """The arrays as tensors on the device, safe to use on the current stream; on the host the arrays as they are."""
+        """Return the arrays as tensors on the device, safe to use on the current stream; on the host the arrays as they are."""
 
     def finish(self) -> None:
         """Wait for the copies that were begun."""
@@ -57,27 +57,27 @@ class Host:
     on_host, copy_seconds = True, 0.0
 
     def allocate(self, nbytes: int) -> Bytes:
-        """Memory for a slot, uint8 [nbytes]."""
+        """Return memory for a slot, uint8 [nbytes]."""
         return allocate(nbytes)
 
     def adopt(self, memory: Bytes) -> Bytes:
-        """Any memory will do."""
+        """Return the memory: any will do."""
         return memory
 
     def send(self, arrays: Arrays) -> Arrays:
-        """Nothing to move."""
+        """Return the arrays: there is nothing to move."""
         return arrays
 
     def made(self, tensors: Tensors) -> Tensors:
-        """The tensors."""
+        """Return the tensors."""
         return tensors
 
     def receive(self, sent: Tensors | Arrays) -> Tensors | Arrays:
-        """What was given."""
+        """Return what was sent."""
         return sent
 
     def finish(self) -> None:
-        """There are none under way."""
+        """Do nothing: copies are complete when `send` returns."""
 
 
 class Copied:
@@ -89,11 +89,11 @@ class Copied:
         self._device = device
 
     def allocate(self, nbytes: int) -> Bytes:
-        """Memory for a slot, uint8 [nbytes]."""
+        """Return memory for a slot, uint8 [nbytes]."""
         return allocate(nbytes)
 
     def adopt(self, memory: Bytes) -> Bytes:
-        """Any memory will do."""
+        """Return the memory: any will do."""
         return memory
 
     def send(self, arrays: Arrays) -> Tensors:
@@ -101,15 +101,15 @@ class Copied:
         return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
 
     def made(self, tensors: Tensors) -> Tensors:
-        """The tensors."""
+        """Return the tensors."""
         return tensors
 
     def receive(self, sent: Tensors) -> Tensors:
-        """The tensors."""
+        """Return the tensors."""
         return sent
 
     def finish(self) -> None:
-        """There are none under way."""
+        """Do nothing: copies are complete when `send` returns."""
 
 
 class Cuda:
@@ -127,7 +127,7 @@ class Cuda:
         weakref.finalize(self, _finish, self._copying)
 
     def allocate(self, nbytes: int) -> Bytes:
-        """Pinned memory for a slot, uint8 [nbytes]."""
+        """Return pinned memory for a slot, uint8 [nbytes]."""
         with torch.cuda.device(
             self._device
         ):  # pinned for the context of this device, whatever the calling thread's is
@@ -158,7 +158,7 @@ class Cuda:
         return ended, tensors
 
     def made(self, tensors: Tensors) -> tuple[torch.cuda.Event, Tensors]:
-        """With an event of the current stream: the batch may be handed out when another one is current."""
+        """Return the tensors with an event of the current stream: the batch may be handed out when another one is current."""
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self._device))
         return event, tensors
@@ -183,7 +183,7 @@ def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, t
 
 
 def device_of(device: str | torch.device) -> Device:
-    """The place for a torch device. Raises UsageError if this machine has no such device."""
+    """Return the place for a torch device. Raises UsageError if this machine has no such device."""
     try:
         wanted = torch.device(device)
     except RuntimeError:

@@ -81,14 +81,14 @@ class EpochProgress:
             self._handed = self._latest = None
 
     def epoch(self, ended: Ended) -> int:
-        """That the latest iterator began, or else the next one will."""
+        """Return the epoch that the latest iterator began, or else the next one will."""
         with self._lock:
             if (elsewhere := self._elsewhere) is not None:
                 return elsewhere
             return self._epoch if self._begun else self.coming(ended)[0]
 
     def coming(self, ended: Ended) -> tuple[int, int]:
-        """The epoch of the next iterator, and the positions of it that were handed out before."""
+        """Return the epoch of the next iterator, and the positions of it that were handed out before."""
         with self._lock:
             if (elsewhere := self._elsewhere) is not None:
                 return elsewhere + 1, 0
@@ -138,7 +138,7 @@ class EpochProgress:
             self._passes.set(epoch)
 
     def position(self) -> tuple[int, int, bool]:
-        """Epoch, positions handed out, and whether these are those of a DataLoader's worker alone. Raises UsageError."""
+        """Return epoch, positions handed out, and whether these are those of a DataLoader's worker alone. Raises UsageError."""
         with self._lock:
             if self._elsewhere is not None:
                 raise UsageError(
@@ -160,7 +160,7 @@ class EpochProgress:
 
 
 def check_state(state: Any) -> dict[str, Any]:
-    """What state_dict() gave, with all its entries."""
+    """Return what state_dict() gave, with all its entries."""
     if not isinstance(state, Mapping) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, Mapping) else state
         raise UsageError(
@@ -175,7 +175,7 @@ def check_state(state: Any) -> dict[str, Any]:
 
 
 def check_worker(recorded: Any) -> bool:
-    """True for the state of a DataLoader's worker, in that worker. Raises UsageError in another process."""
+    """Return True for the state of a DataLoader's worker, in that worker. Raises UsageError in another process."""
     worker = this_worker()
     if recorded is not None and (worker is None or list(recorded) != [worker.number, worker.workers]):
         here = "this is none" if worker is None else f"this is worker {worker.number} of {worker.workers}"
@@ -285,7 +285,7 @@ class Passes:
         return epoch
 
     def _slot_of_starter(self) -> int:
-        """The slot of the process that started this worker."""
+        """Return the slot of the process that started this worker."""
         parent = parent_process()
         if self._words is None or parent is None or parent.pid is None:
             raise UsageError(
@@ -295,7 +295,7 @@ class Passes:
         return self._slot(parent.pid)
 
     def _slot(self, process: int) -> int:
-        """Where a process's words begin; they are zeros at first."""
+        """Return where a process's words begin; they are zeros at first."""
         for k in range(process, process + _SLOTS):
             slot = k % _SLOTS * _WORDS
             if not self._words[slot]:
@@ -305,7 +305,7 @@ class Passes:
         return process % _SLOTS * _WORDS
 
     def _token(self, worker: DataLoaderWorker, slot: int) -> int:
-        """A number from 1 that tells apart workers started together, and what they do before and after a `set`."""
+        """Return a number from 1 that tells apart workers started together, and what they do before and after a `set`."""
         return 1 + hash((worker.seed, self._words[slot + _SETS])) % ((1 << _TOKEN_BITS) - 1)
 
 
@@ -316,14 +316,14 @@ _BEYOND = -1  # the word of an epoch that it has no room for
 
 
 def _packed(token: int, first: int, coming: int) -> int:
-    """A word of 63 bits, not 0."""
+    """Return a word of 63 bits, not 0."""
     if coming >> _EPOCH_BITS:
         return _BEYOND
     return (((token << _EPOCH_BITS) + first << _EPOCH_BITS) + coming << 1) + 1
 
 
 def _unpacked(word: int) -> tuple[int, int, int]:
-    """Token, epoch of its first pass, epoch that comes next."""
+    """Return token, epoch of its first pass, epoch that comes next."""
     if word == _BEYOND:
         raise UsageError(
             f"DataLoader over PackedBatchDataset: its workers count epochs below {1 << _EPOCH_BITS:,}."

@@ -30,7 +30,7 @@ def order_quality(
     split: str | None = None,
     seed: int = 0,
 ) -> dict[str, Quality]:
-    """How far the batches of an order are from those of a uniform shuffle.
+    """Measure how far the batches of an order are from those of a uniform shuffle.
 
     order: the name of one, an object such as Blocks(window="256MB"), or "all": each that has a name, and
         what shuffle=True means for this pack, as "shuffle=True".

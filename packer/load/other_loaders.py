@@ -222,7 +222,7 @@ class RowsInfo:
 
 
 def arguments(dataset: type) -> list[str]:
-    """Names of the arguments of a dataset's constructor."""
+    """Return names of the arguments of a dataset's constructor."""
     return [
         name
         for name, parameter in signature(dataset).parameters.items()
@@ -288,7 +288,7 @@ def refuse_attribute(dataset: type, words: Mapping[str, str], name: str) -> None
 
 
 def in_method_of(kind: type, frame: FrameType) -> bool:
-    """True if the frame runs a method of the class, its own or inherited. Looks at no variable: that would keep them all alive."""
+    """Return True if the frame runs a method of the class, its own or inherited. Looks at no variable: that would keep them all alive."""
     code = frame.f_code
     for base in kind.__mro__:
         found: Any = base.__dict__.get(code.co_name)
@@ -371,7 +371,7 @@ def refuse_accelerate(frame: FrameType) -> None:
 
 
 def collating(frame: FrameType) -> bool:
-    """True if the frame is of a DataLoader that puts several items of an iterable dataset together."""
+    """Return True if the frame is of a DataLoader that puts several items of an iterable dataset together."""
     if frame.f_globals.get("__name__") != "torch.utils.data._utils.fetch":
         return False
     fetcher: Any = frame.f_locals.get("self")
@@ -379,12 +379,12 @@ def collating(frame: FrameType) -> bool:
 
 
 def caller(depth: int = 1) -> FrameType:
-    """The frame that called the function that asks; depth 2: the one that called that."""
+    """Return the frame that called the function that asks; depth 2: the one that called that."""
     return sys._getframe(depth + 1)
 
 
 def shared_out_by_accelerate(frame: FrameType | None) -> bool:
-    """True if accelerate's DataLoaderDispatcher asks, further up the stack: one process then reads for all of them.
+    """Return True if accelerate's DataLoaderDispatcher asks, further up the stack: one process then reads for all of them.
 
     It takes as many batches as there are processes, joins them, and hands a part to each.
     """

@@ -218,7 +218,7 @@ class Prefetcher:
         return {ROW.name: rows}
 
     def _draw(self, request: ReadRequest) -> Draws:
-        """On a thread: draw the augmentations' parameters."""
+        """Draw the augmentations' parameters."""
         assert self._augmenter is not None
         return self._augmenter.draw(request.counters().rows(), request.epoch.seed, request.epoch.number)
 

@@ -15,7 +15,7 @@ _LOG = logging.getLogger("packer.load")
 
 
 def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
-    """Rank and world size as a user gave them; None if neither. Raises UsageError."""
+    """Return rank and world size as a user gave them; None if neither. Raises UsageError."""
     if (rank is None) != (world_size is None):
         raise UsageError("rank and world_size: only one is given; both or none are allowed. Pass both.")
     if rank is None or world_size is None:
@@ -71,12 +71,12 @@ def found_ranks() -> Ranks:
 
 
 def present_ranks() -> tuple[int, int]:
-    """Rank and world size of this process now, as `found_ranks` has them."""
+    """Return rank and world size of this process now, as `found_ranks` has them."""
     return found_ranks()[:2]
 
 
 def ignored_ranks() -> tuple[int, int] | None:
-    """RANK and WORLD_SIZE of the environment, where nothing vouches for them and they name several processes.
+    """Return RANK and WORLD_SIZE of the environment, where nothing vouches for them and they name several processes.
 
     Batch systems and old launchers set them for whole jobs: a script started by hand in such a shell, or the one process that
     evaluates, would read a part of the rows without having asked for it.
@@ -96,7 +96,7 @@ class RanksNotice:
         self._warned = False
 
     def __str__(self) -> str:
-        """Rank, world size and where they come from."""
+        """Return rank, world size and where they come from."""
         if self._given is not None:
             return f"rank {self._given[0]} of {self._given[1]}, {self._source}"
         rank, world_size, source = found_ranks()
@@ -109,7 +109,7 @@ class RanksNotice:
         )
 
     def carried(self, ranks: tuple[int, int] | None) -> RanksNotice:
-        """The notice for another process, which keeps the ranks that this one had; None: it finds its own."""
+        """Return the notice for another process, which keeps the ranks that this one had; None: it finds its own."""
         notice = RanksNotice(self._path, self._rows, ranks)
         notice._warned = self._warned
         notice._source = self._source if self._given is not None else "found by the process that it came from"
@@ -145,7 +145,7 @@ class RanksNotice:
 
 
 def local_rank() -> int | None:
-    """Number of this process among those that torchrun started on this machine; None without torchrun."""
+    """Return number of this process among those that torchrun started on this machine; None without torchrun."""
     try:
         return int(os.environ["LOCAL_RANK"]) if _by_torchrun() else None
     except (KeyError, ValueError):

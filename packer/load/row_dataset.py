@@ -93,7 +93,7 @@ class PackedDataset(RowsInfo):
 
     @classmethod
     def of_rows(cls, pack: Pack, fields: Sequence[Field], subset: Subset, choice: str) -> PackedDataset:
-        """The dataset of rows that are chosen already. Needs torch only when rows are read. choice: the arguments that chose them."""
+        """Return the dataset of chosen rows. Needs torch only when rows are read. choice: the arguments that chose them."""
         made = cls.__new__(cls)
         made._keep(pack, tuple(fields), subset, choice)
         return made
@@ -106,11 +106,11 @@ class PackedDataset(RowsInfo):
         self._functions: dict[str, Callable[[Any], Any]] = {}
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return self.subset.rows
 
     def __repr__(self) -> str:
-        """Lines that tell the rows, their fields and what is made of them."""
+        """Return lines that tell the rows, their fields and what is made of them."""
         made = {
             argument: " ".join(repr(self._functions[name]).split())
             for name, argument in ARGUMENTS.items()
@@ -127,7 +127,7 @@ class PackedDataset(RowsInfo):
         )
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray[np.integer[Any]]) -> Any:
-        """A row, or a batch for a slice, a list or an array of row numbers (torch tensors too). Raises IndexError."""
+        """Return a row, or a batch for a slice, a list or an array of row numbers (torch tensors too). Raises IndexError."""
         if isinstance(index, slice):
             return self._batch(np.arange(*index.indices(len(self))))
         numbers = np.asarray(index)
@@ -139,7 +139,7 @@ class PackedDataset(RowsInfo):
         return self._batch(np.atleast_1d(numbers.astype(np.int64)))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The rows one by one, read in one go: what DataLoader collates."""
+        """Return the rows one by one, read in one go: what DataLoader collates."""
         columns = self._transformed(self._read(np.asarray(indices, np.int64)))
         return [
             make_batch(self._names, values)
@@ -159,13 +159,13 @@ class PackedDataset(RowsInfo):
         return make_batch(self._names, (columns[name] for name in self._names))
 
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """The fields of some rows; those that a function is for as lists of what it returns."""
+        """Return the fields of some rows; those that a function is for as lists of what it returns."""
         for name, function in self._functions.items():
             columns[name] = [function(_plain(value) if name == "label" else value) for value in columns[name]]
         return columns
 
     def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Fields of some rows, [n, ...] or lists of n, in new memory."""
+        """Return fields of some rows, [n, ...] or lists of n, in new memory."""
         import torch
 
         n = len(self)
@@ -250,12 +250,12 @@ def _check_target_transform(transform: Any, fields: Sequence[Field], path: str) 
 
 
 def _plain(label: Any) -> Any:
-    """A label as torchvision hands it to a target_transform: a Python number, or a tensor of several."""
+    """Return a label as torchvision hands it to a target_transform: a Python number, or a tensor of several."""
     return label.item() if getattr(label, "ndim", None) == 0 else label
 
 
 def _stack(values: list[Any], argument: str) -> Any:
-    """What a function returned for each row, as one batch. Raises UsageError for values that make none."""
+    """Return what a function returned for each row, as one batch. Raises UsageError for values that make none."""
     from torch.utils.data import default_collate
 
     try:
@@ -268,7 +268,7 @@ def _stack(values: list[Any], argument: str) -> Any:
 
 
 def _steps(transform: Any) -> Iterable[Any]:
-    """The transforms of a Compose, or of an nn.Sequential; a transform alone is one."""
+    """Return the transforms of a Compose, or of an nn.Sequential; a transform alone is one."""
     inner = getattr(transform, "transforms", None)
     if inner is None and type(transform).__name__ == "Sequential":
         inner = transform.children()

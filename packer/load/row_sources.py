@@ -160,7 +160,7 @@ class FileRows(RowSource):
         self.threads.close()
 
     def read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
-        """On a thread: read fixed fields of entries start..stop-1."""
+        """Read fixed fields of entries start..stop-1."""
         rows = request.rows(start, stop)
         for name, array in out.items():
             self.reader.read(name, rows, array)
@@ -173,7 +173,7 @@ class FileRows(RowSource):
         out: dict[str, Bytes],
         read: Callable[[ReadRequest, int, int, dict[str, Bytes]], None],
     ) -> ReadResult:
-        """On a thread: read fixed fields into `out`, ragged ones into lists."""
+        """Read fixed fields into `out`, ragged ones into lists."""
         began = time.perf_counter()
         if out:
             read(request, start, stop, out)

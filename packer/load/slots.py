@@ -49,7 +49,7 @@ class Slots:
         self.made = 0
 
     def lend(self) -> Bytes:
-        """A buffer, uint8 [nbytes], content arbitrary; it is used again when the last view of it is gone.
+        """Return a buffer, uint8 [nbytes], content arbitrary; it is used again when the last view of it is gone.
 
         Notes: the returned array is new and based on a memoryview. On a view of an ndarray the finalizer would fire
         early, since NumPy lets views of views skip their intermediate bases.
@@ -75,7 +75,7 @@ class Slots:
 
 
 def allocate(nbytes: int) -> Bytes:
-    """Host memory, on huge pages where the system offers them: that saves a fault every 4 KiB when it is first filled.
+    """Return host memory, on huge pages where the system offers them: that saves a fault every 4 KiB when it is first filled.
 
     Raises PackerError: there is not so much, or this process may not have it.
     """
@@ -118,14 +118,14 @@ class SlotLayout:
             self.nbytes += -(-rows * f.row_bytes // ALIGNMENT) * ALIGNMENT
 
     def raw(self, slot: Bytes, rows: int) -> dict[str, Bytes]:
-        """Each field's section as uint8 [rows, row bytes]."""
+        """Return each field's section as uint8 [rows, row bytes]."""
         return {
             f.name: slot[at : at + rows * f.row_bytes].reshape(rows, f.row_bytes)
             for f, at in zip(self._fields, self._offsets, strict=True)
         }
 
     def typed(self, slot: Bytes, rows: int) -> dict[str, NDArray[np.generic]]:
-        """Each field's section as an array [rows, *shape] of its dtype."""
+        """Return each field's section as an array [rows, *shape] of its dtype."""
         return {
             f.name: slot[at : at + rows * f.row_bytes].view(f.dtype).reshape(rows, *(f.shape or ()))
             for f, at in zip(self._fields, self._offsets, strict=True)

@@ -32,22 +32,22 @@ class Epoch:
         return self.order.length(self.subset.rows)
 
     def within(self, positions: Runs) -> Runs:
-        """The rows at these positions, counted within the subset."""
+        """Return the rows at these positions, counted within the subset."""
         return self.order.place(positions, self.subset.rows, self.seed, self.number)
 
     def rows(self, positions: Runs) -> Runs:
-        """The rows of the pack at these positions."""
+        """Return the rows of the pack at these positions."""
         return self.subset.place(self.within(positions))
 
     def counters(self, positions: Runs) -> Runs:
-        """What draws for these positions are counted by: rows of the pack, but positions where rows are repeated.
+        """Return the numbers that draws for these positions are keyed by: rows of the pack, but positions where rows are repeated.
 
         So a row that comes again in an epoch is not augmented alike.
         """
         return positions if self.order.repeats else self.rows(positions)
 
     def ahead(self, start: int, stop: int, *, begin: bool = False) -> Runs:
-        """The rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all."""
+        """Return the rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all."""
         soon = self.order.ahead(start, stop, self.subset.rows, self.seed, self.number, begin=begin)
         return self.subset.place(soon) if len(soon.starts) else soon
 
@@ -90,15 +90,15 @@ class Share:
 
     @property
     def differs(self) -> bool:
-        """Whether some ranks get a batch more than others."""
+        """True if some ranks get a batch more than others."""
         return self.ends == "uneven" and 0 < (self.n - self.origin) % self.whole < self.world_size
 
     def sizes(self, first: int, last: int) -> list[int]:
-        """Rows in each of the batches first..last-1."""
+        """Return the number of rows in each of the batches first..last-1."""
         return [self._span(step)[1] for step in range(first, last)]
 
     def positions(self, first: int, last: int) -> Runs:
-        """The positions of the batches first..last-1, in order, neighbours joined.
+        """Return the positions of the batches first..last-1, in order, neighbours joined.
 
         Raises UsageError if the rank has no such batch.
         """
@@ -121,7 +121,7 @@ class Share:
         return Runs(np.append(starts[:-1], end.starts), np.append(lengths[:-1], end.lengths))
 
     def _span(self, step: int) -> tuple[int, int]:
-        """First position and rows of a batch; positions from n on stand for the beginning of the sequence."""
+        """Return the first position and rows of a batch; positions from n on stand for the beginning of the sequence."""
         begin = self.origin + step * self.whole
         left = self.n - begin
         if left >= self.whole or self.ends == "pad":
@@ -132,7 +132,7 @@ class Share:
         return begin + self.rank * share + min(self.rank, odd), share + (self.rank < odd)
 
     def _wrapped(self, start: int, stop: int) -> Runs:
-        """Positions start..stop-1, those from n on from the beginning again, as often as need be."""
+        """Return the positions start..stop-1, those from n on from the beginning again, as often as need be."""
         if stop <= self.n:
             return one_run(start, stop)
         starts, lengths = [], []

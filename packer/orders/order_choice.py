@@ -23,7 +23,7 @@ CACHED_SHARE = 0.7
 
 
 def parse(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[RowOrder, str]:
-    """The order that the arguments of a dataset mean, bound, and a sentence that says why if it was chosen here, else "".
+    """Return the order that the arguments of a dataset mean, bound, and a sentence that says why if it was chosen here, else "".
 
     order: a name, "auto", an order, or None: "sequential", or with shuffle what the pack alone decides (`shuffled`).
     Raises UsageError for an unknown name, or shuffle=True with "sequential".
@@ -48,7 +48,7 @@ def parse(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[
 
 
 def resume(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -> RowOrder:
-    """The order to go on with after a state was loaded.
+    """Return the order to go on with after a state was loaded.
 
     bound: this dataset's. record: of the state's order. chosen: whether bound was chosen here, by order="auto" or by shuffle
     without an order: then any order that is chosen so is taken from the state, since another machine may choose another.
@@ -79,7 +79,7 @@ def shuffled(about: Context) -> RowOrder:
 
 
 def choose(about: Context) -> tuple[RowOrder, str]:
-    """The best shuffle that rows can be read in at full speed, and a sentence that says why.
+    """Return the best shuffle that rows can be read in at full speed, and a sentence that says why.
 
     "rows" where all stay in memory after the first epoch and are neither small nor compressed in blocks; else what
     shuffle=True means (`shuffled`). Depends on this machine's memory: a resumed epoch takes its order from the state.

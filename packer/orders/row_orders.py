@@ -76,15 +76,15 @@ class RowOrder(Protocol):
     repeats: ClassVar[bool] = False  # whether a row may come several times in an epoch
 
     def bind(self, about: Context) -> RowOrder:
-        """This order with all filled in that was left to be chosen; the other methods work on what this returns."""
+        """Return this order with all filled in that was left to be chosen; the other methods work on what this returns."""
         return self
 
     def length(self, n: int) -> int:
-        """Positions of an epoch over n rows, 0 <= n <= 2**62; but for samplers, each row has one."""
+        """Return the number of positions of an epoch over n rows, 0 <= n <= 2**62; but for samplers, each row has one."""
         return n
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """The rows, 0..n-1, at runs of positions, one after the other as the positions are.
+        """Return the rows, 0..n-1, at runs of positions, one after the other as the positions are.
 
         Rows that follow each other are one run ("sequential" gives back the runs it is given). Positions are not checked:
         the caller has cut them from an epoch.
@@ -92,7 +92,7 @@ class RowOrder(Protocol):
         ...
 
     def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
-        """Rows worth asking the disk for now, since positions start..stop-1 are read next; none but for "blocks".
+        """Return the rows worth asking the disk for now, since positions start..stop-1 are read next; none but for "blocks".
 
         For a caller that asks with intervals that follow each other, from wherever its epoch begins or is resumed.
         begin: whether this is its first one (it is where start is 0).
@@ -100,11 +100,11 @@ class RowOrder(Protocol):
         return one_run(0, 0)
 
     def record(self) -> dict[str, Any]:
-        """The name and the lengths of the order, for JSON: what resuming needs beside seed, epoch and position."""
+        """Return the name and the lengths of the order, for JSON: what resuming needs beside seed, epoch and position."""
         return {"name": self.name}
 
     def resumed(self, record: Mapping[str, Any]) -> RowOrder:
-        """This order with the lengths of a recorded one. Raises UsageError for the record of another order, or none."""
+        """Return this order with the lengths of a recorded one. Raises UsageError for the record of another order, or none."""
         recorded(record, self.name)
         return self
 
@@ -120,7 +120,7 @@ class Sequential(RowOrder):
     name: ClassVar[str] = "sequential"
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """The positions are the rows."""
+        """Return the positions: they are the rows."""
         return positions
 
 
@@ -146,11 +146,11 @@ class Slices(RowOrder):
             object.__setattr__(self, "rows", rows)
 
     def bind(self, about: Context) -> Slices:
-        """A slice is a global batch, unless its rows were given."""
+        """Return the order with slices of a global batch, unless their rows were given."""
         return Slices(self.rows or about.global_batch)
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """The slices, or parts of them, that stand at the positions."""
+        """Return the slices, or parts of them, that stand at the positions."""
         if not len(positions.starts):
             return positions
         assert self.rows is not None  # by bind
@@ -183,11 +183,11 @@ class Slices(RowOrder):
         return _on_ring(numbers * size + begins, ends - begins, n, key % n)
 
     def record(self) -> dict[str, Any]:
-        """The name, and the rows of a slice."""
+        """Return the name, and the rows of a slice."""
         return {"name": self.name, "rows": self.rows}
 
     def resumed(self, record: Mapping[str, Any]) -> Slices:
-        """With the recorded length of a slice. Raises UsageError for the record of another order."""
+        """Return the order with the recorded length of a slice. Raises UsageError for the record of another order."""
         return Slices(**recorded(record, self.name, "rows"))
 
 
@@ -224,7 +224,7 @@ class Blocks(RowOrder):
             object.__setattr__(self, "block", whole_number("Blocks: block", self.block, remedy))
 
     def bind(self, about: Context) -> Blocks:
-        """Both counted in rows."""
+        """Return the order with window and block in rows."""
         row_bytes = max(1, about.row_bytes)
         block = self.block or (about.block_rows if about.coded else max(1, BLOCK_BYTES // row_bytes))
         window = WINDOW_BYTES // row_bytes if self.window is None else self.window
@@ -236,7 +236,7 @@ class Blocks(RowOrder):
         return Blocks(max(1, window), block, self.whole)
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """The rows that the windows' permutations put at the positions."""
+        """Return the rows that the windows' permutations put at the positions."""
         if not len(positions.starts):
             return positions
         places = positions.rows()
@@ -258,7 +258,7 @@ class Blocks(RowOrder):
         )
 
     def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
-        """The blocks of each window one window before it is needed; at the beginning, of the first two.
+        """Return the blocks of each window one window before it is needed; at the beginning, of the first two.
 
         Window after window, each in the order of the file. All ranks get the same: each of them reads from all blocks.
         None where windows are single blocks, which are asked for when they are read.
@@ -280,12 +280,12 @@ class Blocks(RowOrder):
         return _on_ring(starts, lengths, n, 0)
 
     def record(self) -> dict[str, Any]:
-        """The name, and the rows of a window and of a block."""
+        """Return the name, and the rows of a window and of a block."""
         lengths = {"name": self.name, "window": self.window, "block": self.block}
         return lengths | ({"whole": True} if self.whole else {})
 
     def resumed(self, record: Mapping[str, Any]) -> Blocks:
-        """With the recorded lengths. Raises UsageError for the record of another order."""
+        """Return the order with the recorded lengths. Raises UsageError for the record of another order."""
         lengths = recorded(record, self.name, "window", "block")
         return Blocks(**lengths, whole=record.get("whole") is True)
 
@@ -316,7 +316,7 @@ class Rows(RowOrder):
     name: ClassVar[str] = "rows"
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """The permuted positions."""
+        """Return the permuted positions."""
         if not len(positions.starts):
             return positions
         return consecutive(randomness.permute(positions.rows(), n, _key(seed, epoch, self.name)))
@@ -344,12 +344,12 @@ class _Cut(NamedTuple):
     extra: int
 
     def window(self, position: int) -> int:
-        """The window that a position lies in."""
+        """Return the window that a position lies in."""
         slot, wide = position // self.block, self.extra * (self.each + 1)
         return slot // (self.each + 1) if slot < wide else self.extra + (slot - wide) // self.each
 
     def windows_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The window that each position lies in."""
+        """Return the window that each position lies in."""
         slots, wide = positions // self.block, self.extra * (self.each + 1)
         windows: NDArray[np.int64] = np.where(
             slots < wide, slots // (self.each + 1), self.extra + (slots - wide) // self.each
@@ -357,7 +357,7 @@ class _Cut(NamedTuple):
         return windows
 
     def slots(self, window: int) -> tuple[int, int]:
-        """The blocks [first, last + 1) of a window."""
+        """Return the blocks [first, last + 1) of a window."""
         first = window * self.each + min(window, self.extra)
         return first, first + self.each + (window < self.extra)
 
@@ -373,7 +373,7 @@ class _Window(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _window(cut: _Cut, number: int, seed: int, epoch: int) -> _Window:
-    """A window; kept, since it costs as much as placing 256 rows and serves thousands."""
+    """Return a window; kept, since it costs as much as placing 256 rows and serves thousands."""
     key = _key(seed, epoch, "blocks")
     first, last = cut.slots(number)
     whole = cut.n // cut.block  # blocks; a shorter one behind them stays the last
@@ -391,7 +391,7 @@ def _window(cut: _Cut, number: int, seed: int, epoch: int) -> _Window:
 
 
 def _mixed(cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows at positions that lie in one window, int64 [k]."""
+    """Return the rows at positions that lie in one window, int64 [k]."""
     window = _window(cut, number, seed, epoch)
     places = randomness.permute(positions - window.start, window.rows, window.key)
     slots = places // cut.block  # np.divmod takes three times as long
@@ -405,7 +405,7 @@ def _mixed(cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.
 def _mixed_in_pieces(
     cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """`_mixed`, in arrays that stay in the processor's cache."""
+    """Return what `_mixed` returns, in arrays that stay in the processor's cache."""
     if len(positions) <= _PIECE_ROWS:
         return _mixed(cut, number, seed, epoch, positions)
     rows = np.empty(len(positions), np.int64)
@@ -439,7 +439,7 @@ class _WholeBlocks:
     @classmethod
     @lru_cache(maxsize=16)
     def of(cls, order: Blocks, n: int, seed: int, epoch: int) -> _WholeBlocks:
-        """The blocks of an order, bound."""
+        """Return the blocks of an order, bound."""
         cut = order._cut(n, least=1)
         blocks = -(-n // cut.block)
         missing = blocks * cut.block - n
@@ -450,7 +450,7 @@ class _WholeBlocks:
         return cls(cut._replace(n=blocks * cut.block), single, missing, short, edge, seed, epoch)
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row at each position, int64 [k]."""
+        """Return the row at each position, int64 [k]."""
         cut = self.cut
         places = np.where(positions < self.edge, positions, positions + self.missing)
         if self.single:
@@ -479,7 +479,7 @@ class _WholeBlocks:
         return Runs(starts, lengths)
 
     def _blocks(self, window: int) -> NDArray[np.int64]:
-        """The first row of each block of a window, int64 [k]; the shorter one at the end."""
+        """Return the first row of each block of a window, int64 [k]; the shorter one at the end."""
         count = self.cut.n // self.cut.block
         numbers = randomness.permute(
             np.arange(*self.cut.slots(window)), count, _key(self.seed, self.epoch, "whole")
@@ -489,7 +489,7 @@ class _WholeBlocks:
         return numbers * self.cut.block
 
     def _mixed(self, window: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows at places that lie in one window, int64 [k]."""
+        """Return the rows at places that lie in one window, int64 [k]."""
         first, last = self.cut.slots(window)
         rows = (last - first) * self.cut.block - (self.missing if window == self.short else 0)
         key = randomness.key(self.seed, self.epoch, "whole", window)
@@ -500,7 +500,7 @@ class _WholeBlocks:
 
 
 def _on_ring(starts: NDArray[np.int64], lengths: NDArray[np.int64], n: int, rotation: int) -> Runs:
-    """Runs on a ring of n rows, turned by so many, cut where it closes, touching ones joined.
+    """Return runs on a ring of n rows, turned by so many, cut where it closes, touching ones joined.
 
     starts: int64 [k], 0..n-1; lengths: int64 [k], 1..n. 0 <= rotation < n.
     """
@@ -523,7 +523,7 @@ _key = lru_cache(maxsize=64)(randomness.key)
 
 
 def recorded(record: Mapping[str, Any], name: str, *lengths: str) -> dict[str, int]:
-    """The lengths in the record of the order of that name. Raises UsageError for any other record."""
+    """Return the lengths in the record of the order of that name. Raises UsageError for any other record."""
     found = record.get("name") if isinstance(record, Mapping) else None
     if not isinstance(found, str):
         raise UsageError(

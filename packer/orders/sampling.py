@@ -55,7 +55,7 @@ class Weighted(RowOrder):
             _check_weights(self.weights)
 
     def bind(self, about: Context) -> Weighted:
-        """With the weights summed up. Raises UsageError if there are not as many as rows, or none is above 0."""
+        """Return the order with the weights summed up. Raises UsageError if there are not as many as rows, or none is above 0."""
         weights = np.asarray(self.weights, np.float64)
         if about.place is not None and len(weights) == about.pack_rows:
             weights = weights[about.place(one_run(0, about.n)).rows()]
@@ -73,11 +73,11 @@ class Weighted(RowOrder):
         return replace(self, rows=self.rows or about.n or 1, _ends=ends, _digest=_digest(weights))
 
     def length(self, n: int) -> int:
-        """As many as asked for; none of no rows."""
+        """Return the rows asked for; 0 of no rows."""
         return (self.rows or n) if n else 0
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """The rows that the permuted marks fall on."""
+        """Return the rows that the permuted marks fall on."""
         if not len(positions.starts):
             return positions
         assert self._ends is not None  # by bind
@@ -94,11 +94,11 @@ class Weighted(RowOrder):
         return consecutive(rows)
 
     def record(self) -> dict[str, Any]:
-        """The name, the rows of an epoch, and what tells these weights from others."""
+        """Return the name, the rows of an epoch, and what tells these weights from others."""
         return {"name": self.name, "rows": self.rows, "weights": self._digest}
 
     def resumed(self, record: Mapping[str, Any]) -> Weighted:
-        """With the recorded rows of an epoch. Raises UsageError for other weights, or the record of another order."""
+        """Return the order with the recorded rows of an epoch. Raises UsageError for other weights, or the record of another order."""
         lengths = recorded(record, self.name, "rows")
         _same("weights", self._digest, record.get("weights"))
         return replace(self, rows=lengths["rows"])
@@ -127,7 +127,7 @@ class Balanced(RowOrder):
             object.__setattr__(self, "rows", rows)
 
     def bind(self, about: Context) -> Balanced:
-        """With the rows by class. Raises UsageError if the field has not one whole number a row."""
+        """Return the order with the rows by class. Raises UsageError if the field has not one whole number a row."""
         labels = np.asarray(about.labels(self.by)) if about.labels else np.empty(0)
         if labels.shape != (about.n,) or labels.dtype.kind not in "iu":
             found = f"is {labels.dtype} {list(labels.shape)}" if about.labels else "is not there"
@@ -138,11 +138,11 @@ class Balanced(RowOrder):
         return replace(self, rows=self.rows or about.n or 1, _classes=_by_class(labels.astype(np.int64)))
 
     def length(self, n: int) -> int:
-        """As many as asked for; none of no rows."""
+        """Return the rows asked for; 0 of no rows."""
         return (self.rows or n) if n else 0
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """The rows that the rounds hold at the positions."""
+        """Return the rows that the rounds hold at the positions."""
         if not len(positions.starts):
             return positions
         assert self._classes is not None  # by bind
@@ -160,12 +160,12 @@ class Balanced(RowOrder):
         return consecutive(every.rows[every.firsts[classes] + permute_each(draws, sizes, keys)])
 
     def record(self) -> dict[str, Any]:
-        """The name, the rows of an epoch, and what tells these labels from others."""
+        """Return the name, the rows of an epoch, and what tells these labels from others."""
         digest = self._classes.digest if self._classes else ""
         return {"name": self.name, "rows": self.rows, "labels": digest}
 
     def resumed(self, record: Mapping[str, Any]) -> Balanced:
-        """With the recorded rows of an epoch. Raises UsageError for other labels, or the record of another order."""
+        """Return the order with the recorded rows of an epoch. Raises UsageError for other labels, or the record of another order."""
         lengths = recorded(record, self.name, "rows")
         _same("labels", self.record()["labels"], record.get("labels"))
         return replace(self, rows=lengths["rows"])
@@ -181,13 +181,13 @@ class _RowsByClass(NamedTuple):
 
 
 def _by_class(labels: NDArray[np.int64]) -> _RowsByClass:
-    """Classes that occur, in the order of their numbers."""
+    """Return classes that occur, in the order of their numbers."""
     _, sizes = np.unique(labels, return_counts=True)
     return _RowsByClass(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes, _digest(labels))
 
 
 def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """`permute_each` of one size: where it is small, by sorting hashes, so that all permutations are equally likely."""
+    """Return `permute_each` of one size: where it is small, by sorting hashes, so that all permutations are equally likely."""
     if size > _SORTED:
         return permute_each(positions, np.full(len(positions), size), keys)
     some, which = np.unique(keys, return_inverse=True)
@@ -226,7 +226,7 @@ def _round_keys(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
 
 
 def _keys(key: int, *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """A key for each place of arrays of numbers, uint64 [k]."""
+    """Return a key for each place of arrays of numbers, uint64 [k]."""
     keys = np.array(key, np.uint64)
     for array in numbers:
         keys = randomness.mix64((keys ^ array.view(np.uint64)) + _STEP)

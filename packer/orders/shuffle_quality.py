@@ -49,7 +49,7 @@ class Quality(NamedTuple):
 def measure(
     order: RowOrder, n: int, batch_size: int, *, labels: NDArray[np.int64] | None = None, seed: int = 0
 ) -> Quality:
-    """The figures of an order, from the batches of a few epochs.
+    """Return the figures of an order, from the batches of a few epochs.
 
     order: one that gives each row once an epoch, bound. n: rows, at least 1. batch_size: rows of a batch on all ranks together.
     labels: int [n], the class of each row, any numbers.
@@ -83,7 +83,7 @@ def measure(
 
 
 def uniform(n: int, batch_size: int, *, labels: NDArray[np.int64] | None = None) -> Quality:
-    """The figures of a uniform shuffle, exactly; the arguments are those of `measure`."""
+    """Return the figures of a uniform shuffle, exactly; the arguments are those of `measure`."""
     b = min(batch_size, n)
     whole, rest = divmod(n, b)
     repeats = (whole * b * (b - 1) + rest * (rest - 1)) / (n * (n - 1)) if n > 1 else 0.0
@@ -104,7 +104,7 @@ class _ClassCounts:
         self.count = int((self._totals > 0).sum())
 
     def spread(self, rows: NDArray[np.int64]) -> float:
-        """The mean chi-square of the class counts of batches, int64 [k, b], against those of all rows."""
+        """Return the mean chi-square of the class counts of batches, int64 [k, b], against those of all rows."""
         codes = np.sort(self._codes[rows], axis=1)
         first = np.ones(codes.shape, bool)
         first[:, 1:] = codes[:, 1:] != codes[:, :-1]
@@ -118,7 +118,7 @@ class _ClassCounts:
 
 
 def _some_batches(order: RowOrder, n: int, b: int, count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The rows of full batches of an epoch, drawn at random: int64 [count, b]."""
+    """Return the rows of full batches of an epoch, drawn at random: int64 [count, b]."""
     numbers = randomness.permute(np.arange(count), n // b, randomness.key(seed, "quality", epoch))
     numbers.sort()
     positions = Runs(numbers * b, np.full(count, b))
@@ -126,7 +126,7 @@ def _some_batches(order: RowOrder, n: int, b: int, count: int, seed: int, epoch:
 
 
 def _repeats(order: RowOrder, n: int, b: int, seed: int) -> float:
-    """Of the pairs of rows that meet in a full batch, the share that meets again in the next epoch."""
+    """Return the share of the pairs of rows of a full batch that meets again in the next epoch."""
     if b < 2:
         return 0.0
     epochs = min(max(_PLACED // n, _EPOCHS[0]), _EPOCHS[1])

@@ -36,7 +36,7 @@ def choose(
     decoded: bool,
     present: bool = False,
 ) -> tuple[str, str]:
-    """The rung, "gpu", "pinned", "ram" or "disk", and a phrase for the log that says why.
+    """Return the rung, "gpu", "pinned", "ram" or "disk", and a phrase for the log that says why.
 
     placement: one of PLACEMENTS. path: of the pack. device: where batches go. nbytes: of the rows as they are loaded, without
     ragged fields.
@@ -85,7 +85,7 @@ def _chosen(path: str, device: str, nbytes: int, decoded: bool, present: bool) -
 
 
 def _asked(placement: str, device: str, nbytes: int, present: bool) -> str:
-    """Why not to refuse a rung. Raises UsageError."""
+    """Return why not to refuse a rung. Raises UsageError."""
     if placement == "disk":
         return "as asked"
     if not nbytes:
@@ -107,14 +107,14 @@ def _asked(placement: str, device: str, nbytes: int, present: bool) -> str:
 
 
 def free_device_memory(device: str) -> int:
-    """Bytes of a CUDA device that nobody has allocated."""
+    """Return bytes of a CUDA device that nobody has allocated."""
     import torch
 
     return int(torch.cuda.mem_get_info(torch.device(device))[0])
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may still take without anything being swapped or killed.
+    """Return bytes of memory that this process may still take without anything being swapped or killed.
 
     The system's estimate, or what is left of the limits of the control groups it is in (containers, batch systems), or of its
     address space.
@@ -129,7 +129,7 @@ def available_memory() -> int:
 
 
 def _address_room() -> Iterator[int]:
-    """What is left of this process's limit on its address space (ulimit -v), if there is one."""
+    """Return what is left of this process's limit on its address space (ulimit -v), if there is one."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         taken = [int(line.split()[0]) for line in _lines("/proc/self/statm")]
@@ -137,7 +137,7 @@ def _address_room() -> Iterator[int]:
 
 
 def _group_room(groups: str, mounted: str) -> Iterator[int]:
-    """What is left of each limit of this process's control groups, versions 1 and 2.
+    """Return what is left of each limit of this process's control groups, versions 1 and 2.
 
     Pages of files count as used there, but are given up before a limit bites. Source: the kernel's cgroup-v1/memory and cgroup-v2.
     """
@@ -163,7 +163,7 @@ def _group_room(groups: str, mounted: str) -> Iterator[int]:
 
 
 def remote_file_system(path: str) -> str | None:
-    """The type of the file system that a path lies on, if its data come from elsewhere: another machine, or a program."""
+    """Return the type of the file system that a path lies on, if its data come from elsewhere: another machine, or a program."""
     if not sys.platform.startswith("linux"):
         return None
     path, best = os.path.realpath(path), ("", "")
@@ -178,7 +178,7 @@ def remote_file_system(path: str) -> str | None:
 
 
 def _lines(path: str) -> list[str]:
-    """Of a file that may not exist; names in it are decoded as Python does it with paths."""
+    """Return the lines of a file that may not exist; names in it are decoded as Python does it with paths."""
     try:
         with open(path, "rb") as file:
             # Not splitlines(), which ends lines at characters that names may have.

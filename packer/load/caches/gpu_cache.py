@@ -56,7 +56,7 @@ class GpuCache:
 
     @property
     def ready(self) -> bool:
-        """Whether all rows are."""
+        """True once all rows are on the device."""
         return self._content.filled[0] == self._content.rows and self._content.failed is None
 
     @property
@@ -65,7 +65,7 @@ class GpuCache:
         return self._content.failed
 
     def gather(self, runs: Runs, leave: Collection[str] = ()) -> dict[str, torch.Tensor | IndexedRows] | None:
-        """Rows of all fields as new tensors [sum of lengths, *shape] on the device, to be used on the current stream.
+        """Return rows of all fields as new tensors [sum of lengths, *shape] on the device, to be used on the current stream.
 
         runs: of rows of the subset. leave: fields whose rows are only named, not put together.
         None if not all of them are there. Raises IndexError for rows that do not exist.
@@ -100,7 +100,7 @@ class GpuCache:
         return gathered
 
     def upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        """Numbers, int64 [N], on the device, to be used on the current stream; does not wait."""
+        """Return numbers, int64 [N], on the device, to be used on the current stream; does not wait."""
         return self._content.upload(numbers)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -143,11 +143,11 @@ class _GpuRows:
         self.tensors, self.filled, self.failed = None, (0, None), why
 
     def typed(self, name: str, rows: torch.Tensor) -> torch.Tensor:
-        """Rows of a field, [N, words], as what they are: [N, *shape]."""
+        """Return rows of a field, [N, words], as what they are: [N, *shape]."""
         return rows.view(self.dtypes[name]).view(-1, *self.shapes[name])
 
     def upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        """Row numbers on the device, for the current stream; does not wait."""
+        """Return row numbers on the device, for the current stream; does not wait."""
         if self.device.type != "cuda":
             return torch.from_numpy(numbers).to(self.device)
         pinned = torch.empty(len(numbers), dtype=torch.int64, pin_memory=True)  # from torch's cache
@@ -161,7 +161,7 @@ def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:
 
 
 def _fill_or_drop(content: _GpuRows, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
-    """On the background thread: fill, unless there is no memory, or rows that cannot be read.
+    """Fill, unless there is no memory, or rows that cannot be read.
 
     Those are the loop's concern once it asks the disk for them, and perhaps it never does.
     """

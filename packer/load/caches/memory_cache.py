@@ -95,7 +95,7 @@ class MemoryCache:
 
     @property
     def ready(self) -> bool:
-        """Whether all rows are in memory, and pinned if they are to be."""
+        """True once all rows are in memory, and pinned if they are to be."""
         content = self._content
         return content.filled == content.rows and (self._made_of[3] is None or content.pinned)
 
@@ -133,7 +133,7 @@ class MemoryCache:
         return True
 
     def view(self, name: str, start: int, stop: int) -> Bytes | None:
-        """Rows start..stop-1 of the subset as they lie in memory, uint8 [rows, row bytes]; None if they are not all there.
+        """Return rows start..stop-1 of the subset as they lie in memory, uint8 [rows, row bytes]; None if they are not all there.
 
         With `pinned`, None until the memory is registered. Notes: other processes see this memory too; never write to it. It stays
         valid after close(), but copies from it have to be done before.
@@ -198,23 +198,23 @@ class _MemoryRows:
 
     @property
     def pinned(self) -> bool:
-        """Whether this process has registered the memory with CUDA."""
+        """True if this process has registered the memory with CUDA."""
         return self.memory is not None and self.memory.registered
 
 
 def present(reader: RowReader, fields: Sequence[Field], subset: Subset) -> bool:
-    """Whether a process of this user holds these rows in memory, or fills them: another one costs no more memory."""
+    """Return True if a process of this user holds these rows in memory, or fills them: another one costs no more memory."""
     fields = [f for f in fields if not f.ragged]
     return held(_key(reader, fields, subset), _layout(fields, subset.rows)[1])
 
 
 def size_of(fields: Sequence[Field], rows: int) -> int:
-    """Bytes of so many rows as they are loaded, without the ragged fields, which stay on the disk."""
+    """Return bytes of so many rows as they are loaded, without the ragged fields, which stay on the disk."""
     return rows * sum(f.row_bytes for f in fields if not f.ragged)
 
 
 def _layout(fields: Sequence[Field], rows: int) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where each field's rows begin and how long a row is, and the bytes of all."""
+    """Return where each field's rows begin and how long a row is, and the bytes of all."""
     places, at = {}, _PAGE
     for f in fields:
         places[f.name] = at, f.row_bytes
@@ -223,7 +223,7 @@ def _layout(fields: Sequence[Field], rows: int) -> tuple[dict[str, tuple[int, in
 
 
 def _key(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
-    """What tells these rows from all others: the pack as it is now, the fields, the subset, and whether they were verified."""
+    """Return what tells these rows from all others: the pack as it is now, the fields, the subset, and whether they were verified."""
     digest = hashlib.blake2b(digest_size=16)
     for part in reader.pack.parts:
         digest.update(part.seal or part.header.to_bytes())
@@ -234,7 +234,7 @@ def _key(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
 
 
 def _files(pack: Pack) -> list[tuple[str, int, int, int, int]]:
-    """The files that hold a pack's rows, and what changes when they do."""
+    """Return the files that hold a pack's rows, and what changes when they do."""
     paths = sorted({os.path.realpath(pack.file(e)) for es in pack.header.extents.values() for e in es})
     found = []
     for path in paths:
@@ -253,7 +253,7 @@ def _fill(
     pinned: torch.device | str | None,
     ending: threading.Event,
 ) -> None:
-    """On the background thread: fill the memory when it is this process's turn, then pin it."""
+    """Fill the memory when it is this process's turn, then pin it."""
     memory = content.memory
     assert memory is not None
     try:

@@ -102,7 +102,7 @@ class Memory:
 
 
 def open_memory(key: str, nbytes: int) -> Memory:
-    """The memory that goes by a key: another holder's, or new. nbytes: at least 1; part of the key."""
+    """Return the memory that goes by a key: another holder's, or new. nbytes: at least 1; part of the key."""
     name = _name(key, nbytes)
     with _inside():
         here = _here.get(name)
@@ -112,7 +112,7 @@ def open_memory(key: str, nbytes: int) -> Memory:
 
 
 def held(key: str, nbytes: int) -> bool:
-    """Whether a process holds that memory."""
+    """Return True if a process holds that memory."""
     name = _name(key, nbytes)
     with _inside():
         if name in _here:
@@ -135,7 +135,7 @@ _visitor = threading.local()
 
 
 def _after_fork() -> None:
-    """Of the parent's threads only one lives on: locks of the others would be held for ever. It has no CUDA either."""
+    """Forget locks and CUDA memory of the parent, whose other threads a forked child lacks."""
     global _lock, _visitor
     _lock, _visitor = threading.Lock(), threading.local()
     for memory in list(_here.values()):
@@ -147,7 +147,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextlib.contextmanager
 def _inside() -> Iterator[None]:
-    """One thread at a time."""
+    """Let one thread in at a time."""
     _visitor.here = True  # before the lock is taken: what is collected from then on must not ask for it
     try:
         with _lock:
@@ -163,7 +163,7 @@ class _Holder(NamedTuple):
 
 
 def _name(key: str, nbytes: int) -> str:
-    """The memory's name: differs between users, and where process numbers mean other processes."""
+    """Return the memory's name: differs between users, and where process numbers mean other processes."""
     where = [key, str(nbytes)]
     with contextlib.suppress(OSError):
         where.append(os.readlink("/proc/self/ns/pid"))
@@ -217,14 +217,14 @@ def _made(name: str, nbytes: int) -> int:
 
 
 def _end(pid: int, at_end: list[Callable[[], None]]) -> None:
-    """What is to be done before the memory goes, but not in a forked child for its parent."""
+    """Do what is to be done before the memory goes, but not in a forked child for its parent."""
     if os.getpid() == pid:
         for call in at_end:
             call()
 
 
 def _leave(path: str, name: str, pid: int, fd: int) -> None:
-    """The memory's object is gone: take this process off the list.
+    """Take this process off the list, since the memory's object is gone.
 
     This may run inside the garbage collector in the middle of a visit to the lists, by the same thread; then the line stays, and
     whoever comes next finds that it leads nowhere.
@@ -244,7 +244,7 @@ def _leave(path: str, name: str, pid: int, fd: int) -> None:
 
 @contextlib.contextmanager
 def _list(path: str) -> Iterator[int]:
-    """A list's file, locked. Raises OSError: no such folder, another's file, or its holder was stopped."""
+    """Return a list's file, locked. Raises OSError: no such folder, another's file, or its holder was stopped."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN, 0o600)
@@ -272,13 +272,13 @@ def _list(path: str) -> Iterator[int]:
 
 
 def _is_list(found: os.stat_result) -> bool:
-    """Whether it may be a list: this user's, which nobody else may write, and not another file of theirs that somebody linked to."""
+    """Return True if it may be a list: this user's, which nobody else may write, and not another file of theirs that somebody linked to."""
     mine = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return mine and stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
 def _is(path: str, found: os.stat_result) -> bool:
-    """Whether a path still leads to that file; if it was deleted while we waited, the lock is one on nothing."""
+    """Return True if a path still leads to that file; if it was deleted while we waited, the lock is one on nothing."""
     try:
         return os.path.samestat(os.stat(path), found)
     except FileNotFoundError:
@@ -309,7 +309,7 @@ def _write(fd: int, holders: list[_Holder]) -> None:
 
 
 def _lives(holder: _Holder, name: str) -> bool:
-    """Whether the process is the one that made the entry, and its descriptor still the memory."""
+    """Return True if the process is the one that made the entry, and its descriptor still the memory."""
     try:
         # First, since its number may be that of another user's process by now, which cannot be looked into either.
         if _born(holder.pid) != holder.born:
@@ -325,7 +325,7 @@ def _lives(holder: _Holder, name: str) -> bool:
 
 
 def _opened(holder: _Holder, nbytes: int) -> int | None:
-    """A holder's memory, opened; None if that is not possible."""
+    """Return a holder's memory, opened; None if that is not possible."""
     try:
         fd = os.open(f"/proc/{holder.pid}/fd/{holder.fd}", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -337,6 +337,6 @@ def _opened(holder: _Holder, nbytes: int) -> int | None:
 
 
 def _born(pid: int) -> int:
-    """When a process started, in clock ticks since the machine did. Source: proc_pid_stat(5)."""
+    """Return when a process started, in clock ticks since the machine did. Source: proc_pid_stat(5)."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])

@@ -116,7 +116,7 @@ class AlbumentationsCall:
 
 
 def to_format(boxes: NDArray[Any], format: str, height: int, width: int) -> NDArray[np.float32]:
-    """Boxes [K, 4] of left, top, right, bottom in pixels, in a format of albumentations."""
+    """Return boxes [K, 4] of left, top, right, bottom in pixels, in a format of albumentations."""
     x1, y1, x2, y2 = boxes.astype(np.float32).T
     scale = np.array([width, height, width, height], np.float32)
     if format == "pascal_voc":
@@ -136,7 +136,7 @@ def to_format(boxes: NDArray[Any], format: str, height: int, width: int) -> NDAr
 
 
 def from_format(boxes: NDArray[Any], format: str, height: int, width: int) -> NDArray[Any]:
-    """The opposite of to_format."""
+    """Undo to_format."""
     a, b, c, d = boxes.T
     if format == "pascal_voc":
         return boxes
@@ -149,7 +149,7 @@ def from_format(boxes: NDArray[Any], format: str, height: int, width: int) -> ND
 
 
 def _label_fields(params: Any, known: Roles) -> dict[str, str]:
-    """The label fields of bbox_params -> the fields of the pack that they stand for. Raises UsageError."""
+    """Return the label fields of bbox_params -> the fields of the pack that they stand for. Raises UsageError."""
     fields = list(params.label_fields or ())
     strange = [name for name in fields if name not in known.lists]
     if len(strange) > known.box_label:
@@ -166,7 +166,7 @@ def _numbered(rows: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _unnumbered(rows: Any, width: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Rows without the column of their numbers, and these."""
+    """Return rows without the column of their numbers, and these."""
     array = np.asarray(rows, np.float32)
     if not len(array):
         return np.zeros((0, width), np.float32), np.zeros(0, np.int64)

@@ -45,12 +45,12 @@ class Call:
         self._limited: set[str] = set()
 
     def key(self, seed: int, epoch: int, rows: NDArray[np.int64]) -> None:
-        """Of which rows the next calls are; int64 [k]."""
+        """Set the rows that the next calls are for, int64 [k]."""
         self._key, self._rows = randomness.key(seed, epoch, "transform"), rows.tolist()
         self._seeds = randomness.integers(rows, self._key, 1 << 32).tolist()
 
     def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
-        """What fn returns for the sample that begins with row number i of those given to key. Raises WrongReturn."""
+        """Return what fn returns for the sample that begins with row number i of those given to key. Raises WrongReturn."""
         rng = self._seeded(i)
         try:
             result = self._called(i, sample, rng)
@@ -77,11 +77,11 @@ class Call:
         return self._fn(sample, **{self._rng: rng}) if self._rng else self._fn(sample, rng)
 
     def unlimited(self) -> bool:
-        """Whether the last call has imported torch or OpenCV: what it drew of their generators was not seeded; call it again."""
+        """Return True if the last call has imported torch or OpenCV: what it drew of their generators was not seeded; call it again."""
         return any(sys.modules.get(name) and name not in self._limited for name in ("torch", "cv2"))
 
     def _seeded(self, i: int) -> np.random.Generator:
-        """The row's generator; the global ones are seeded: 12 us altogether, most of it `random`'s."""
+        """Return the row's generator; the global ones are seeded: 12 us altogether, most of it `random`'s."""
         state, seed = self._state, self._seeds[i]
         state["state"]["key"][:] = self._key, self._rows[i]
         self._bits.state = state
@@ -154,7 +154,9 @@ def described(
     batch: int | None,
     ragged: Collection[str] = (),
 ) -> tuple[Field, ...]:
-    """The output fields, by what fn returned for a sample. fields: the input's. ragged: names besides the transform's. Raises WrongReturn.
+    """Return the output fields, by what fn returned for a sample. Raises WrongReturn.
+
+    fields: the input's. ragged: names besides the transform's.
 
     Masks stay masks and boxes stay boxes, for whatever augments the batch after that.
     """
@@ -204,7 +206,7 @@ def described(
 
 
 def _rng_parameter(fn: Any) -> str | None:
-    """How fn takes the generator: None: not at all; "": as its second argument; else by this name."""
+    """Return how fn takes the generator: None: not at all; "": as its second argument; else by this name."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some functions in C
@@ -225,7 +227,7 @@ def _as_array(value: Any) -> NDArray[Any]:
 
 
 def _copied(name: str, value: Any) -> Any:
-    """A row of a ragged field, as it travels: a copy throughout, since the next rows overwrite what fn was given.
+    """Return a row of a ragged field, as it travels: a copy throughout, since the next rows overwrite what fn was given.
 
     Raises WrongReturn if it cannot travel.
     """
@@ -256,7 +258,7 @@ def _described_sample(sample: Mapping[str, Any]) -> str:
 
 
 def said(error: BaseException) -> str:
-    """What an error says, if its own code can tell."""
+    """Return what an error says, if its own code can tell."""
     try:
         return str(error)
     except Exception:

@@ -55,7 +55,7 @@ class Roles:
 
 
 def roles(fields: Sequence[Field]) -> Roles:
-    """The roles of loaded fields."""
+    """Return the roles of loaded fields."""
     named = {f.name: f for f in fields}
     image = named.get("image")
     size = (image.shape or ())[:2] if image else ()
@@ -88,7 +88,7 @@ def roles(fields: Sequence[Field]) -> Roles:
 
 
 def library_of(one: Any) -> str | None:
-    """The library that a transform is of, itself or by its base class."""
+    """Return the library that a transform is of, itself or by its base class."""
     modules = [f"{cls.__module__}." for cls in type(one).__mro__]
     return next(
         (name for name in (V2, V1, ALBUMENTATIONS) if any(m.startswith(f"{name}.") for m in modules)), None
@@ -96,7 +96,7 @@ def library_of(one: Any) -> str | None:
 
 
 def leaves(one: Any) -> Iterator[Any]:
-    """The transforms that a Compose, a Sequential or the like consists of; itself if it is no such thing."""
+    """Return the transforms that a Compose, a Sequential or the like consists of; itself if it is no such thing."""
     torch = sys.modules.get("torch")
     members = getattr(one, "transforms", None)
     if torch is not None and isinstance(one, (torch.nn.Sequential, torch.nn.ModuleList)):
@@ -111,7 +111,7 @@ def leaves(one: Any) -> Iterator[Any]:
 
 
 def adapted(transform: PythonTransform, fields: Sequence[Field]) -> Adapter | None:
-    """What calls a transform of torchvision or albumentations; None for any other function.
+    """Return what calls a transform of torchvision or albumentations; None for any other function.
 
     fields: that it is given. Raises UsageError if it could not move all fields that belong to the image.
     """
@@ -141,12 +141,12 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> Adapter | No
 
 
 def name_of(fn: Any) -> str:
-    """A function's own name, or that of its class."""
+    """Return a function's own name, or that of its class."""
     return getattr(fn, "__qualname__", None) or type(fn).__name__
 
 
 def leave_out(names: Sequence[str], known: Roles) -> str:
-    """The remedy: the other fields."""
+    """Return the remedy: the other fields."""
     rest = [name for name in known.names if name not in names]
     return f"Leave it out: fields={rest!r}." if len(names) == 1 else f"Leave them out: fields={rest!r}."
 

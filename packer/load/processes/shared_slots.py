@@ -58,11 +58,11 @@ class SharedSlots:
         return _attached, (DupFd(self._descriptor), self._nbytes)
 
     def at(self, offset: int, nbytes: int) -> Bytes:
-        """The bytes at a place, uint8 [nbytes]."""
+        """Return the bytes at a place, uint8 [nbytes]."""
         return np.frombuffer(self._mapping, np.uint8, nbytes, offset)
 
     def allocate(self, nbytes: int) -> Bytes:
-        """A piece, uint8 [nbytes], at the start of a page, content arbitrary; given back when its last view is gone.
+        """Return a piece, uint8 [nbytes], at the start of a page, content arbitrary; given back when its last view is gone.
 
         Raises MemoryError when pieces as large as the whole are held.
         """
@@ -88,7 +88,7 @@ class SharedSlots:
         return piece
 
     def offset(self, piece: Bytes) -> int:
-        """Where a piece, or an array over the whole of it, lies."""
+        """Return where a piece, or an array over the whole of it, lies."""
         offset = piece.ctypes.data - self._base
         if not _PAGE <= offset <= self._nbytes - len(piece):
             raise ValueError("not a piece of this shared memory")
@@ -110,7 +110,7 @@ def _attached(descriptor: Any, nbytes: int) -> SharedSlots:
 
 
 def _mappable(nbytes: int) -> int:
-    """The bytes, in whole pages, or what this process can map of them, less a good part: it needs address space for other things."""
+    """Return the bytes, in whole pages, or what this process can map of them, less a good part: it needs address space for other things."""
     wanted = nbytes = -(-nbytes // _PAGE) * _PAGE
     while True:
         try:

@@ -76,7 +76,7 @@ class SampleCall:
         return {name: made.get(name, sample.get(name)) for name in order} | made
 
     def _wrapped(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """The sample as v2 knows it; lists, and arrays where no image is, stay out: v2 would take them for images."""
+        """Return the sample as v2 knows it; lists, and arrays where no image is, stay out: v2 would take them for images."""
         tv, known = self._tv, self._known
         wrapped: dict[str, Any] = {}
         size: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ class SampleCall:
         return self._tensor(array).permute(*range(array.ndim - 3), -1, -3, -2)
 
     def _array(self, name: str, value: Any) -> Any:
-        """A value as a function of NumPy arrays would return it."""
+        """Return a value as a function of NumPy arrays would return it."""
         if isinstance(value, self._torch.Tensor):
             value = value.as_subclass(self._torch.Tensor).detach().numpy()
             if value.ndim == 3 + self._batched and (name == "image" or self._known.masks.get(name)):
@@ -158,7 +158,7 @@ class ImageCall:
 
 
 def _pixels(value: Any) -> Any:
-    """A PIL image as an array [H, W, C]; anything else as it is."""
+    """Return a PIL image as an array [H, W, C]; anything else as it is."""
     pil = sys.modules.get("PIL.Image")
     if pil is None or not isinstance(value, pil.Image):
         return value

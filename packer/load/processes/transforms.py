@@ -73,10 +73,10 @@ class PythonTransform:
 
     @property
     def count(self) -> int:
-        """How many processes it is run by."""
+        """The number of processes it is run by."""
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
 
 
 def as_transform(transform: PythonTransform | Callable[..., Any]) -> PythonTransform:
-    """What ``transform=`` was given, as a value. Raises UsageError."""
+    """Return what ``transform=`` was given, as a value. Raises UsageError."""
     return transform if isinstance(transform, PythonTransform) else PythonTransform(transform)

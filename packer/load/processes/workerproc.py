@@ -158,7 +158,7 @@ class _Maker:
         at[0] = NO_ROW
 
     def outputs(self, job: TransformJob) -> tuple[Field, ...]:
-        """The output fields, by what fn returns for the first of these rows, or for all of them if it takes batches."""
+        """Return the output fields, by what fn returns for the first of these rows, or for all of them if it takes batches."""
         batched = self._transform.batched
         runs = job.runs if batched else job.runs.part(0, 1)
         with self._blamed(job):
@@ -216,7 +216,7 @@ class _Maker:
         return Filled(store.ragged, read_seconds, transform_seconds, kept)
 
     def _read(self, runs: Runs) -> dict[str, Any]:
-        """The input fields of rows: arrays [n, *shape], in memory that is used again, and lists of n."""
+        """Return the input fields of rows: arrays [n, *shape], in memory that is used again, and lists of n."""
         total = runs.total
         columns: dict[str, Any] = {}
         for f in self._fields:
@@ -234,7 +234,7 @@ class _Maker:
 
     @contextmanager
     def _blamed(self, job: TransformJob) -> Iterator[None]:
-        """Errors of fn become TransformErrors that name the row."""
+        """Turn errors of fn into TransformErrors that name the row."""
         try:
             yield
         except BaseException as error:  # SystemExit too: nothing that fn does may end the process unheard
@@ -254,7 +254,7 @@ class _Maker:
             ) from None
 
     def _key(self, row: int) -> str:
-        """The row's key in brackets, if the pack has keys."""
+        """Return the row's key in brackets, if the pack has keys."""
         for f in self._reader.pack.fields:
             if f.name == "key" and "encoding" in f.about:
                 with suppress(Exception):  # it only adorns the message of another error

@@ -87,7 +87,7 @@ class Workers:
         self._outputs = state[3]
 
     def probe(self, runs: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
-        """The output fields, found by running fn on the first of these rows, or on all of them if it takes batches.
+        """Return the output fields, found by running fn on the first of these rows, or on all of them if it takes batches.
 
         Ragged ones have shape None. Raises what the Futures of submit raise, and UsageError where processes cannot be started.
         """
@@ -97,7 +97,7 @@ class Workers:
         return self._outputs
 
     def allocate(self, nbytes: int) -> Bytes:
-        """A slot, uint8 [nbytes], at the start of a page, in memory shared with the processes; freed when its last view is gone.
+        """Return a slot, uint8 [nbytes], at the start of a page, in memory shared with the processes; freed when its last view is gone.
 
         Forked children of this process see the same memory, not a copy: they must not use its slots.
         Raises MemoryError when slots as large as the machine's memory, or as what this process may map of it, are held.
@@ -150,7 +150,7 @@ class Workers:
             pool.join()
 
     def _lock_here(self) -> threading.Lock:
-        """The lock, after forgetting what belongs to the parent of a forked child."""
+        """Return the lock, after forgetting what belongs to the parent of a forked child."""
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), threading.Lock()
             self._memory = self._pool = None
@@ -184,7 +184,7 @@ class _TransformBatch:
         self._begun = self._failed = False
 
     def begin(self) -> bool:
-        """Whether its tasks are still wanted."""
+        """Return True if its tasks are still wanted."""
         if not self._begun:
             self._begun = True
             self._failed = not self.future.set_running_or_notify_cancel()
@@ -395,7 +395,7 @@ class _ProcessPool:
                     worker.connection.send_bytes(task.message)
 
     def _death(self, worker: _TransformProcess) -> TransformError:
-        """What to say of a process that is no more."""
+        """Return what to say of a process that is no more."""
         until = time.monotonic() + _PATIENCE
         # Again and again: another thread may have been told the exit code, and be about to note it.
         while (code := worker.process.exitcode) is None and time.monotonic() < until:
@@ -443,7 +443,7 @@ class _ProcessPool:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """One answer out of those of all parts; the output fields as they are."""
+    """Return one answer out of those of all parts; the output fields as they are."""
     if len(parts) == 1:
         return parts[0]
     ragged = {name: [row for part in parts for row in part.ragged[name]] for name in parts[0].ragged}
