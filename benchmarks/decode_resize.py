@@ -127,8 +127,8 @@ def main(argv: list[str] | None = None) -> int:
 
     ways = {
         "bare decode": bare,
-        "PixelMaker": ours(options.size),
-        "PixelMaker + sums": with_sums(ours(options.size)),
+        "DecodeResize": ours(options.size),
+        "DecodeResize + sums": with_sums(ours(options.size)),
         "decode + INTER_AREA": crop_and_resize(cv2.INTER_AREA),
         "decode + INTER_LINEAR": crop_and_resize(cv2.INTER_LINEAR),
     }

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, JpegImagePlugin, TiffImagePlugin
+from PIL import Image, ImageFile, TiffImagePlugin
 
 from packer.codecs.orientation import EXIF_TAG, upright
 from packer.errors import ImageError, SourceError, UsageError
@@ -50,9 +50,9 @@ from packer.inputs.sources import newest_file, read_file, split_archive
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.image_decoder import (
     DAMAGE,
-    FORMATS,
     check_effort,
     check_pixels,
+    format_of_image,
     is_short_of_memory,
     without_pillow_limit,
 )
@@ -68,7 +68,7 @@ SECOND_CHOICE = (".gif", ".jpg", ".jpeg")
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
 )
-_FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF"))
+_FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _BEFORE_SUFFIX = "_-. "
 _KINDS = ("|u1", "<u2", "<f4")
@@ -489,20 +489,15 @@ def _decode(data: bytes, max_pixels: int, channels: int | None) -> NDArray[Any]:
         raise ImageError("empty (0 bytes).")
     if data.startswith(npy.MAGIC_PREFIX):
         return _decode_npy(data, max_pixels)
-    for name, opens, accepts in (("JPEG", JpegImagePlugin.JpegImageFile, _is_jpeg), *FORMATS):
-        if name in (*_FORMATS_READ, "JPEG") and accepts(data):
-            values, orientation = _decode_picture(data, name, opens, max_pixels)
-            colored = name in ("WebP", "JPEG") and values.ndim == 3
-            if colored and channels in (1, None) and (values == values[..., :1]).all():
-                values = values[
-                    ..., 0
-                ]  # WebP has no grey of its own, and JPEG files of masks are often in colour
-            return upright(values, orientation)
-    raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
-
-
-def _is_jpeg(data: bytes) -> bool:
-    return data.startswith(_JPEG_MAGIC)
+    name, opens = format_of_image(data)
+    if opens is None or name not in _FORMATS_READ:
+        raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
+    values, orientation = _decode_picture(data, name, opens, max_pixels)
+    # WebP has no grey of its own, and JPEG files of masks are often in colour.
+    colored = name in ("WebP", "JPEG") and values.ndim == 3
+    if colored and channels in (1, None) and (values == values[..., :1]).all():
+        values = values[..., 0]
+    return upright(values, orientation)
 
 
 def _decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:

@@ -43,7 +43,7 @@ class PixelSums:
         self.squares = [a + b for a, b in zip(self.squares, other.squares, strict=True)]
 
     def mean_std(self) -> dict[str, list[float]]:
-        """{"mean": [C], "std": [C]} on the scale where 255 is 1.0; the standard deviation over the population."""
+        """Return {"mean": [C], "std": [C]} on the scale where 255 is 1.0; the standard deviation over the population."""
         n = self.pixels
         mean = [s / n / 255 for s in self.sums]
         std = [math.sqrt(n * q - s * s) / n / 255 for s, q in zip(self.sums, self.squares, strict=True)]
@@ -51,7 +51,7 @@ class PixelSums:
 
 
 def channel_sums(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]]:
-    """Add up each channel's values and their squares.
+    """Return the sums of each channel's values and of their squares.
 
     pixels: uint8 [..., C], C-contiguous; C is 1, 3 or 4.
     Returns: C sums and C sums of squares, exact.

@@ -40,7 +40,7 @@ class PixelSpec:
     """Inputs with more pixels are refused before they are decoded."""
 
     def __post_init__(self) -> None:
-        """Check every value. Raises: UsageError."""
+        """Raise UsageError unless every value is allowed."""
         if min(self.size) < 1:
             raise UsageError(
                 f"size {self.size[0]}x{self.size[1]}: has no pixels; 1x1 is the least. Pass a larger one."
@@ -61,7 +61,7 @@ class PixelSpec:
 
 
 class _ThreadState(threading.local):
-    """What each thread has for itself."""
+    """The memory and the settings of one thread."""
 
     def __init__(self) -> None:
         self.scratch = ScratchBuffers()
@@ -75,7 +75,6 @@ class DecodeResize:
     """Turn encoded images into pixels; one object serves any number of threads, each with the same result."""
 
     def __init__(self, spec: PixelSpec) -> None:
-        """Make pixels as ``spec`` says."""
         self.spec = spec
         self._state = _ThreadState()
 
@@ -85,8 +84,7 @@ class DecodeResize:
         data: a whole image file in one of the formats that image_decoder.py reads.
         out: uint8 [H, W, C] of ``spec.shape``, rows may lie apart; its contents are undefined after an error.
         Returns: (height, width) of the whole picture, upright.
-        Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another
-        shape.
+        Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another shape.
         """
         spec = self.spec
         if out.shape != spec.shape or out.dtype != np.uint8:
@@ -117,7 +115,7 @@ class DecodeResize:
         return self._state.narrowed
 
     def _ratio(self, height: int, width: int) -> float:
-        """Say how many pixels of an upright picture one of the result covers, on the axis with fewer."""
+        """Return how many pixels of an upright picture one of the result covers, on the axis with fewer."""
         box, target = place(self.spec.fit, (height, width), self.spec.size)
         return min(box.height / target.height, box.width / target.width)
 
@@ -135,5 +133,5 @@ def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: Scr
 
 
 def decoder_versions() -> dict[str, str]:
-    """Give the versions of what makes the pixels: equal inputs, options and versions give equal bytes."""
+    """Return the versions of the libraries that make the pixels: equal inputs, options and versions give equal bytes."""
     return {"opencv": cv2.__version__, "simplejpeg": simplejpeg.__version__, "pillow": PIL.__version__}

@@ -29,7 +29,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import simplejpeg
@@ -132,13 +132,12 @@ class ScratchBuffers:
     """
 
     def __init__(self) -> None:
-        """Start with no memory at all."""
         self._buffers: dict[str, NDArray[np.uint8]] = {}
 
     def array(self, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """Give the buffer called ``name`` as a C-contiguous uint8 array of ``shape``.
+        """Return the buffer called ``name`` as a C-contiguous uint8 array of ``shape``.
 
-        Its contents are whatever was left there; asking for the same name again hands out the same memory.
+        Its contents are whatever was left there; the same name again gives the same memory.
         """
         needed = math.prod(shape)
         buffer = self._buffers.get(name)
@@ -163,9 +162,9 @@ class DecodedImage(NamedTuple):
     orientation: int
     """EXIF orientation that is still to be applied, 1 to 8."""
     transparent: bool
-    """Whether the fourth channel of rgba is an alpha that is not opaque everywhere."""
+    """True if the fourth channel of rgba is an alpha that is not opaque everywhere."""
     narrowed: bool = False
-    """Whether its file has more than 8 bits a channel, of which the high byte was kept."""
+    """True if its file has more than 8 bits a channel, of which the high byte was kept."""
 
 
 def decode(
@@ -188,18 +187,12 @@ def decode(
         check_pixels(*size, max_pixels)
         plain = decode_plain_png(data, channels)
         if plain is not None:
-            return _whole(plain, 1, transparent=False)
-    for name, opens, accepts in FORMATS:
-        if accepts(data):
-            pixels, orientation, transparent, narrowed = _decode_pillow(
-                data, name, opens, channels, max_pixels
-            )
-            return _whole(pixels, orientation, transparent, narrowed)
-    raise ImageError(f"not an image; {_READ}.")
+            return DecodedImage(plain, *size, shrunk=1, orientation=1, transparent=False)
+    return _decode_pillow(data, channels, max_pixels)
 
 
 def dct_scale(ratio: float) -> int:
-    """Choose the JPEG scale's divisor, 1, 2, 4 or 8, for a picture that is to shrink by ``ratio``."""
+    """Return the divisor, 1, 2, 4 or 8, at which a JPEG is decoded that is to shrink by ``ratio``."""
     for divisor, left in _DCT_SCALES:
         if ratio >= divisor * left:
             return divisor
@@ -220,12 +213,12 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
 
 def check_effort(data: bytes, name: str) -> None:
     """Refuse files that would keep Pillow busy for minutes, or longer, over nothing. Raises: ImageError."""
-    if name == "JPEG" and jpeg.has_too_many_scans(data):
-        raise ImageError(f"a JPEG of more than {jpeg.MAX_SCANS} scans; up to {jpeg.MAX_SCANS} are decoded.")
-    if name == "JPEG" and jpeg.has_too_many_segments(data):
-        raise ImageError(
-            f"a JPEG of more than {jpeg.MAX_SEGMENTS:,} segments before its pixels; as many are read."
-        )
+    if name == "JPEG":
+        _check_scans(data)
+        if jpeg.has_too_many_segments(data):
+            raise ImageError(
+                f"a JPEG of more than {jpeg.MAX_SEGMENTS:,} segments before its pixels; as many are read."
+            )
     if name == "PNG" and has_too_many_chunks(data):
         raise ImageError(f"a PNG file of more than {MAX_CHUNKS:,} chunks; as many are read.")
     if name == "PPM":
@@ -240,8 +233,13 @@ def check_effort(data: bytes, name: str) -> None:
             raise ImageError("a damaged or truncated PPM file.")
 
 
+def _check_scans(data: bytes) -> None:
+    if jpeg.has_too_many_scans(data):
+        raise ImageError(f"a JPEG of more than {jpeg.MAX_SCANS} scans; up to {jpeg.MAX_SCANS} are decoded.")
+
+
 def is_short_of_memory(pixels: int) -> bool:
-    """Say whether memory, not the file, may be why a picture of so many pixels was not decoded."""
+    """Return True if memory, not the file, may be why a picture of so many pixels was not decoded."""
     try:
         np.empty(_SPARE_BYTES + _BYTES_A_PIXEL * pixels, np.uint8)
     except MemoryError:
@@ -252,8 +250,7 @@ def is_short_of_memory(pixels: int) -> bool:
 def _decode_jpeg(
     data: bytes, channels: str, max_pixels: int, ratio: Callable[[int, int], float], scratch: ScratchBuffers
 ) -> DecodedImage:
-    if jpeg.has_too_many_scans(data):
-        raise ImageError(f"a JPEG of more than {jpeg.MAX_SCANS} scans; up to {jpeg.MAX_SCANS} are decoded.")
+    _check_scans(data)
     orientation = jpeg_orientation(data)
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
@@ -275,23 +272,17 @@ def _decode_jpeg(
             return DecodedImage(pixels, height, width, divisor, orientation, transparent=False)
     except (ValueError, KeyError, MemoryError):
         pass  # Pillow decides whether the file is damaged or only odd
-    pixels, _, _, _ = _decode_pillow(data, "JPEG", JpegImagePlugin.JpegImageFile, channels, max_pixels)
-    return _whole(pixels, orientation, transparent=False)
+    return _decode_pillow(data, channels, max_pixels)._replace(orientation=orientation)
 
 
-def _whole(
-    pixels: NDArray[np.uint8], orientation: int, transparent: bool, narrowed: bool = False
-) -> DecodedImage:
-    return DecodedImage(pixels, pixels.shape[0], pixels.shape[1], 1, orientation, transparent, narrowed)
-
-
-def _decode_pillow(
-    data: bytes, name: str, opens: Callable[[io.BytesIO], ImageFile.ImageFile], channels: str, max_pixels: int
-) -> tuple[NDArray[np.uint8], int, bool, bool]:
-    """Decode with Pillow. Returns: uint8 [h, w, C], EXIF orientation, whether some alpha is not opaque, whether bits were lost.
+def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
+    """Decode a file of any format with Pillow.
 
     Raises: ImageError; MemoryError, as an image that was left out for lack of memory would be missing silently.
     """
+    name, opens = format_of_image(data)
+    if opens is None:
+        raise ImageError(f"not an image; {_READ}.")
     size = 0
     check_effort(data, name)
     try:
@@ -315,11 +306,12 @@ def _decode_pillow(
         raise ImageError(f"a damaged or truncated {name} file.") from None
     if orientation not in range(1, 9):
         orientation = 1
-    return pixels, orientation, transparent, narrowed
+    height, width = pixels.shape[:2]
+    return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
 
 
 def loses_bits(image: ImageFile.ImageFile) -> bool:
-    """Say whether an opened, not yet loaded, image has more than 8 bits a channel, of which the high byte is kept."""
+    """Return True if an opened, not yet loaded, image has more than 8 bits a channel, of which the high byte is kept."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         return True
     # Of "RGB;16B" Pillow unpacks 8 bits a channel; the last argument of its PPM decoder is the largest value.
@@ -349,7 +341,7 @@ def without_pillow_limit(image: Image.Image) -> Iterator[None]:
 
 
 def _as_bytes(image: ImageFile.ImageFile, channels: str) -> tuple[NDArray[np.uint8], bool]:
-    """Bring any mode of Pillow's to the wanted channels, as the module's table says."""
+    """Convert any mode of Pillow's to the wanted channels, as the module's table says. Return whether some alpha is not opaque, too."""
     flat: Image.Image = image
     if image.mode.startswith("I;16") or (
         image.mode == "I" and image.format == "PPM"
@@ -377,7 +369,10 @@ def _has(*magics: bytes) -> Callable[[bytes], bool]:
     return lambda data: data.startswith(magics)
 
 
-FORMATS: tuple[tuple[str, Callable[[io.BytesIO], ImageFile.ImageFile], Callable[[bytes], bool]], ...] = (
+_Opens: TypeAlias = Callable[[io.BytesIO], ImageFile.ImageFile]
+
+_FORMATS: tuple[tuple[str, _Opens, Callable[[bytes], bool]], ...] = (
+    ("JPEG", JpegImagePlugin.JpegImageFile, _has(_JPEG_MAGIC)),
     ("PNG", PngImagePlugin.PngImageFile, _has(b"\x89PNG\r\n\x1a\n")),
     ("WebP", WebPImagePlugin.WebPImageFile, lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP"),
     ("GIF", GifImagePlugin.GifImageFile, _has(b"GIF87a", b"GIF89a")),
@@ -393,6 +388,11 @@ FORMATS: tuple[tuple[str, Callable[[io.BytesIO], ImageFile.ImageFile], Callable[
 """Name for messages, Pillow's plugin, and how its files begin."""
 
 
+def format_of_image(data: bytes) -> tuple[str, _Opens | None]:
+    """Return a format's name for messages, and Pillow's plugin for it; "" and None if the file begins as none does."""
+    return next(((name, opens) for name, opens, accepts in _FORMATS if accepts(data)), ("", None))
+
+
 class ImageHeader(NamedTuple):
     """Size and depth of an image file. height, width: upright, of a JPEG file; narrowed: it has more than 8 bits a channel."""
 
@@ -403,11 +403,7 @@ class ImageHeader(NamedTuple):
 
 def read_image_header(data: bytes) -> ImageHeader | None:
     """Read the size and depth of an image file, undecoded; None if it has no header that can be read."""
-    is_jpeg = data.startswith(_JPEG_MAGIC)
-    name, opens = next(
-        ((name, opens) for name, opens, accepts in FORMATS if accepts(data)),
-        ("JPEG", JpegImagePlugin.JpegImageFile if is_jpeg else None),
-    )
+    name, opens = format_of_image(data)
     if opens is None:
         return None
     try:
@@ -417,17 +413,17 @@ def read_image_header(data: bytes) -> ImageHeader | None:
             narrowed = loses_bits(image)
     except (*DAMAGE, ImageError, Image.DecompressionBombError):
         return None
-    if is_jpeg and swaps_sides(jpeg_orientation(data)):
+    if name == "JPEG" and swaps_sides(jpeg_orientation(data)):
         width, height = height, width
     return ImageHeader(height, width, narrowed)
 
 
 def largest_value(data: bytes, max_pixels: int) -> int | None:
     """Return the largest value of a 16-bit grey image; None for any other, and for one of more than max_pixels."""
-    opens = next((opens for _, opens, accepts in FORMATS if accepts(data)), None)
+    _, opens = format_of_image(data)
+    if opens is None:
+        return None
     try:
-        if opens is None:
-            return None
         with opens(io.BytesIO(data)) as image:
             if image.height * image.width > max_pixels or not (
                 image.mode == "I" or image.mode.startswith("I;16")

@@ -35,7 +35,7 @@ class Box(NamedTuple):
 
 @lru_cache(maxsize=1024)  # most images of a set have one of few sizes
 def place(fit: str, source: tuple[int, int], result: tuple[int, int]) -> tuple[Box, Box]:
-    """Say which part of the source fills which part of the result.
+    """Return which part of the source fills which part of the result.
 
     fit: "crop": the largest centred part of the result's aspect ratio fills everything (what Resize of the shortest
         side and CenterCrop give, to a fraction of a pixel); "pad": everything fills the largest centred part
@@ -76,7 +76,14 @@ class ImagePlacement(NamedTuple):
 
     @classmethod
     def of(cls, fit: str, source: tuple[int, int], result: tuple[int, int]) -> ImagePlacement:
-        """Place a picture of (height, width) ``source`` in a ``result``, as `place` does."""
+        """Place a picture of (height, width) ``source`` in a ``result``, as `place` does.
+
+        >>> placement = ImagePlacement.of("crop", source=(400, 600), result=(256, 256))
+        >>> placement.box
+        Box(top=0, left=100, height=400, width=400)
+        >>> placement.points(np.array([100.0, 400.0])).tolist()
+        [0.0, 256.0]
+        """
         box, target = place(fit, source, result)
         return cls(source, result, box, target)
 
@@ -107,8 +114,8 @@ class ImagePlacement(NamedTuple):
         """Move boxes with the picture and clip them to what is seen of it.
 
         xyxy: [n, 4], left, top, right, bottom, in the source; not modified.
-        Returns: float32 [n, 4] in the result, and bool [n]: whether any area is left of a box. Those without are to be dropped,
-            as torchvision's SanitizeBoundingBoxes does; slivers are kept, as how small is too small is the user's to say.
+        Returns: float32 [n, 4] in the result, and bool [n]: True where any area is left of a box. Drop those without, as
+            torchvision's SanitizeBoundingBoxes does; slivers are kept, as how small is too small is the user's to say.
         """
         moved = self.points(xyxy.reshape(-1, 2, 2))
         clipped = np.clip(moved, *self._edges()).astype(np.float32)
@@ -116,7 +123,7 @@ class ImagePlacement(NamedTuple):
         return clipped.reshape(-1, 4), keep
 
     def nearest(self, height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Say which pixels of another picture of the same scene the pixels of the target show.
+        """Return which pixels of another picture of the same scene the pixels of the target show.
 
         height, width: of that picture, a mask for example, which may be larger or smaller than the source.
         Returns: rows [target.height] and columns [target.width] of the pixels in which the centres of the target's lie;
@@ -129,14 +136,14 @@ class ImagePlacement(NamedTuple):
         )
 
     def _edges(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(left, top) and (right, bottom) of the target."""
+        """Return (left, top) and (right, bottom) of the target."""
         left, top, height, width = self.target.left, self.target.top, self.target.height, self.target.width
         return (left, top), (left + width, top + height)
 
 
 @lru_cache(maxsize=1024)  # as for place: few sizes make up most of a set
 def _nearest(first: int, length: int, count: int, source: int, other: int) -> NDArray[np.intp]:
-    """Pixels of ``other`` in which ``count`` equal parts of [first, first + length) have their centres, of ``source`` pixels."""
+    """Return the pixels of ``other`` in which ``count`` equal parts of [first, first + length), of ``source``, have their centres."""
     # Python's integers: exact, and too large for int64 when a side has a hundred million pixels.
     indices = [
         ((2 * i + 1) * length + 2 * first * count) * other // (2 * count * source) for i in range(count)

@@ -32,7 +32,7 @@ _HARMLESS = {b"IHDR", b"IDAT", b"IEND", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tI
 
 
 def plain_png_size(data: bytes, channels: str) -> tuple[int, int] | None:
-    """Give (height, width) of a file that ``decode_plain_png`` may try, None for any other.
+    """Return (height, width) of a file that ``decode_plain_png`` may try, None for any other.
 
     data: a file of any kind; channels: "rgb", "gray" or "rgba".
     """
@@ -55,7 +55,7 @@ def plain_png_size(data: bytes, channels: str) -> tuple[int, int] | None:
 
 
 def has_too_many_chunks(data: bytes) -> bool:
-    """Say whether a PNG file has more than MAX_CHUNKS."""
+    """Return True if a PNG file has more than MAX_CHUNKS."""
     position = len(_SIGNATURE)
     for _ in range(MAX_CHUNKS):
         if position + _CHUNK.size > len(data):
@@ -65,7 +65,7 @@ def has_too_many_chunks(data: bytes) -> bool:
 
 
 def _is_harmless_text(data: bytes, position: int) -> bool:
-    """Say whether a chunk is text that holds no orientation, as EXIF or XMP would."""
+    """Return True if a chunk is text that holds no orientation, as EXIF or XMP would."""
     kind, text = data[position + 4 : position + 8], position + 8
     return kind == b"tEXt" and not data.startswith((b"Raw profile", b"XML:"), text)
 

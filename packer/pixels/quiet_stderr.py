@@ -1,4 +1,4 @@
-"""Keeps what libpng, libtiff and Pillow print by themselves from the user's terminal: what is wrong with a file is said once, by us."""
+"""Keep what libpng, libtiff and Pillow print by themselves from the user's terminal: packer says once what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _for_good = False
 
 @contextmanager
 def without_pillow_warnings() -> Iterator[None]:
-    """Ignore what Pillow warns of inside itself, about odd files; to be entered by one thread, for all that it starts."""
+    """Ignore Pillow's warnings about odd files; one thread enters it, for all that it starts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\b")
         yield
 
 
 def silence_process() -> None:
-    """Send this process's stderr nowhere: in worker processes, which tell their parent everything."""
+    """Send stderr nowhere for the rest of this process: a worker, which tells its parent everything."""
     global _for_good
     with suppress(OSError):
         _point_nowhere()
