@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.errors import PackerError
-from packer.inputs.sources import open_source
+from packer.inputs.image_sources import open_source
 from packer.pixels.channel_statistics import PixelSums
 from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
 from packer.pixels.image_decoder import ScratchBuffers

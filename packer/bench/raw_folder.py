@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from packer.inputs.sources import Source
+from packer.inputs.image_sources import ImageSource
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 
 
@@ -19,7 +19,7 @@ class RawImages(Dataset[tuple[torch.Tensor, int]]):
     """
 
     def __init__(
-        self, source: Source, indices: NDArray[np.int64], spec: PixelSpec, *, augment: bool = False
+        self, source: ImageSource, indices: NDArray[np.int64], spec: PixelSpec, *, augment: bool = False
     ) -> None:
         self._source, self._indices, self._spec, self._augment = source, indices, spec, augment
         self._make = DecodeResize(spec)

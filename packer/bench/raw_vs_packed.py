@@ -30,9 +30,9 @@ from packer.bench.rounds import Lane, run_rounds, ways_of
 from packer.bench.same import check_same, source_indices
 from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.inputs.filenames import on_disk
-from packer.inputs.sources import Source, open_source
-from packer.inputs.targets import OPTIONS, Targets, read_targets
+from packer.inputs.image_sources import ImageSource, open_source
+from packer.inputs.image_targets import OPTIONS, ImageTargets, read_targets
+from packer.inputs.utf8_text import on_disk
 from packer.machine import cores, memory
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 
@@ -44,7 +44,7 @@ FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % see
 class _Setting:
     """What every measurement needs. indices, files: of the images that are read, and where they lie."""
 
-    source: Source
+    source: ImageSource
     pack: Pack
     spec: PixelSpec
     indices: NDArray[np.int64]
@@ -97,7 +97,7 @@ def bench(
         ) as source,
         _one_opencv_thread(),
     ):
-        targets = Targets(source.labels, source.classes, refused=source.refused)
+        targets = ImageTargets(source.labels, source.classes, refused=source.refused)
         if labels is not None:
             chosen = {name: options.get(name) for name in OPTIONS}
             targets = read_targets(os.fspath(labels), source.keys, **chosen, skip=True)
@@ -258,7 +258,7 @@ def _pixel_spec(pack: Pack) -> PixelSpec:
     return PixelSpec((height, width), options["fit"], options["channels"], options["max_pixels"])
 
 
-def _files(source: Source, indices: NDArray[np.int64]) -> tuple[str, ...]:
+def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:
     """The files that hold some images: one each, or their archive; none if that is compressed whole."""
     if source.folder is not None:
         paths = (os.path.join(source.folder, source.keys[index]) for index in indices.tolist())

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from packer.errors import PackerError
 from packer.format.pack import Pack
-from packer.inputs.sources import Source
+from packer.inputs.image_sources import ImageSource
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 
@@ -15,7 +15,7 @@ CHECKED_ROWS = 32
 LABELS_AT_ONCE = 1 << 16
 
 
-def source_indices(source: Source, pack: Pack) -> NDArray[np.int64]:
+def source_indices(source: ImageSource, pack: Pack) -> NDArray[np.int64]:
     """The source's index of each row of a pack, by the field "key": int64 [N].
 
     Raises PackerError if the source lacks one of them.
@@ -32,7 +32,7 @@ def source_indices(source: Source, pack: Pack) -> NDArray[np.int64]:
     return indices
 
 
-def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: PixelSpec) -> int:
+def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64], spec: PixelSpec) -> int:
     """Compare what loading hands out with the source: all labels, and the pixels of rows spread over the pack.
 
     indices: of source_indices; spec: how the pack's pixels were made. Returns how many rows' pixels were compared,
@@ -64,7 +64,12 @@ def check_same(source: Source, pack: Pack, indices: NDArray[np.int64], spec: Pix
 
 
 def _differs(
-    source: Source, pack: Pack, row: int, index: int, what: str, remedy: str = "Convert the images again."
+    source: ImageSource,
+    pack: Pack,
+    row: int,
+    index: int,
+    what: str,
+    remedy: str = "Convert the images again.",
 ) -> PackerError:
     return PackerError(
         f"{pack.path}: row {row} has {what} than {source.keys[index]!r} in {source.name} gives now;"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.labels import number_labels
+from packer.inputs.label_values import number_labels
 from packer.orders.runs import Runs
 from packer.read.loaded_fields import decode_ragged
 from packer.read.row_reader import RowReader

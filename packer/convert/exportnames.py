@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
-from packer.inputs.layout import SPLITS, is_hidden, is_image
+from packer.inputs.class_folders import SPLITS, is_hidden, is_image
 
 MOST_FOLDERS = 100
 """Folders within each other that a key may name: Python makes and removes them by calls within each other."""

@@ -19,7 +19,7 @@ from packer.convert.exportlabels import TargetFields, read_fixed
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.pairs import RESERVED
+from packer.inputs.image_pairs import RESERVED
 from packer.orders.runs import Runs
 from packer.read.loaded_fields import decode_ragged, select_rows
 from packer.read.row_reader import RowReader

@@ -32,12 +32,12 @@ from packer.errors import UsageError
 from packer.format.header import NORMALIZE
 from packer.format.output_path import check_output, format_of
 from packer.format.pack import Pack
-from packer.inputs.filenames import as_text
-from packer.inputs.labels import BARS, LABEL_AS
-from packer.inputs.pairs import open_pair
-from packer.inputs.sources import Source, open_source
-from packer.inputs.targets import OPTIONS as TARGET_OPTIONS
-from packer.inputs.targets import Targets, read_targets
+from packer.inputs.image_pairs import open_pair
+from packer.inputs.image_sources import ImageSource, open_source
+from packer.inputs.image_targets import OPTIONS as TARGET_OPTIONS
+from packer.inputs.image_targets import ImageTargets, read_targets
+from packer.inputs.label_values import BARS, LABEL_AS
+from packer.inputs.utf8_text import as_text
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.quiet_stderr import without_pillow_warnings
 from packer.progress import Progress
@@ -423,8 +423,8 @@ def _columns(names: str | Sequence[str] | None) -> list[str] | None:
 
 
 def _targets(
-    source: Source, labels: str | os.PathLike[str] | None, options: Mapping[str, Any], skip: bool
-) -> Targets:
+    source: ImageSource, labels: str | os.PathLike[str] | None, options: Mapping[str, Any], skip: bool
+) -> ImageTargets:
     """What is known of each image: from the CSV, or else from the folders."""
     chosen: dict[str, Any] = {name: options.get(name) for name in TARGET_OPTIONS}
     if labels is not None:
@@ -434,10 +434,10 @@ def _targets(
             raise UsageError(
                 f"{name}: is about columns of a CSV, and there is none. Pass ", Option("labels", "FILE"), "."
             )
-    return Targets(source.labels, source.classes, refused=source.refused)
+    return ImageTargets(source.labels, source.classes, refused=source.refused)
 
 
-def _order(source: Source, targets: Targets, options: Mapping[str, Any]) -> SampleOrder:
+def _order(source: ImageSource, targets: ImageTargets, options: Mapping[str, Any]) -> SampleOrder:
     """The rows: splits by folders, or drawn with equal shares of each class, or none."""
     count, shares, seed = len(source), options.get("split"), options.get("seed")
     if shares is not None and source.splits:

@@ -16,9 +16,9 @@ from packer.convert.row_maker import MadeRow
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
-from packer.inputs.pairs import MOST_BYTES_A_PIXEL, Pair
-from packer.inputs.sources import Source
-from packer.inputs.targets import Targets
+from packer.inputs.image_pairs import MOST_BYTES_A_PIXEL, Pair
+from packer.inputs.image_sources import ImageSource
+from packer.inputs.image_targets import ImageTargets
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.image_decoder import ScratchBuffers, decode, largest_value, read_image_header
 from packer.pixels.image_placement import ImagePlacement, place
@@ -32,9 +32,9 @@ class ImageRows:
 
     def __init__(
         self,
-        source: Source,
+        source: ImageSource,
         spec: PixelSpec,
-        targets: Targets,
+        targets: ImageTargets,
         pairs: Sequence[Pair],
         *,
         keep: bool = False,
@@ -153,7 +153,7 @@ _ENLARGED_SHARE = 0.1  # of fewer nothing is said
 _ALIKE_SHARE = 0.9  # of images of one size: that size is what to pass
 
 
-def survey(source: Source, spec: PixelSpec) -> list[str]:
+def survey(source: ImageSource, spec: PixelSpec) -> list[str]:
     """Say what up to 64 images, evenly spread, give reason to say, a sentence each: the same ones whenever the source is the same."""
     picked = np.unique(
         np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT)).astype(np.int64)

@@ -1,11 +1,13 @@
-"""What is to be packed, and what is known of it. Read ``sources.py`` first.
+"""Images to be packed, and what is known of each of them.
 
-    sources.py     a folder, list or archive of images: keys, bytes, sizes (archives.py reads archives)
-    layout.py      what folders mean: classes, splits
-    targets.py     what a CSV says of each image: labels, boxes, keypoints (labels.py: the rules for labels)
-    textlines.py   lines of lists and CSV files, whatever they are
-    filenames.py   names of files as text, whatever the locale
-    pairs.py       masks and the like, found by name
+    image_sources.py   a folder, list or archive of images: keys, bytes, sizes
+    image_archives.py  images in tar and zip files
+    class_folders.py   what folders mean: classes, splits
+    image_targets.py   what a CSV says of each image: labels, boxes, keypoints
+    label_csv.py       the rows of that CSV, and the images they name
+    label_values.py    the rules for labels given as text
+    image_pairs.py     masks and the like, found by name
+    utf8_text.py       file names, and lines of text files, whatever the locale
 
-Imports ``packer.pixels``, ``packer.codecs``, ``packer.format`` and ``packer.errors``.
+Start with image_sources.py. Imports: codecs, format, pixels.
 """

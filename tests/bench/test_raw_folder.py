@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from packer.bench.raw_folder import RawImages
-from packer.inputs.sources import open_source
+from packer.inputs.image_sources import open_source
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 
 SPEC = PixelSpec((32, 24))

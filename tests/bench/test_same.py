@@ -11,8 +11,8 @@ from packer import convert_images
 from packer.bench.same import check_same, source_indices
 from packer.errors import PackerError
 from packer.format.pack import open_pack
-from packer.inputs.sources import open_source
-from packer.inputs.targets import read_targets
+from packer.inputs.image_sources import open_source
+from packer.inputs.image_targets import read_targets
 from packer.pixels.decode_resize import PixelSpec
 
 SPEC = PixelSpec((32, 32))

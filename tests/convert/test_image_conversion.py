@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert import images as root
+from packer.convert import image_conversion as root
 from packer.convert.image_conversion import convert_images, parse_size
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum

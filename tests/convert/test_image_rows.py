@@ -17,9 +17,9 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.image_rows import ImageRows
 from packer.errors import ImageError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.inputs.pairs import open_pair
-from packer.inputs.sources import open_source
-from packer.inputs.targets import Targets
+from packer.inputs.image_pairs import open_pair
+from packer.inputs.image_sources import open_source
+from packer.inputs.image_targets import ImageTargets
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import PixelSpec
 from packer.read.row_reader import RowReader
@@ -50,7 +50,7 @@ def rows_of(pack: Pack) -> dict[str, bytes]:
 def maker(folder: Path, *, keep: bool = False, pairs: dict[str, Path] | None = None) -> ImageRows:
     source, spec = open_source(str(folder)), PixelSpec((16, 16))
     partners = [open_pair(name, path, source.keys, spec=spec) for name, path in (pairs or {}).items()]
-    targets = Targets.of_labels(source.labels, source.classes)
+    targets = ImageTargets.of_labels(source.labels, source.classes)
     return ImageRows(source, spec, targets, partners, keep=keep)
 
 
@@ -118,7 +118,7 @@ def test_what_keep_does_not_go_with(mixed: Path, tmp_path: Path, options: dict[s
     with pytest.raises(UsageError) as error:
         convert_images(mixed, tmp_path / "p", size="keep", **options)
     assert str(error.value) == (
-        "size keep: needs store='jpeg', and goes with neither channels='nor' pairs=. Pass a size."
+        "size keep: needs store='jpeg', and goes with neither channels= nor pairs=. Pass a size."
     )
 
 

@@ -190,7 +190,7 @@ def test_the_bench_and_the_preview_mean_every_row(photo_folder: Path, tmp_path: 
     from packer import order_quality, preview
     from packer.bench.packed import Packed
     from packer.bench.same import check_same, source_indices
-    from packer.inputs.sources import open_source
+    from packer.inputs.image_sources import open_source
     from packer.pixels.decode_resize import PixelSpec
 
     convert_images(photo_folder, tmp_path / "p.h5", size=32, split="train=0.5,val=0.5")

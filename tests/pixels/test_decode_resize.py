@@ -314,5 +314,5 @@ def test_the_benchmark_runs(photo_folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_making_pixels_needs_no_torch() -> None:
-    code = "import sys, packer.pixels.decode_resize, packer.inputs.sources; sys.exit('torch' in sys.modules)"
+    code = "import sys, packer.pixels.decode_resize, packer.inputs.image_sources; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

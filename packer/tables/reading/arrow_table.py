@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.sources import newest_file
+from packer.inputs.image_sources import newest_file
 from packer.tables.reading.arrow_files import ArrowFile, ArrowPart, open_file, pyarrow, reading
 from packer.tables.reading.arrow_values import readable, records_of, type_of
 from packer.tables.reading.dialect import form_of, unique_names

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.sources import newest_file
+from packer.inputs.image_sources import newest_file
 from packer.tables.reading.dialect import (
     check_widths,
     column_names,

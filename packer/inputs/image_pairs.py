@@ -43,10 +43,10 @@ from PIL import Image, ImageFile, TiffImagePlugin
 from packer.codecs.orientation import EXIF_TAG, upright
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.archives import archive_stem, open_archive
-from packer.inputs.filenames import as_text, on_disk
-from packer.inputs.layout import is_hidden
-from packer.inputs.sources import newest_file, read_file, split_archive
+from packer.inputs.class_folders import is_hidden
+from packer.inputs.image_archives import archive_stem, open_archive
+from packer.inputs.image_sources import newest_file, read_file, split_archive
+from packer.inputs.utf8_text import as_text, on_disk
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.image_decoder import (
     DAMAGE,
@@ -82,7 +82,7 @@ _SHOWN = 3
 _AT_ONCE = 1 << 16
 
 
-class Kind(NamedTuple):
+class PairKind(NamedTuple):
     """What the values of a pair are. dtype: numpy type string, one of _KINDS; channels: 1 or more."""
 
     dtype: str
@@ -97,7 +97,7 @@ class Kind(NamedTuple):
 class Pair:
     """The partners of a list of images. A context manager; made by `open_pair`."""
 
-    def __init__(self, name: str, spec: PixelSpec, files: _Files, like: Field | None) -> None:
+    def __init__(self, name: str, spec: PixelSpec, files: _PairedFiles, like: Field | None) -> None:
         """Find out what the values are: as in ``like``, or else in the first file that can be read."""
         self._name, self._files, self._max_pixels = name, files, spec.max_pixels
         self.refused = files.refused
@@ -175,7 +175,7 @@ class Pair:
             )
         return self._files.read(index)
 
-    def _first_kind(self) -> Kind:
+    def _first_kind(self) -> PairKind:
         reasons = []
         there = (index for index in range(len(self._files.sizes)) if index not in self.refused)
         for index in islice(there, _TRIES):
@@ -238,7 +238,7 @@ def open_pair(
 # Files
 
 
-class _Entry(NamedTuple):
+class _ListedFile(NamedTuple):
     """A file that may be a partner. path: below the pair's folder; position: where its archive lists it."""
 
     path: str
@@ -247,13 +247,13 @@ class _Entry(NamedTuple):
     position: int
 
 
-class _Files:
+class _PairedFiles:
     """Which file belongs to which image. ``read`` and ``close`` are set by whoever knows what holds them."""
 
     read: Callable[[int], bytes]
 
     def __init__(
-        self, name: str, place: str, keys: list[str], entries: Callable[[], Iterable[_Entry]], skip: bool
+        self, name: str, place: str, keys: list[str], entries: Callable[[], Iterable[_ListedFile]], skip: bool
     ) -> None:
         """Give each image its file; entries: lists the files, each time it is called.
 
@@ -281,7 +281,7 @@ class _Files:
             belong = "file belongs" if loose == 1 else "files belong"
             self.notes.append(f"{place}: {loose:,} {belong} to no image, first {first_loose}; left out.")
 
-    def _assign(self, entries: Iterable[_Entry], suffix: str) -> tuple[int, str]:
+    def _assign(self, entries: Iterable[_ListedFile], suffix: str) -> tuple[int, str]:
         """Give images the files called as they are with the suffix. Returns: how many files belong to none, and the first."""
         self.sizes = np.zeros(len(self._keys), np.int64)
         self.times = np.zeros(len(self._keys), np.int64)
@@ -314,7 +314,7 @@ class _Files:
         self.newest = newest_file([newest[0]], np.array([newest[1]]))
         return loose, first_loose
 
-    def _find_suffix(self, name: str, entries: Iterable[_Entry]) -> str:
+    def _find_suffix(self, name: str, entries: Iterable[_ListedFile]) -> str:
         """Find what stands behind the images' names, such as "_mask"; "" if there is no such thing.
 
         Raises: SourceError if more than one suffix is as frequent as that, or half as frequent.
@@ -391,21 +391,21 @@ def _is_partner(path: str) -> bool:
     return path.lower().endswith((*EXTENSIONS, *SECOND_CHOICE))
 
 
-def _in_folder(name: str, place: str, keys: list[str], images: str | None, skip: bool) -> _Files:
+def _in_folder(name: str, place: str, keys: list[str], images: str | None, skip: bool) -> _PairedFiles:
     folders, place = {key.rpartition("/")[0] for key in keys}, as_text(place)
     with suppress(OSError):
         if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
             own = frozenset(keys)
             return _read_from(
                 place,
-                _Files(
+                _PairedFiles(
                     name, place, keys, lambda: (e for e in _scan(place, folders) if e.path not in own), skip
                 ),
             )
-    return _read_from(place, _Files(name, place, keys, lambda: _scan(place, folders), skip))
+    return _read_from(place, _PairedFiles(name, place, keys, lambda: _scan(place, folders), skip))
 
 
-def _read_from(place: str, files: _Files) -> _Files:
+def _read_from(place: str, files: _PairedFiles) -> _PairedFiles:
     """Have the files read from a folder."""
 
     def read(index: int) -> bytes:
@@ -419,7 +419,7 @@ def _read_from(place: str, files: _Files) -> _Files:
     return files
 
 
-def _scan(place: str, folders: set[str]) -> Iterator[_Entry]:
+def _scan(place: str, folders: set[str]) -> Iterator[_ListedFile]:
     """List the folders in which images lie, no others: nothing needs a walk, and no link can form a loop."""
     for folder in sorted(folders):
         try:
@@ -432,7 +432,7 @@ def _scan(place: str, folders: set[str]) -> Iterator[_Entry]:
                     with suppress(OSError):  # a link to nothing: reading it says so
                         status = entry.stat()
                         size, time = status.st_size, status.st_mtime_ns
-                    yield _Entry(f"{folder}/{called}" if folder else called, size, time, 0)
+                    yield _ListedFile(f"{folder}/{called}" if folder else called, size, time, 0)
         except (FileNotFoundError, NotADirectoryError):
             continue  # then its images have no partners, which is said of all of them together
         except OSError as error:
@@ -442,7 +442,7 @@ def _scan(place: str, folders: set[str]) -> Iterator[_Entry]:
             ) from None
 
 
-def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, skip: bool) -> _Files:
+def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, skip: bool) -> _PairedFiles:
     path, inside = split_archive(place)
     if path is None:
         raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
@@ -452,12 +452,12 @@ def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, s
         base = "" if inside or not archive.holds_only(stem) else f"{stem}/"
         time = archive.time
 
-        def entries() -> Iterator[_Entry]:
+        def entries() -> Iterator[_ListedFile]:
             for position, (key, size) in enumerate(zip(archive.keys, archive.sizes, strict=True)):
                 if _is_partner(key):
-                    yield _Entry(key.removeprefix(base), size, time, position)
+                    yield _ListedFile(key.removeprefix(base), size, time, position)
 
-        files = _Files(name, place, keys, entries, skip)
+        files = _PairedFiles(name, place, keys, entries, skip)
         files.newest = newest_file([os.path.basename(path)], np.array([time]))
     except BaseException:
         archive.close()
@@ -470,13 +470,13 @@ def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, s
 # Values
 
 
-def _kind(values: NDArray[Any]) -> Kind:
-    return Kind(values.dtype.newbyteorder("<").str, 1 if values.ndim == 2 else values.shape[2])
+def _kind(values: NDArray[Any]) -> PairKind:
+    return PairKind(values.dtype.newbyteorder("<").str, 1 if values.ndim == 2 else values.shape[2])
 
 
-def _kind_of(field: Field) -> Kind:
+def _kind_of(field: Field) -> PairKind:
     shape = field.shape or ()
-    return Kind(field.dtype, shape[2] if len(shape) > 2 else 1)
+    return PairKind(field.dtype, shape[2] if len(shape) > 2 else 1)
 
 
 def _decode(data: bytes, max_pixels: int, channels: int | None) -> NDArray[Any]:

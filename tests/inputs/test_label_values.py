@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.labels import (
-    Column,
-    LabelTable,
+from packer.inputs.label_csv import LabelTable
+from packer.inputs.label_values import (
     combined_names,
     describe_labels,
     find_separator,
@@ -174,27 +173,6 @@ def test_multi_hot_needs_a_name() -> None:
     with pytest.raises(SourceError) as error:
         multi_hot("l.csv", ["", "|"], [1, 2], "weather")
     assert str(error.value) == "l.csv: weather is empty in all 2 rows; class names are needed. Add some."
-
-
-# Columns
-
-
-@given(st.lists(st.text(st.characters(categories=["L", "N", "Zs", "Cs"]), max_size=6)))
-def test_a_column_is_the_list_of_its_cells(texts: list[str]) -> None:
-    texts = [text.encode("utf-8", "replace").decode() for text in texts]
-    column = Column()
-    for text in texts:
-        column.append(text)
-    assert list(column) == texts
-    assert column.filled().tolist() == [bool(text) for text in texts]
-    rows = np.arange(0, len(texts), 2)
-    assert list(column.only(rows)) == texts[::2]
-
-
-def test_a_column_keeps_bytes_that_are_no_utf_8() -> None:
-    column = Column()
-    column.append("caf\udce9")
-    assert column[0] == "caf\udce9"
 
 
 # Tables

@@ -12,7 +12,8 @@ import pytest
 
 from packer.convert.image_conversion import convert_images
 from packer.errors import ImageError, PackerError, SourceError, UsageError
-from packer.inputs.sources import IMAGE_EXTENSIONS, Source, open_source
+from packer.inputs.class_folders import IMAGE_EXTENSIONS
+from packer.inputs.image_sources import ImageSource, open_source
 
 Tree = Callable[..., Path]
 NO_LABELS = "The images are not in class folders, so the pack has no labels; pass labels= to add some."
@@ -44,7 +45,7 @@ def refused(path: str, kind: type[PackerError] = SourceError, *, labelled: bool 
     return str(error.value)
 
 
-def check(source: Source, jpeg: bytes, keys: list[str]) -> None:
+def check(source: ImageSource, jpeg: bytes, keys: list[str]) -> None:
     with source:
         assert source.keys == keys
         assert len(source) == len(keys)

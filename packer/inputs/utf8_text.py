@@ -1,6 +1,7 @@
-"""Lines of the small text files that users write by hand or export: lists of images, CSV files of labels.
+"""Names of files, and lines of small text files, as UTF-8, whatever the locale says, so that a pack does not depend on it.
 
-Such a file may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
+Bytes that are not UTF-8 are lone surrogates in the text (Python's ``surrogateescape``), and come back as they were. Lists of images
+and CSV files of labels may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,20 @@ LONGEST = 16 << 20
 """Characters of a line; longer ones are taken for a file of another kind."""
 
 _SHOWN = 120
+
+
+def as_text(name: str | bytes) -> str:
+    """Decode a file name, or a word of the command line, as UTF-8; a str is one that Python has decoded by the locale."""
+    try:
+        data = os.fsencode(name)
+    except UnicodeEncodeError:
+        data = on_disk(str(name))  # typed in a program: no locale has decoded it
+    return data.decode("utf-8", "surrogateescape")
+
+
+def on_disk(path: str) -> bytes:
+    """Encode a path for the system; path: as `as_text` gives it."""
+    return path.encode("utf-8", "surrogateescape")
 
 
 def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterator[str]:

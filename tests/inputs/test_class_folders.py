@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import PackerError, SourceError
-from packer.inputs.layout import IMAGE_EXTENSIONS, class_folders, image_order, is_hidden, is_image, notes_on
+from packer.inputs.class_folders import (
+    IMAGE_EXTENSIONS,
+    class_folders,
+    image_order,
+    is_hidden,
+    is_image,
+    notes_on,
+)
 
 
 @pytest.mark.parametrize("extension", sorted(IMAGE_EXTENSIONS))

@@ -23,7 +23,7 @@ from PIL import Image
 from packer.codecs.orientation import EXIF_TAG
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.pairs import Pair, open_pair
+from packer.inputs.image_pairs import Pair, open_pair
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.image_placement import FITS, ImagePlacement
 

@@ -27,8 +27,8 @@ from typing import IO, Any, cast
 
 from packer.errors import ImageError, SourceError, SpaceError, UsageError
 from packer.format.positional_io import pread_all
-from packer.inputs.layout import is_hidden, is_image
-from packer.inputs.textlines import changed, shorten
+from packer.inputs.class_folders import is_hidden, is_image
+from packer.inputs.utf8_text import changed, shorten
 
 _COMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {
     ".tar.gz": gzip.open,

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
-from packer.inputs import archives
-from packer.inputs.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
+from packer.inputs import image_archives
+from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
 
 Member = tuple[str, bytes | None]
 Write = Callable[..., str]
@@ -460,7 +460,7 @@ def test_what_lies_behind_the_end_of_a_tar_is_not_left_out_silently(write: Write
 
 
 def test_images_too_large_for_any_are_not_spooled(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "_LARGEST", 1000)
+    monkeypatch.setattr(image_archives, "_LARGEST", 1000)
     assert refused(write({"a/1.jpg": b"1" * 1001, "b.bin": b"2" * 9000}, ".tgz")) == (
         "pets.tgz: a/1.jpg has 1,001 bytes; images of up to 1,000 are read. Make the archive without it."
     )

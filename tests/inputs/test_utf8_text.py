@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from packer.errors import SourceError
-from packer.inputs import textlines
-from packer.inputs.textlines import read_lines, shorten
+from packer.inputs import utf8_text
+from packer.inputs.utf8_text import read_lines, shorten
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_a_folder_or_nothing() -> None:
 
 
 def test_an_endless_line_is_refused_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(textlines, "LONGEST", 1000)
+    monkeypatch.setattr(utf8_text, "LONGEST", 1000)
     Path("l.csv").write_text("a\n" + "x" * 1000 + "\n")
     assert refused() == ("l.csv line 2: is longer than 1,000 characters; a list is needed. Check what it is.")
     Path("l.csv").write_text("a\n" + "x" * 999 + "\n")

@@ -18,12 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.inputs.archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
-from packer.inputs.filenames import as_text, on_disk
-from packer.inputs.labels import Bad, describe_labels, number_labels
-from packer.inputs.layout import (
-    IMAGE_EXTENSIONS,
-    Layout,
+from packer.inputs.class_folders import (
+    FolderLayout,
     class_folders,
     folder_splits,
     image_order,
@@ -32,22 +28,22 @@ from packer.inputs.layout import (
     no_images,
     notes_on,
 )
-from packer.inputs.textlines import read_lines, shorten
+from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
+from packer.inputs.label_values import Bad, describe_labels, number_labels
+from packer.inputs.utf8_text import as_text, on_disk, read_lines, shorten
 from packer.sentence import Option
-
-__all__ = ["IMAGE_EXTENSIONS", "Source", "open_source"]
 
 LIST_EXTENSIONS = (".lst", ".txt")
 
 
-class Source:
+class ImageSource:
     """Images to be packed: their names, labels and bytes. A context manager; made by `open_source`."""
 
     def __init__(
         self,
         name: str,
         keys: list[str],
-        layout: Layout,
+        layout: FolderLayout,
         sizes: NDArray[np.int64],
         times: NDArray[np.int64],
         newest: str,
@@ -98,7 +94,7 @@ class Source:
         """Close what is open; closing again does nothing."""
         self._close()
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> ImageSource:
         """Give the source itself."""
         return self
 
@@ -115,7 +111,7 @@ def open_source(
     label_as: str = "auto",
     listed: Collection[str] = (),
     skip: bool = False,
-) -> Source:
+) -> ImageSource:
     """Find the images under ``path``.
 
     path: a folder; a list of image paths (.txt or .lst, one a line, each with a label or none); an archive;
@@ -152,7 +148,7 @@ def open_source(
     raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
 
 
-Arrange = Callable[[str, list[str], Iterable[str]], Layout]
+Arrange = Callable[[str, list[str], Iterable[str]], FolderLayout]
 
 
 def _arrange(
@@ -163,18 +159,18 @@ def _arrange(
     labelled: bool,
     listed: Collection[str],
     empty: list[str] | None,
-) -> Layout:
+) -> FolderLayout:
     if not labelled:
         return class_folders(name, keys, set(folders), listed=listed, empty=empty)
     if not keys:
         raise no_images(name)
-    return Layout(None, None, folder_splits(name, keys, set(folders)))
+    return FolderLayout(None, None, folder_splits(name, keys, set(folders)))
 
 
 # Folders
 
 
-def _open_folder(name: str, arrange: Arrange, labelled: bool) -> Source:
+def _open_folder(name: str, arrange: Arrange, labelled: bool) -> ImageSource:
     folder = as_text(name)
     found, sizes, times, folders = _scan(folder)
     order = image_order(found)
@@ -182,7 +178,7 @@ def _open_folder(name: str, arrange: Arrange, labelled: bool) -> Source:
     layout = arrange(name, keys, folders)
     newest = newest_file(found, np.frombuffer(times, np.int64))
     nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
-    source = Source(
+    source = ImageSource(
         name,
         keys,
         layout,
@@ -205,7 +201,7 @@ def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> str:
     return f"{names[index] if len(times) else ''} of {when}.{rest:09d}"
 
 
-def _hint(source: Source, place: str) -> Source:
+def _hint(source: ImageSource, place: str) -> ImageSource:
     """Note that the only class may be a folder of classes; ``place`` is what holds it, as a user would pass it."""
     if (
         source.classes is not None
@@ -329,7 +325,7 @@ def split_archive(name: str) -> tuple[str | None, str]:
 
 def _open_archive(
     name: str, path: str, inside: str, arrange: Arrange, labelled: bool, spool_dir: str | None
-) -> Source:
+) -> ImageSource:
     archive = open_archive(path, as_text(inside), spool_dir)
     try:
         stem = as_text(archive_stem(path))
@@ -344,7 +340,7 @@ def _open_archive(
     except BaseException:
         archive.close()
         raise
-    source = Source(
+    source = ImageSource(
         name,
         keys,
         layout,
@@ -362,7 +358,7 @@ def _open_archive(
 # Lists
 
 
-def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> Source:
+def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSource:
     root = as_text(os.path.abspath(os.path.dirname(name)))
     paths: list[str] = []
     texts: list[str | None] = []
@@ -420,10 +416,10 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> Source:
         cells = [text or "" for text in texts]
         labels, classes = number_labels(name, cells, lines, label_as=label_as, bad=bad)
     nbytes, changes = np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
-    source = Source(
+    source = ImageSource(
         name,
         keys,
-        Layout(labels, classes, {}),
+        FolderLayout(labels, classes, {}),
         nbytes,
         changes,
         newest_file(keys, changes),

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.labels import (
+from packer.inputs.label_csv import LabelTable
+from packer.inputs.label_values import (
     BARS,
     Bad,
-    LabelTable,
     check_label_as,
     describe_labels,
     find_separator,
@@ -115,7 +115,7 @@ class Boxes:
         return [self._xyxy, self._starts, *([] if self.labels is None else [self.labels])]
 
 
-class Targets:
+class ImageTargets:
     """What is known of each image beside its pixels; made by `read_targets`, or from labels by `of_labels`."""
 
     def __init__(
@@ -156,7 +156,7 @@ class Targets:
         """As they are stored, in order."""
 
     @classmethod
-    def of_labels(cls, labels: NDArray[Any] | None, classes: list[str] | None) -> Targets:
+    def of_labels(cls, labels: NDArray[Any] | None, classes: list[str] | None) -> ImageTargets:
         """What folders or a list say: labels [N] and the classes they number, or None for either."""
         return cls(labels, classes)
 
@@ -194,7 +194,7 @@ class Targets:
             placed["keypoints"] = geometry.keypoints(self._keypoints[index])
         return placed
 
-    def renumbered(self, classes: Sequence[str], subject: str, *, skip: bool = False) -> Targets:
+    def renumbered(self, classes: Sequence[str], subject: str, *, skip: bool = False) -> ImageTargets:
         """Number the labels by other classes, such as those of a pack that is to grow.
 
         classes: that hold all of these; whole numbers stand for classes called so. subject: what to call the images in messages.
@@ -233,13 +233,13 @@ class Targets:
         places = np.maximum(places, 0)
         if boxes is not None:
             moved = boxes.relabelled(places[values])
-            made = Targets(None, list(classes), boxes=moved, keypoints=self._keypoints, refused=refused)
+            made = ImageTargets(None, list(classes), boxes=moved, keypoints=self._keypoints, refused=refused)
         elif values.ndim == 1:
-            made = Targets(places[values], list(classes), keypoints=self._keypoints, refused=refused)
+            made = ImageTargets(places[values], list(classes), keypoints=self._keypoints, refused=refused)
         else:
             hot = np.zeros((len(values), len(classes)), values.dtype)
             hot[:, places[held]] = values[:, held]
-            made = Targets(
+            made = ImageTargets(
                 hot,
                 list(classes),
                 about={"columns": list(classes)},
@@ -291,7 +291,7 @@ def read_targets(
     label_separator: str | None = None,
     label_file_column: str | None = None,
     skip: bool = False,
-) -> Targets:
+) -> ImageTargets:
     """Read what a CSV says of each image, as the module's table tells.
 
     path: the CSV, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
@@ -318,18 +318,18 @@ def read_targets(
     moved = None if not points else _keypoints(table, points, refused)
     if found is not None:
         boxes_of, classes = found
-        targets = Targets(None, classes, boxes=boxes_of, keypoints=moved, refused=refused)
+        targets = ImageTargets(None, classes, boxes=boxes_of, keypoints=moved, refused=refused)
     elif labels or not points:
         separator = None
         if multi_label:
             column = next(iter(table.columns.values()))
             separator = _SEPARATORS.get(label_separator or "", label_separator) or find_separator(column)
         values, classes, about = _labels(table, labels, separator, label_as, refused)
-        targets = Targets(values, classes, about=about, keypoints=moved, refused=refused)
+        targets = ImageTargets(values, classes, about=about, keypoints=moved, refused=refused)
         targets.separator = separator
         targets.notes += _notes_on(values, classes, separator, targets.refused)
     else:
-        targets = Targets(keypoints=moved, refused=refused)
+        targets = ImageTargets(keypoints=moved, refused=refused)
     targets.skipped = tuple(skipped or ())
     return targets
 
@@ -464,13 +464,13 @@ def _boxes(
 ) -> tuple[Boxes, list[str] | None]:
     """The boxes, and the classes that their labels number."""
     texts = [table.columns[name] for name in corners]
-    there = np.flatnonzero(np.any([text.filled() for text in texts], axis=0))
+    there = np.flatnonzero([any(cells) for cells in zip(*texts, strict=True)])
     if not len(there):
         raise SourceError(f"{table.path}: holds no boxes; some are needed. Check its columns.")
     lines = table.lines[there]
     bad: Bad | None = None if refused is None else {}
     sides = [
-        finite_numbers(table.path, t.only(there), lines, n, bad=bad)
+        finite_numbers(table.path, [t[row] for row in there.tolist()], lines, n, bad=bad)
         for t, n in zip(texts, corners, strict=True)
     ]
     xyxy = np.stack(sides, axis=1)
@@ -484,7 +484,8 @@ def _boxes(
             bad.setdefault(row, f"{found} ({os.path.basename(table.path)} line {lines[row]}).")
     labels, classes = None, None
     if label:
-        own = table.columns[label[0]].only(there)
+        cells = table.columns[label[0]]
+        own = [cells[row] for row in there.tolist()]
         labels, classes = number_labels(
             table.path, own, lines, column=label[0], regression=False, label_as=label_as, bad=bad
         )

@@ -11,7 +11,7 @@ import pytest
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.targets import Targets, read_targets
+from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.pixels.image_placement import ImagePlacement
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
@@ -36,13 +36,13 @@ def refused(path: str, **chosen: Any) -> str:
     return str(error.value)
 
 
-def boxes_of(targets: Targets, index: int, geometry: ImagePlacement = CROP) -> list[list[float]]:
+def boxes_of(targets: ImageTargets, index: int, geometry: ImagePlacement = CROP) -> list[list[float]]:
     data = targets.place(index, geometry)["boxes"]
     assert isinstance(data, bytes)
     return np.frombuffer(data, "<f4").reshape(-1, 4).tolist()  # type: ignore[no-any-return]
 
 
-def labels_of(targets: Targets, index: int, geometry: ImagePlacement = CROP) -> list[int]:
+def labels_of(targets: ImageTargets, index: int, geometry: ImagePlacement = CROP) -> list[int]:
     data = targets.place(index, geometry)["box_label"]
     assert isinstance(data, bytes)
     return np.frombuffer(data, "<i8").tolist()  # type: ignore[no-any-return]
@@ -123,15 +123,15 @@ def test_rows_that_disagree_in_any_chosen_column_are_refused(write: Write) -> No
 
 
 def test_labels_of_folders() -> None:
-    targets = Targets.of_labels(np.array([1, 0, 1]), ["a", "b"])
+    targets = ImageTargets.of_labels(np.array([1, 0, 1]), ["a", "b"])
     assert targets.fields == (Field("label", "<i8", ()),)
     assert targets.classes == ["a", "b"]
     assert targets.strata is targets.fixed["label"]
-    assert Targets.of_labels(None, None).fields == ()
+    assert ImageTargets.of_labels(None, None).fields == ()
 
 
 def test_big_endian_labels_are_stored_little_endian() -> None:
-    targets = Targets.of_labels(np.array([1, 2], ">i8"), None)
+    targets = ImageTargets.of_labels(np.array([1, 2], ">i8"), None)
     assert targets.fixed["label"].dtype.str == "<i8"
     assert targets.fixed["label"].tolist() == [1, 2]
 
@@ -353,7 +353,7 @@ def test_box_labels_are_renumbered(write: Write) -> None:
 def test_what_has_no_labels_stays(write: Write) -> None:
     targets = read_targets(write(BOXES), KEYS, boxes=CORNERS)
     assert targets.renumbered(["a"], "photos") is targets
-    assert Targets().renumbered(["a"], "photos").fields == ()
+    assert ImageTargets().renumbered(["a"], "photos").fields == ()
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_fingerprints_tell_what_differs(write: Write) -> None:
         print_of("file,x,y\n1,1,2\n2,1,2\n3,1,2\n", keypoints="x,y"),
         print_of("1,1\n2,2\n3,3\n"),
         print_of("1,1\n2,2\n3,4\n"),
-        Targets().fingerprint(),
+        ImageTargets().fingerprint(),
     }
     assert len(found) == 8
     assert print_of(BOXES, **chosen) in found

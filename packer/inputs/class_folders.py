@@ -54,7 +54,7 @@ def image_order(keys: list[str]) -> NDArray[np.int64]:
     return np.fromiter(sorted(range(len(keys)), key=parts), np.int64, len(keys))
 
 
-class Layout(NamedTuple):
+class FolderLayout(NamedTuple):
     """What folders mean. labels: int64 [N], numbering classes, or None for both; splits: name -> its images, int64, rising."""
 
     labels: NDArray[np.int64] | None
@@ -90,7 +90,7 @@ def class_folders(
     *,
     listed: Collection[str] = (),
     empty: list[str] | None = None,
-) -> Layout:
+) -> FolderLayout:
     """Decide whether images lie in class folders or in one flat folder, in each split if there are some.
 
     subject: what to call the source in messages; keys: the images' paths below it, in `image_order`.
@@ -105,7 +105,7 @@ def class_folders(
     splits = folder_splits(subject, keys, folders)
     if not splits:
         labels, classes = _classes(subject, "", keys, {f for f in folders if "/" not in f}, listed, empty)
-        return Layout(labels, classes, {})
+        return FolderLayout(labels, classes, {})
     classes_found: set[str] = set()
     flat: list[str] = []
     for name, members in splits.items():
@@ -115,7 +115,7 @@ def class_folders(
         classes_found.update(found or ())
         flat += [] if found else [name]
     if not classes_found:
-        return Layout(None, None, splits)
+        return FolderLayout(None, None, splits)
     if flat:
         raise SourceError(
             f"{subject}/{flat[0]}: holds no class folders, as other splits do; all or none may. Sort its images into classes."
@@ -123,7 +123,7 @@ def class_folders(
     classes = sorted(classes_found)
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.fromiter((numbers[key.split("/", 2)[1]] for key in keys), np.int64, len(keys))
-    return Layout(labels, classes, splits)
+    return FolderLayout(labels, classes, splits)
 
 
 def _classes(

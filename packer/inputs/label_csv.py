@@ -1,0 +1,309 @@
+"""The CSV in which labels, boxes and keypoints stand beside the names of images."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from array import array
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError
+from packer.inputs.class_folders import is_image
+from packer.inputs.label_values import Bad
+from packer.inputs.utf8_text import read_lines, shorten
+from packer.sentence import Option, Sentence
+
+_AMBIGUOUS = -1
+_SNIFFED_ROWS = 20
+
+
+class _NotCsvError(SourceError):
+    """A file breaks the rules of CSV."""
+
+
+class _UnusableRowError(Exception):
+    """A row that cannot be used: what was found, and what is allowed."""
+
+    def __init__(self, found: str, allowed: str) -> None:
+        self.found, self._allowed = found, allowed
+
+    def told(self, path: str, line: int) -> SourceError:
+        """Return the error for the row's file."""
+        return SourceError(f"{path} line {line}: {self.found}; ", self._allowed)
+
+
+class LabelTable:
+    """The rows of a CSV: which image each is about, and the cells of the chosen columns."""
+
+    def __init__(
+        self,
+        path: str,
+        keys: list[str],
+        chosen: tuple[str, ...],
+        *,
+        file_column: str | None = None,
+        skipped: list[dict[str, str]] | None = None,
+    ) -> None:
+        """Read it; ``chosen`` names columns, none: there are two, and the one that does not name files is read.
+
+        file_column: the column that names files; None: the first that has a name. skipped: takes rows that are about no image, or
+        cannot be read, as {"key", "reason"}; None: the first of them is an error.
+        """
+        self.path = path
+        self._keys = keys
+        self._skipped = skipped
+        self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
+        """The cells of each chosen column; "" for the one that was not chosen by name."""
+        names = _Names(self._keys)
+        with closing(_rows(path, _delimiter(path, names))) as rows:
+            images, lines = self._read(rows, chosen, file_column, names)
+        self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
+        """int64 [rows]: index of the image, line in the file."""
+        if skipped and not len(self.images):
+            raise SourceError(
+                f"{path}: none of its {len(skipped):,} rows can be used; the first, {skipped[0]['key']}: {skipped[0]['reason']}"
+            )
+
+    def _read(
+        self,
+        rows: Iterator[tuple[int, list[str]]],
+        chosen: tuple[str, ...],
+        file_column: str | None,
+        names: _Names,
+    ) -> tuple[array[int], array[int]]:
+        """Fill the columns. Returns: the rows' images and lines."""
+        images, lines = array("q"), array("q")
+        file, places, width = 0, [1], 2
+        named = bool(chosen) or file_column is not None
+        if named:
+            line, header = next(rows, (1, [""]))
+            header = [name.strip() for name in header]
+            file, places = self._find(header, line, chosen, file_column)
+            width = len(header)
+        for number, (line, row) in enumerate(rows):
+            if len(row) != width:
+                remedy = (
+                    Sentence(f"the header has {width}. Correct it.")
+                    if named
+                    else "two are read, file and label. Remove the others, or name the label's with "
+                    + Option("label")
+                    + "."
+                )
+                wrong = _UnusableRowError(f"{len(row)} columns", remedy)
+                if not named and number == 0:
+                    raise wrong.told(self.path, line)
+                self._leave_out(line, wrong)
+                continue
+            name = row[file].strip()
+            if not named and number == 0 and not names.known(name):
+                continue
+            try:
+                image = names.get(name)
+            except _UnusableRowError as error:
+                self._leave_out(line, error)
+                continue
+            images.append(image)
+            lines.append(line)
+            for column, place in zip(self.columns.values(), places, strict=True):
+                column.append(sys.intern(row[place].strip()))
+        return images, lines
+
+    def _leave_out(self, line: int, wrong: _UnusableRowError) -> None:
+        """Note a row that cannot be used, or raise SourceError."""
+        if self._skipped is None:
+            raise wrong.told(self.path, line) from None
+        key = f"{os.path.basename(self.path)} line {line}"
+        self._skipped.append({"key": key, "reason": f"{wrong.found}."})
+
+    def _find(
+        self, header: list[str], line: int, chosen: tuple[str, ...], file_column: str | None
+    ) -> tuple[int, list[int]]:
+        """Which column names the file, and which are the chosen ones."""
+        where = f"{self.path} line {line}"
+        for name in (*chosen, *(() if file_column is None else (file_column,))):
+            if header.count(name) != 1:
+                found = (
+                    f"{header.count(name)} columns are called {name}"
+                    if name in header
+                    else f"no column {name}"
+                )
+                raise SourceError(
+                    f"{where}: {found}; the first row names the columns, here {shorten(', '.join(header))}. Correct it, or pass others."
+                )
+        file = (
+            next(place for place, name in enumerate(header) if name)
+            if file_column is None
+            else header.index(file_column)
+        )
+        if header[file] in chosen:
+            is_first = (
+                "is the first column; that one names the files" if file_column is None else "names the files"
+            )
+            remedy = (
+                "Name the one that does with " + Option("label_file_column")
+                if file_column is None
+                else "Choose another one"
+            )
+            raise SourceError(f"{where}: {header[file]} {is_first}. ", remedy, ".")
+        if chosen:
+            return file, [header.index(name) for name in chosen]
+        others = [place for place, name in enumerate(header) if name and place != file]
+        if len(others) != 1:
+            raise SourceError(
+                f"{where}: {len(others)} columns beside {file_column}; one is taken for the label. Name it with ",
+                Option("label"),
+                ".",
+            )
+        return file, others
+
+    def one_an_image(
+        self, columns: Sequence[Sequence[str]], what: str, bad: Bad | None = None
+    ) -> NDArray[np.int64]:
+        """Find the first row of each image.
+
+        bad: takes images whose rows disagree, or that have none, and get any row. Returns: int64 [N].
+        Raises: SourceError without bad, for the first of those.
+        """
+        first = np.full(len(self._keys), -1, np.int64)
+        owners, rows = np.unique(self.images, return_index=True)
+        first[owners] = rows
+        for row in np.flatnonzero(first[self.images] != np.arange(len(self.images))).tolist():
+            image = int(self.images[row])
+            earlier = int(first[image])
+            now, then = (",".join(column[r] for column in columns) for r in (row, earlier))
+            if now == then:
+                continue
+            if bad is None:
+                raise SourceError(
+                    f"{self.path} line {self.lines[row]}: {self._keys[image]} has the {what} {now}, and {then} in line "
+                    f"{self.lines[earlier]}; each image has one. Remove one of the rows."
+                )
+            called, line = os.path.basename(self.path), self.lines[row]
+            reason = f"its {what} is {then} ({called} line {self.lines[earlier]}) and {now} (line {line})."
+            bad.setdefault(image, reason)
+        missing = np.flatnonzero(first < 0)
+        if len(missing) and bad is None:
+            others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+            raise SourceError(
+                f"{self.path}: no {what} for {self._keys[missing[0]]}{others}; every image needs one. "
+                "Add the rows, or pass ",
+                Option("on_error", "skip"),
+                ".",
+            )
+        if len(missing) and not len(self.images):
+            raise SourceError(f"{self.path}: holds no rows; one for each image is needed. Add them.")
+        if bad is not None:
+            for image in missing.tolist():
+                bad.setdefault(image, f"has no row in {os.path.basename(self.path)}.")
+        first[missing] = 0
+        return first
+
+
+def _rows(path: str, delimiter: str = ",") -> Generator[tuple[int, list[str]], None, None]:
+    """Yield (line number, cells) of the rows that are not blank."""
+    lines = read_lines(path, "a CSV of files and labels is needed", newline="")
+    rows = csv.reader(lines, strict=True, delimiter=delimiter)
+    try:
+        for row in rows:
+            if row:
+                yield rows.line_num, row
+    except csv.Error as error:
+        raise _NotCsvError(f"{path} line {rows.line_num}: not CSV ({error}). Correct it.") from None
+
+
+def _delimiter(path: str, names: _Names) -> str:
+    """Find out what stands between cells: a comma, a semicolon or a tab.
+
+    The one that the first row holds; of several, one that parts the first cells so that they name images, or else the comma.
+    """
+    found: dict[str, list[list[str]]] = {}
+    for delimiter in ",;\t":
+        try:
+            with closing(_rows(path, delimiter)) as rows:
+                first = [row for _, row in islice(rows, _SNIFFED_ROWS)]
+        except _NotCsvError:
+            continue  # quotes that do not go with this delimiter
+        if first and len(first[0]) > 1:
+            found[delimiter] = first
+    if len(found) > 1:
+        for delimiter, first in found.items():
+            if any(names.known(cell.strip()) for row in first[:2] for cell in row):
+                return delimiter
+    return next(iter(found), ",")
+
+
+class _Names:
+    """Finds images by what a CSV calls them: path, path without extension, or, if unique, name with or without extension."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self._keys = keys
+        self._paths = {key: index for index, key in enumerate(keys)}
+        self._others: dict[str, dict[str, int]] = {}
+
+    def known(self, name: str) -> bool:
+        """Say whether any image is called so."""
+        if self._by_path(name) is not None:
+            return True
+        ways = _ways(name)
+        return any(_SHORT[way](key) == name for key in self._keys for way in ways)
+
+    def get(self, name: str) -> int:
+        """Return the index of the image. Raise _UnusableRowError unless there is exactly one."""
+        index = self._by_path(name)
+        for way in _ways(name) if index is None else ():
+            index = self._known_by(way).get(name)
+            if index == _AMBIGUOUS:
+                first, second = [key for key in self._keys if _SHORT[way](key) == name][:2]
+                raise _UnusableRowError(
+                    f"{name} could be {first} or {second}",
+                    f"a name without {_LEFT_OUT[way]} must be unique. Write the whole path.",
+                )
+            if index is not None:
+                break
+        if index is None:
+            raise _UnusableRowError(
+                f"no image is called {shorten(name)}",
+                "paths below the images' folder are read, and unique names without folder or extension. Correct or remove the row, or pass "
+                + Option("on_error", "skip")
+                + ".",
+            )
+        return index
+
+    def _by_path(self, name: str) -> int | None:
+        index = self._paths.get(name)
+        return self._paths.get(os.path.normpath(name)) if index is None else index
+
+    def _known_by(self, way: str) -> dict[str, int]:
+        """Images by a shorter name; made when it is needed first: for ten million images it takes two gigabytes."""
+        if way not in self._others:
+            found = self._others[way] = {}
+            for index, key in enumerate(self._keys):
+                name = _SHORT[way](key)
+                found[name] = _AMBIGUOUS if name in found else index
+        return self._others[way]
+
+
+def _without_extension(key: str) -> str:
+    folder, slash, name = key.rpartition("/")
+    return f"{folder}{slash}{name.rpartition('.')[0] or name}"
+
+
+_SHORT: dict[str, Callable[[str], str]] = {
+    "path": _without_extension,
+    "name": lambda key: key.rpartition("/")[2],
+    "stem": lambda key: _without_extension(key).rpartition("/")[2],
+}
+_LEFT_OUT = {"path": "extension", "name": "folder", "stem": "extension"}
+
+
+def _ways(name: str) -> tuple[str, ...]:
+    """By which shorter names an image may be called so."""
+    if "/" in name:
+        return ("path",)
+    return ("name", "stem") if is_image(name) else ("stem",)
