@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import doctest
+import importlib
 import inspect
 import re
 import warnings
@@ -193,3 +195,26 @@ def test_the_code_for_those_who_come_from_elsewhere_runs(photo_folder: Path, mon
         for block in blocks:
             exec(compile(block, "coming-from.md", "exec"), {"model": model})
     assert model.seen == 24
+
+
+EXAMPLES = sorted(
+    path
+    for path in (ROOT / "packer").rglob("*.py")
+    if re.search(r"^\s*>>> ", path.read_text(), flags=re.MULTILINE)
+)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "packer")))
+def test_the_examples_in_docstrings_run(
+    path: Path, photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In a folder with photos/ (3 classes of 8) and train.h5, made of them at 32 pixels."""
+    monkeypatch.chdir(tmp_path)
+    if "train.h5" in path.read_text():
+        packer.convert_images(photo_folder, "train.h5", size=32)
+    module = importlib.import_module(
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    )
+    results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert results.attempted
+    assert not results.failed

@@ -260,7 +260,21 @@ class PackFiles:
 def open_pack(path: str | os.PathLike[str]) -> Pack:
     """Open a pack, .h5 or directory, checking that it is whole.
 
-    Raises FormatError, with the reason, for anything that is not a whole pack of this version.
+    Parameters
+    ----------
+    path : str or path
+        File or directory that packer wrote.
+
+    Raises
+    ------
+    FormatError
+        It is not a whole pack of this version; the message says why.
+
+    Examples
+    --------
+    >>> pack = open_pack("train.h5")
+    >>> pack.rows, [field.name for field in pack.fields], pack.header.classes
+    (24, ['image', 'label', 'key'], ('blue', 'green', 'red'))
     """
     name = os.fspath(path)
     pack = _opened(name, _open_shards if os.path.exists(os.path.join(name, INDEX_FILE)) else _open_one)

@@ -72,47 +72,96 @@ class PackedBatchDataset(RowsInfo):
     ``ds[i]`` is batch i of the present epoch. ``DataLoader(ds, batch_size=None)`` works, too: each pass is the next epoch, and of
     several workers each reads its part.
 
-    path: what ``packer convert`` wrote. batch_size: rows a batch, per rank.
-    shuffle: True chooses "blocks" for a pack that was shuffled when it was made (of compressed rows those that are decoded whole),
-        else "rows": as good as a uniform shuffle (`order_quality` scores 0.95 and more), by the pack alone.
-    order: "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
-        ranks by the pack alone); or an object: Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label").
-        Wins over shuffle.
-    seed: of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
-    device: where torch batches go, "cpu", "cuda" (torch's current device; pinned memory, asynchronous copies), or "auto": CUDA where
-        there is a device (of torchrun's processes the one of LOCAL_RANK, unless torch.cuda.set_device chose), else "cpu".
-    placement: where rows are kept meanwhile: "disk"; "ram" (shared by the processes of a node); "pinned" (the same, for copies to
-        a GPU); "gpu" (resident there, gathered there); "auto" chooses by size and logs why. Filled while training runs.
-    fields: names, default: all but "key"; ragged ones, like "key" or "boxes", give a list with an entry a row. "row" is each
-        row's number in the pack, int64 [N], unless the pack has a field of that name.
-    split: the rows of one split only, as ``packer info`` lists them; "all" for every row: a pack with splits of which none is
-        named gets a warning. classes: the rows of these classes only, names or numbers.
-    subset: these rows only: row numbers, a slice or range, or a boolean for each row of the pack.
-    augment: transforms of packer.augment, its Pipeline, or a text that names them (there Normalize() means the pack's mean and
-        std, or those of the pack it was converted like), applied to ``image`` on the device, drawn from (seed, epoch, row), or
-        the place in the epoch where an order repeats rows. Masks (fields of ``--pair``), boxes and
-        keypoints move with the image; boxes of which nothing is left are left out, with their labels. MixUp and CutMix make
-        labels float32 [N, classes]. Or a mapping of names to such, {"view1": [...], "view2": [...]}: fields of these
-        names then stand for ``image``, each made of the same images with draws of its own;
-        masks, boxes and keypoints go with the first, and none may mix.
-    transform: a Python function of a sample (a dict of arrays), run in processes; or a PythonTransform, which says how. "row"
-        comes last in its batches.
-    ends: what becomes of the rows at the end of an epoch that do not fill a batch on every rank: "even" gives each rank equally
-        many, the few that are missing being the epoch's first again (on one rank: a short batch); "uneven" repeats none, and
-        ranks may differ by a row and so by a batch; "drop" leaves them out, as drop_last=True does; "pad" fills whole batches
-        with the epoch's first rows. Default: "even", in sequential order "uneven".
-    rank, world_size: default to torch.distributed's, a Ray Train worker's or torchrun's, asked whenever an epoch begins, else 0 of 1.
-        All ranks see one sequence, cut by global batch. Where one rank evaluates alone, pass rank=0, world_size=1.
-    threads: that read, and decode where rows are stored as JPEG or compressed; default: the cores at hand, at most 4 (all of
-        them where they decode). prefetch: batches read ahead of the loop.
-    verify: "blocks" compares each block with its checksum before its rows are first used.
-    report: called with a line of statistics at the end of each epoch, for example print.
-    unknown: none is allowed; words of other loaders, like num_workers, are errors that name ours.
-
     ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows loaded, in the order of the pack, or of `subset`; ``dataset``
     is a PackedDataset of them. What is set on a dataset that is made is refused, but for ``report``.
 
-    Raises FormatError (not a whole pack), UsageError (an argument is wrong), MissingDependencyError (torch).
+    Parameters
+    ----------
+    path : str, path or Pack
+        Pack that ``packer convert`` wrote.
+    batch_size : int
+        Rows of a batch, per rank.
+    shuffle : bool
+        True chooses "blocks" for a pack that was shuffled when it was made (of compressed rows those that are decoded whole),
+        else "rows": as good as a uniform shuffle (`order_quality` scores 0.95 and more), by the pack alone.
+    order : str or order, optional
+        "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
+        ranks by the pack alone); or Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"). Wins over shuffle.
+    seed : int
+        Seed of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
+    device : str or torch.device
+        Device of torch batches: "cpu", "cuda" (torch's current device; pinned memory, asynchronous copies), or "auto": CUDA where
+        there is a device (of torchrun's processes the one of LOCAL_RANK, unless torch.cuda.set_device chose), else "cpu".
+    placement : str
+        Where rows are kept meanwhile: "disk"; "ram" (shared by the processes of a node); "pinned" (the same, for copies to
+        a GPU); "gpu" (resident there, gathered there); "auto" chooses by size and logs why. Filled while training runs.
+    output : "torch" or "numpy"
+        Type of the batches.
+    fields : sequence of str, optional
+        Names; default: all but "key". Ragged ones, like "key" or "boxes", give a list with an entry a row. "row" is each
+        row's number in the pack, int64 [N], unless the pack has a field of that name.
+    split : str, optional
+        Rows of one split only, as ``packer info`` lists them; "all" for every row. A pack with splits of which none is named
+        gets a warning.
+    classes : sequence of str or int, optional
+        Rows of these classes only, names or numbers.
+    subset : array-like, slice or range, optional
+        These rows only: row numbers, a slice or range, or a boolean for each row of the pack.
+    augment : sequence of transforms, Pipeline, str or mapping, optional
+        Transforms of packer.augment, or a text that names them (there Normalize() means the pack's mean and std, or those of the
+        pack it was converted like), applied to ``image`` on the device, drawn from (seed, epoch, row), or the place in the epoch
+        where an order repeats rows. Masks, boxes and keypoints move with the image; boxes of which nothing is left are left out,
+        with their labels. MixUp and CutMix make labels float32 [N, classes]. A mapping of names to such,
+        {"view1": [...], "view2": [...]}, makes fields of these names in place of ``image``, each of the same images with draws of
+        its own; masks, boxes and keypoints go with the first, and none may mix.
+    transform : function or PythonTransform, optional
+        Python function of a sample (a dict of arrays), run in processes. "row" comes last in its batches.
+    ends : "even", "uneven", "drop" or "pad", optional
+        What becomes of the rows at the end of an epoch that do not fill a batch on every rank. "even" gives each rank equally
+        many, the few that are missing being the epoch's first again (on one rank: a short batch); "uneven" repeats none, and
+        ranks may differ by a row and so by a batch; "drop" leaves them out; "pad" fills whole batches with the epoch's first rows.
+        Default: "even", in sequential order "uneven".
+    drop_last : bool
+        True means ends="drop".
+    rank, world_size : int, optional
+        Default: torch.distributed's, a Ray Train worker's or torchrun's, asked whenever an epoch begins, else 0 of 1.
+        All ranks see one sequence, cut by global batch. Where one rank evaluates alone, pass rank=0, world_size=1.
+    threads : int, optional
+        Threads that read, and decode where rows are stored as JPEG or compressed; default: the cores at hand, at most 4 (all of
+        them where they decode).
+    prefetch : int
+        Batches read ahead of the loop.
+    verify : "blocks", optional
+        Compare each block with its checksum before its rows are first used.
+    report : function, optional
+        Called with a line of statistics at the end of each epoch, for example print.
+    **unknown
+        None is allowed; words of other loaders, like num_workers, are errors that name ours.
+
+    Raises
+    ------
+    FormatError
+        The path is not a whole pack.
+    UsageError
+        An argument is wrong.
+    MissingDependencyError
+        torch is not installed.
+
+    Examples
+    --------
+    >>> from packer import PackedBatchDataset
+    >>> dataset = PackedBatchDataset("train.h5", batch_size=8, shuffle=True)
+    >>> for images, labels in dataset:
+    ...     print(list(images.shape), labels.dtype)
+    [8, 3, 32, 32] torch.int64
+    [8, 3, 32, 32] torch.int64
+    [8, 3, 32, 32] torch.int64
+    >>> dataset.classes, len(dataset)
+    (['blue', 'green', 'red'], 3)
+    >>> state = dataset.state_dict()
+    >>> state["epoch"], state["rows"]
+    (0, 24)
+    >>> dataset.close()
     """
 
     _words: ClassVar = other_loaders.BATCHES

@@ -37,25 +37,54 @@ class PackedDataset(RowsInfo):
     bytes), label an int64 scalar, other fields of their shape. ``ds[a:b]`` and ``ds[[i, j, ...]]`` are batches, images [N, C, H, W]
     with channels_last strides, read in one go into new memory.
 
-    The DataLoader's fast form reads whole batches and collates nothing::
-
-        sampler = BatchSampler(RandomSampler(ds), batch_size=256, drop_last=False)
-        DataLoader(ds, sampler=sampler, batch_size=None)
-
-    path: what ``packer convert`` wrote. split: the rows of one split; "all" for every row: a pack with splits of which none is
-        named gets a warning. classes, subset: some rows only, as PackedBatchDataset takes them.
-    fields: names, default: all but "key", which gives str. "row" is each row's number in the pack, int64, unless the pack has
-        a field of that name.
-    transform: a function of an image, uint8 tensor [C, H, W], such as a Compose of torchvision.transforms.v2; what it returns stands
-        for the image. It gets the image alone, so it is refused beside masks, boxes and keypoints, which would not move with it.
-    target_transform: a function of a label: a Python number, or a tensor where a label is several numbers. What it returns
-        stands for the label. Batches, ``ds[a:b]``, stack what both return, as torch's default_collate does.
-    unknown: none is allowed; words of other loaders, like num_workers, are errors that name ours.
-
     ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows, in their order. What is set on a dataset that is made
     is refused.
 
-    Raises FormatError (not a whole pack), UsageError (an argument is wrong), MissingDependencyError (torch).
+    Parameters
+    ----------
+    path : str, path or Pack
+        Pack that ``packer convert`` wrote.
+    fields : sequence of str, optional
+        Names; default: all but "key", which gives str. "row" is each row's number in the pack, int64, unless the pack has
+        a field of that name.
+    split : str, optional
+        Rows of one split; "all" for every row. A pack with splits of which none is named gets a warning.
+    classes, subset : optional
+        Some rows only, as PackedBatchDataset takes them.
+    transform : function, optional
+        Function of an image, uint8 tensor [C, H, W], such as a Compose of torchvision.transforms.v2; what it returns stands
+        for the image. It gets the image alone, so it is refused beside masks, boxes and keypoints, which would not move with it.
+    target_transform : function, optional
+        Function of a label: a Python number, or a tensor where a label is several numbers. What it returns
+        stands for the label. Batches, ``ds[a:b]``, stack what both return, as torch's default_collate does.
+    **unknown
+        None is allowed; words of other loaders, like num_workers, are errors that name ours.
+
+    Raises
+    ------
+    FormatError
+        The path is not a whole pack.
+    UsageError
+        An argument is wrong.
+    MissingDependencyError
+        torch is not installed.
+
+    Examples
+    --------
+    >>> from packer import PackedDataset
+    >>> rows = PackedDataset("train.h5")
+    >>> image, label = rows[0]
+    >>> len(rows), list(image.shape), label.dtype
+    (24, [3, 32, 32], torch.int64)
+    >>> list(rows[[3, 1, 2]].image.shape)
+    [3, 3, 32, 32]
+
+    torch's DataLoader reads whole batches, and collates nothing, with a BatchSampler:
+
+    >>> from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+    >>> sampler = BatchSampler(RandomSampler(rows), batch_size=10, drop_last=False)
+    >>> [len(labels) for images, labels in DataLoader(rows, sampler=sampler, batch_size=None)]
+    [10, 10, 4]
     """
 
     _words: ClassVar = other_loaders.ROWS

@@ -54,17 +54,45 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Share:
-    """A rank's batches of the positions origin..n-1.
+    """A rank's batches of the positions origin..n-1 of an epoch, cut by global batch and then by rank.
 
-    n: positions of the epoch. batch_size: rows a rank and batch, at least 1. 0 <= rank < world_size.
-    origin: positions that were handed out before, 0 <= origin <= n.
-    ends: what becomes of a last global batch of fewer than batch_size * world_size rows:
-        "even": it is split into equally many rows a rank, rounded up; the missing ones, fewer than world_size, are those at
-            the beginning of the epoch's sequence, as torch's DistributedSampler has it. On one rank each row comes once.
-        "uneven": it is split as evenly as possible, the first ranks getting the odd rows. With fewer rows than ranks
-            the last ranks get no such batch (`differs`).
-        "drop": it is left out.
-        "pad": it is filled up with the rows at the beginning of the epoch's sequence, so that all batches are full.
+    Eleven positions, two ranks, batches of two; the last global batch lacks a row::
+
+        position      0  1 | 2  3 || 4  5 | 6  7 || 8  9 | 10
+        rank             0      1      0      1      0      1
+        batch                   0             1             2
+
+    Parameters
+    ----------
+    n : int
+        Positions of the epoch.
+    batch_size : int
+        Rows a rank and batch, at least 1.
+    world_size, rank : int
+        0 <= rank < world_size.
+    ends : "even", "uneven", "drop" or "pad"
+        What becomes of a last global batch of fewer than batch_size * world_size rows. "even" splits it into equally many rows a rank,
+        rounded up; the missing ones, fewer than world_size, are those at the beginning of the epoch's sequence, as torch's
+        DistributedSampler has it. "uneven" splits it as evenly as possible, the first ranks getting the odd rows; with fewer rows
+        than ranks the last ranks get no such batch (`differs`). "drop" leaves it out. "pad" fills it up with the rows at the
+        beginning of the epoch's sequence.
+    origin : int
+        Positions that were handed out before, 0 <= origin <= n.
+
+    Examples
+    --------
+    >>> share = Share(n=11, batch_size=2, world_size=2, rank=1)
+    >>> [share.positions(k, k + 1).rows().tolist() for k in range(share.steps)]
+    [[2, 3], [6, 7], [10]]
+    >>> Share(n=11, batch_size=2, world_size=2, rank=1, ends="even").positions(2, 3).rows().tolist()
+    [10, 0]
+    >>> Share(n=11, batch_size=2, world_size=2, rank=1, ends="drop").steps
+    2
+
+    The epoch goes on with other ranks where it stopped: here after one global batch.
+
+    >>> Share(n=11, batch_size=2, world_size=3, rank=0, origin=4).positions(0, 2).rows().tolist()
+    [4, 5, 10]
     """
 
     n: int

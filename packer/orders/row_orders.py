@@ -115,6 +115,11 @@ class Sequential(RowOrder):
 
     For evaluation and inference. Training on it sees the same neighbours in the same batch for ever, which
     "slices" avoids in part and "rows" in full.
+
+    Examples
+    --------
+    >>> Sequential().place(one_run(2, 5), n=12, seed=0, epoch=0).rows().tolist()
+    [2, 3, 4]
     """
 
     name: ClassVar[str] = "sequential"
@@ -128,13 +133,21 @@ class Sequential(RowOrder):
 class Slices(RowOrder):
     """Contiguous slices in a random order: reads like "sequential", shuffles well a pack shuffled when made.
 
-    rows: of a slice, at least 1; default: the global batch.
-
     The rows form a ring, which is cut at a random place, then every `rows`; the slices are permuted, but
     a shorter one comes last. So batches of that many rows start where slices start (one run a batch, two where
     the ring closes), every epoch cuts elsewhere, and dropping the last batch drops other rows each time.
     Rows next to each other in the pack do meet in most epochs: where that matters, take "rows", which
     costs one read a row instead of one a batch.
+
+    Parameters
+    ----------
+    rows : int, optional
+        Rows of a slice, at least 1; default: the global batch.
+
+    Examples
+    --------
+    >>> Slices(rows=4).place(one_run(0, 12), n=12, seed=0, epoch=0).rows().tolist()
+    [3, 4, 5, 6, 11, 0, 1, 2, 7, 8, 9, 10]
     """
 
     rows: int | None = None
@@ -195,17 +208,29 @@ class Slices(RowOrder):
 class Blocks(RowOrder):
     """Blocks of neighbouring rows in a random order, and the rows mixed inside a window of several blocks.
 
-    window: rows, or a size such as "256MB"; at least two blocks; default: WINDOW_BYTES. block: rows; default: those of
-    BLOCK_BYTES, or the pack's where it compresses them. whole: blocks are the pack's own, which it compresses and which have to be
-    decoded whole, so that each had better be read in one place; a window is then one block, or DECODED_BLOCKS, and `window`
-    says which.
-
     Between "slices" and "rows": a batch is drawn from all blocks of a window, and a disk that is told (`ahead`) reads whole
     blocks. The batches are as mixed as the window is wide. Memory for the rows of two windows should be at hand.
 
     The rows form a ring, which is cut at a random place, then every `block`; the blocks are permuted, but a shorter one comes
     last. Windows hold equally many blocks, up to one, and no fewer than asked for; each has a permutation of its rows.
     Whole blocks begin where the pack's do, and the shorter one comes anywhere; a window of one block is read as it lies.
+
+    Parameters
+    ----------
+    window : int or str, optional
+        Rows, or a size such as "256MB"; at least two blocks; default: WINDOW_BYTES.
+    block : int, optional
+        Rows; default: those of BLOCK_BYTES, or the pack's where it compresses them.
+    whole : bool
+        Blocks are the pack's own, which it compresses and which have to be decoded whole, so that each had better be read in one
+        place. A window is then one block, or DECODED_BLOCKS, and `window` says which.
+
+    Examples
+    --------
+    Four blocks of four rows, two of them in a window:
+
+    >>> Blocks(window=8, block=4).place(one_run(0, 16), n=16, seed=0, epoch=0).rows().tolist()
+    [15, 0, 14, 13, 3, 1, 2, 12, 10, 5, 4, 6, 11, 8, 7, 9]
     """
 
     window: int | str | None = None
@@ -311,6 +336,11 @@ class Rows(RowOrder):
 
     As fast as the others where rows are resident (RAM, page cache, GPU); from a cold disk "slices" reads
     several times faster. Computed position by position, so a billion rows need no memory.
+
+    Examples
+    --------
+    >>> Rows().place(one_run(0, 12), n=12, seed=0, epoch=0).rows().tolist()
+    [10, 8, 2, 7, 6, 4, 0, 5, 3, 11, 1, 9]
     """
 
     name: ClassVar[str] = "rows"

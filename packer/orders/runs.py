@@ -21,6 +21,12 @@ class Runs(NamedTuple):
 
     starts:  int64 [k], the first row of each run.
     lengths: int64 [k], rows in each run, at least 1.
+
+    >>> runs = consecutive(np.array([5, 6, 7, 2, 9, 10]))
+    >>> runs.starts.tolist(), runs.lengths.tolist()
+    ([5, 2, 9], [3, 1, 2])
+    >>> runs.part(2, 5).rows().tolist()
+    [7, 2, 9]
     """
 
     starts: NDArray[np.int64]
@@ -71,6 +77,10 @@ class Subset:
     """Rows of a pack in a given order, kept as spans (16 bytes each) or listed (8 bytes a row), whichever is smaller or near it.
 
     rows: how many there are. Immutable, picklable, safe to use from several threads.
+
+    >>> subset = Subset([(2, 5), (8, 10)])
+    >>> subset.rows, subset.place(one_run(1, 4)).rows().tolist()
+    (5, [3, 4, 8])
     """
 
     def __init__(self, spans: Sequence[tuple[int, int]] | NDArray[np.int64]) -> None:

@@ -30,14 +30,24 @@ _SORTED = 256  # up to so many classes, a round of them is sorted
 class Weighted(RowOrder):
     """Rows with repetitions, each in proportion to its weight.
 
-    weights: float [n], or one for each row of the pack; not negative, finite, some above 0. A row of weight 0 never comes.
-    rows: of an epoch; default: n.
-
     The weights, put end to end, are cut into as many equal parts as the epoch has rows, and a mark at the same place in each
     part picks the row it falls on (systematic sampling); then the picks are permuted. So every row comes as often as its
     share of the weights says, rounded down or up (sums are float64), where independent draws scatter (of n rows of equal weight they miss
     n / e): the same probabilities, less noise, and equal weights give each row once. The mark moves from epoch to epoch by
     the golden section, so that rows that seldom come are spread evenly over the epochs too.
+
+    Parameters
+    ----------
+    weights : array-like
+        float [n], or one for each row of the pack; not negative, finite, some above 0. A row of weight 0 never comes.
+    rows : int, optional
+        Rows of an epoch; default: n.
+
+    Examples
+    --------
+    >>> about = Context(n=4, row_bytes=1, block_rows=4, global_batch=4)
+    >>> Weighted([1, 1, 2, 0]).bind(about).place(one_run(0, 4), n=4, seed=0, epoch=0).rows().tolist()
+    [1, 0, 2, 2]
     """
 
     weights: ArrayLike
@@ -108,11 +118,23 @@ class Weighted(RowOrder):
 class Balanced(RowOrder):
     """Every class equally often, up to one.
 
-    by: the field that holds the class of a row. rows: of an epoch; default: n.
-
     An epoch is rounds, and a round holds one row of each class that occurs, in a permutation of its own: so batches are balanced
     too. Each class gives its rows in a permutation, and begins another when they are used up. Of a class too large
     for an epoch the next ones give the rows that have not come yet, for as many epochs as it can fill.
+
+    Parameters
+    ----------
+    by : str
+        Field that holds the class of a row.
+    rows : int, optional
+        Rows of an epoch; default: n.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 0, 1])
+    >>> about = Context(n=4, row_bytes=1, block_rows=4, global_batch=4, labels=lambda field: labels)
+    >>> Balanced().bind(about).place(one_run(0, 4), n=4, seed=0, epoch=0).rows().tolist()
+    [3, 2, 3, 0]
     """
 
     by: str = "label"
