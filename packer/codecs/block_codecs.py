@@ -36,10 +36,10 @@ class BlockCodec(Protocol):
 
     @property
     def name(self) -> str:
-        """What users call it, and what HDF5 tools print."""
+        """The name that users and HDF5 tools know."""
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
-        """HDF5's number of the filter and its values, to be set (as an optional filter) on a dataset of such chunks.
+        """Return HDF5's number of the filter and its values, to be set (as an optional filter) on a dataset of such chunks.
 
         The values are those that the filter itself would complete on a machine that has it, so files do not differ.
         """
@@ -58,10 +58,10 @@ class BlockCodec(Protocol):
         """
 
     def record(self) -> dict[str, Any]:
-        """Plain JSON from which codec_from_record makes an equal codec."""
+        """Return plain JSON from which codec_from_record makes an equal codec."""
 
     def versions(self) -> dict[str, str]:
-        """Names and versions of what makes the bytes."""
+        """Return names and versions of what makes the bytes."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Gzip:
     name: ClassVar[str] = "gzip"
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
-        """HDF5's number of the filter and its values."""
+        """See BlockCodec."""
         return 1, (self.level,)
 
     def compress(self, array: NDArray[Any]) -> bytes:
-        """The stream of a C-contiguous array's bytes."""
+        """See BlockCodec."""
         return zlib.compress(array.data, self.level)
 
     def decompress_into(self, data: bytes | memoryview, out: NDArray[np.uint8]) -> None:
@@ -94,16 +94,16 @@ class Gzip:
         out[:] = np.frombuffer(unpacked, np.uint8)
 
     def record(self) -> dict[str, Any]:
-        """What a pack's header says of it."""
+        """See BlockCodec."""
         return {"name": self.name, "level": self.level}
 
     def versions(self) -> dict[str, str]:
-        """Name and version of what makes the bytes."""
+        """See BlockCodec."""
         return {"zlib": zlib.ZLIB_RUNTIME_VERSION}
 
 
 def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
-    """The codec of that name for rows of that shape and dtype.
+    """Return the codec of that name for rows of that shape and dtype.
 
     row: () for scalars, [H, W, C] for images, whose pixels blosc2 then compares.
     Raises: UsageError for a name that is not in NAMES.
@@ -119,7 +119,7 @@ def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCod
 
 
 def codec_from_record(record: Mapping[str, Any]) -> BlockCodec:
-    """The codec whose record() that was. Raises: ValueError for any other mapping."""
+    """Return the codec whose record() that was. Raises: ValueError for any other mapping."""
     codec = dict(record)
     name = codec.pop("name", None)
     if name == "gzip" and _whole(codec, "level", 9):
@@ -132,5 +132,4 @@ def codec_from_record(record: Mapping[str, Any]) -> BlockCodec:
 
 
 def _whole(settings: Mapping[str, Any], key: str, most: int) -> bool:
-    """Whether the settings are one whole number from 1 to most under that key."""
     return set(settings) == {key} and type(settings[key]) is int and 1 <= settings[key] <= most

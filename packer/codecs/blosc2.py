@@ -66,13 +66,13 @@ class Blosc2:
     name: ClassVar[str] = "blosc2"
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
-        """HDF5's number of the filter and its values, as the filter itself would complete them for that chunk."""
+        """See BlockCodec."""
         nbytes = prod(chunk) * dtype.itemsize
         values = (1, 0, dtype.itemsize, nbytes, _LEVEL, _SHUFFLE, _ZSTD)
         return FILTER, (*values, len(chunk), *chunk) if len(chunk) > 1 else values
 
     def compress(self, array: NDArray[Any]) -> bytes:
-        """The frame of a C-contiguous array, of whole items. Raises: ValueError."""
+        """Pack a C-contiguous array of whole items. Raises: ValueError."""
         source = array.reshape(-1).view(np.uint8)
         if not 0 < len(source) <= _MAX_BYTES or len(source) % self.item:
             raise ValueError(
@@ -136,18 +136,18 @@ class Blosc2:
             raise ValueError("a damaged Blosc2 chunk (its length is not that of its parts)")
 
     def record(self) -> dict[str, Any]:
-        """What a pack's header says of it."""
+        """See BlockCodec."""
         return {"name": self.name, "item": self.item}
 
     def versions(self) -> dict[str, str]:
-        """Name and version of what makes the bytes."""
+        """See BlockCodec."""
         return zstd.versions(Option("compress", "blosc2"))
 
     def _part(self, nbytes: int) -> int:
         return min(PART_BYTES // self.item * self.item, nbytes)
 
     def _parts(self, nbytes: int) -> list[tuple[int, int]]:
-        """Where each part begins and ends in the unpacked bytes; the last may be shorter."""
+        """Return where each part begins and ends in the unpacked bytes; the last may be shorter."""
         step = self._part(nbytes)
         return [(first, min(first + step, nbytes)) for first in range(0, nbytes, step)]
 

@@ -105,12 +105,12 @@ def size(data: Data) -> tuple[int, int, int]:
 
 
 def versions() -> dict[str, str]:
-    """Name and version of what makes the bytes and the pixels."""
+    """Return the name and version of what makes the bytes and the pixels."""
     return {"simplejpeg": simplejpeg.__version__}
 
 
 def _header(data: bytes) -> tuple[int, int, int]:
-    """Height and width as stored, and channels."""
+    """Read height and width as stored, and channels."""
     if len(data) == 0:  # simplejpeg reads the first byte of whatever it is given
         raise ValueError("empty; a JPEG is expected")
     try:
@@ -163,7 +163,7 @@ def has_too_many_segments(data: bytes) -> bool:
 
 
 def _in_one_scan(data: bytes) -> bool:
-    """Whether the markers say that the first scan holds the whole picture: libjpeg-turbo then refuses a second one.
+    """Return True if the markers say that the first scan holds the whole picture: libjpeg-turbo then refuses a second one.
 
     Takes 2 us; counting the scans of 14 kB takes 14. Whatever is out of the ordinary counts as False.
     """
@@ -191,5 +191,5 @@ def _words(height: int, width: int, channels: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """libjpeg-turbo's own words."""
+    """Return libjpeg-turbo's own words."""
     return str(error).rpartition("(): ")[2]

@@ -22,7 +22,7 @@ _LEAST_WINDOW = 1 << 20
 
 
 def library(purpose: str | Option) -> ModuleType:
-    """The zstandard package. purpose: what needs it, for the message. Raises: MissingDependencyError."""
+    """Import the zstandard package. purpose: what needs it, for the message. Raises: MissingDependencyError."""
     try:
         import zstandard
     except ImportError:
@@ -38,11 +38,11 @@ class Zstd:
     name: ClassVar[str] = "zstd"
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
-        """HDF5's number of the filter and its values."""
+        """See BlockCodec."""
         return FILTER, (self.level,)
 
     def compress(self, array: NDArray[Any]) -> bytes:
-        """The frame of a C-contiguous array's bytes."""
+        """See BlockCodec."""
         zstandard = library(Option("compress", "zstd"))
         frame: bytes = zstandard.ZstdCompressor(level=self.level).compress(array.data)
         return frame
@@ -67,11 +67,11 @@ class Zstd:
             raise ValueError(f"a truncated Zstandard frame ({done:,} of {len(out):,} bytes)")
 
     def record(self) -> dict[str, Any]:
-        """What a pack's header says of it."""
+        """See BlockCodec."""
         return {"name": self.name, "level": self.level}
 
     def versions(self) -> dict[str, str]:
-        """Name and version of what makes the bytes."""
+        """See BlockCodec."""
         return versions(Option("compress", "zstd"))
 
 
@@ -88,6 +88,6 @@ def decompress(decompressor: Any, frame: memoryview, length: int) -> bytes:
 
 
 def versions(purpose: str | Option) -> dict[str, str]:
-    """The package's version and the library's. Raises: MissingDependencyError."""
+    """Return the package's version and the library's. Raises: MissingDependencyError."""
     zstandard = library(purpose)
     return {"zstandard": zstandard.__version__, "libzstd": ".".join(map(str, zstandard.ZSTD_VERSION))}

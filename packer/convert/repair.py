@@ -37,7 +37,7 @@ _PASSES = 3
 
 @dataclass(frozen=True)
 class Repair:
-    """What was repaired: blocks made anew, and other parts of the files, in words."""
+    """Result of a repair: blocks made anew, and other parts of the files, in words."""
 
     blocks: int
     mended: tuple[str, ...]
@@ -162,7 +162,7 @@ class _Found:
 
 
 def _parts(name: str) -> list[str]:
-    """The paths of a pack's shards, or its own."""
+    """Return the paths of a pack's shards, or its own."""
     try:
         parts = [check_inside(name, shard.file) for shard in read_index(name).shards]
     except OSError:
@@ -180,7 +180,7 @@ def _task(
     labels: str | os.PathLike[str] | None,
     pairs: Mapping[str, str | os.PathLike[str]],
 ) -> ConversionTask:
-    """What made a part of the pack. Raises UsageError unless inputs and versions are those it was made of."""
+    """Return the task that made a part of the pack. Raises UsageError unless inputs and versions are those it was made of."""
     part = pack.parts[number]
     provenance = part.header.provenance
     options = provenance.get("options", {})
@@ -256,7 +256,7 @@ class _Mender:
             self._files.flush()
 
     def record(self, block: int, note: Any) -> None:
-        """Nothing to note: verifying tells what is left to do."""
+        """Do nothing: verifying tells what is left to do."""
 
     @contextmanager
     def open_block(self, block: int) -> Iterator[WriteRows]:

@@ -87,7 +87,7 @@ def repair_tables(
 
 
 def _converted(pack: Pack, damaged: Mapping[int, Sequence[Problem]]) -> Mapping[str, Any]:
-    """How the damaged parts were converted from a table. Raises UsageError if they were not, or are not by these options alone."""
+    """Return how the damaged parts were converted from a table. Raises UsageError if they were not, or are not by these options alone."""
     for number in damaged:
         provenance = pack.parts[number].header.provenance
         options = provenance.get("options", {})

@@ -34,11 +34,11 @@ class CompressedArray:
     codec: BlockCodec
     blocks: Iterable[bytes]
     nbytes: int
-    """About, of all blocks."""
+    """Bytes of all blocks, about."""
 
 
 AddedArray = NDArray[np.generic] | StreamedArray | CompressedArray
-"""What is added to a pack when it is put together."""
+"""An array that is added to a pack when it is put together."""
 
 
 class BlockFiles:
@@ -59,16 +59,16 @@ class BlockFiles:
         return state.intdigest()
 
     def nbytes(self, blocks: int) -> int:
-        """Of the files of the first so many blocks."""
+        """Return the bytes of the files of the first so many blocks."""
         return sum(os.path.getsize(f"{self._stem}{block}") for block in range(blocks))
 
     def read(self, block: int) -> bytes:
-        """A block's file. Raises FileNotFoundError."""
+        """Read a block's file. Raises FileNotFoundError."""
         with open(f"{self._stem}{block}", "rb") as file:
             return file.read()
 
     def check(self, block: int, checksum: int) -> bool:
-        """Whether a block's file is there and has that XXH3-64."""
+        """Return True if a block's file is there and has that XXH3-64."""
         try:
             return xxhash.xxh3_64_intdigest(self.read(block)) == checksum
         except FileNotFoundError:
@@ -80,12 +80,12 @@ class BlockFiles:
         return self.write(block, lengths.tobytes(), b"".join(rows))
 
     def lengths(self, block: int, rows: int) -> NDArray[np.int64]:
-        """The lengths of a block's rows, int64 [rows]."""
+        """Read the lengths of a block's rows, int64 [rows]."""
         with open(f"{self._stem}{block}", "rb") as file:
             return np.frombuffer(file.read(8 * rows), "<i8")
 
     def rows(self, block: int, rows: int) -> list[bytes]:
-        """A block's rows."""
+        """Read a block's rows."""
         data = self.read(block)
         bounds = [8 * rows, *(8 * rows + np.cumsum(np.frombuffer(data, "<i8", rows))).tolist()]
         return [data[a:b] for a, b in itertools.pairwise(bounds)]
@@ -105,17 +105,17 @@ class MovedRows:
 
     @property
     def blocks(self) -> int:
-        """How many blocks the finished pack has."""
+        """Blocks of the finished pack."""
         return -(-self.kept // self.block_rows)
 
     def changed(self, block: int) -> bool:
-        """Whether the finished block differs from the one that was written."""
+        """Return True if the finished block differs from the one that was written."""
         start = block * self.block_rows
         stop = min(start + self.block_rows, self.planned)
         return stop > self.kept or any(row in self.moves for row in range(start, stop))
 
     def ragged_offsets(self) -> NDArray[np.int64]:
-        """int64 [kept + 1]: where each finished row begins in the blob."""
+        """Return where each finished row begins in the blob, int64 [kept + 1]."""
         lengths = np.concatenate(
             [
                 self.files.lengths(b, self._count(b, self.planned))
@@ -129,7 +129,7 @@ class MovedRows:
         return offsets
 
     def ragged(self) -> Iterator[bytes]:
-        """The bytes of each finished block's rows."""
+        """Yield the bytes of each finished block's rows."""
         kept: tuple[int, list[bytes]] | None = None
         for block in range(self.blocks):
             planned = self._count(block, self.planned)
@@ -149,7 +149,7 @@ class MovedRows:
             yield b"".join(rows)
 
     def coded(self, field: Field, codec: BlockCodec) -> Iterator[bytes]:
-        """Each finished block as it is to be stored."""
+        """Yield each finished block as it is to be stored."""
         kept: tuple[int, NDArray[np.generic]] | None = None
         for block in range(self.blocks):
             if not self.changed(block):
@@ -166,7 +166,7 @@ class MovedRows:
             yield codec.compress(rows[: min(self.block_rows, self.kept)])
 
     def decoded(self, block: int, field: Field, codec: BlockCodec) -> NDArray[np.generic]:
-        """A written block's rows, [block_rows, *shape] (a chunk is always full)."""
+        """Decode a written block's rows, [block_rows, *shape] (a chunk is always full)."""
         rows = np.empty((self.block_rows, *(field.shape or ())), field.dtype)
         codec.decompress_into(self.files.read(block), rows.reshape(-1).view(np.uint8))
         return rows

@@ -31,7 +31,7 @@ _CAN_ADVISE = hasattr(os, "posix_fadvise")
 
 @dataclass(frozen=True)
 class BlockHashes:
-    """What hash_blocks found.
+    """The checksums of all blocks.
 
     table: uint64 [blocks, columns], like the stored one; unread: (block, column) -> why there is no checksum: a reason, or ""
     for a block that cannot be found because the offsets that lead to it are impossible; nbytes: how many were hashed.
@@ -119,7 +119,7 @@ def _job(column: BlockSpans, block: int, spans: list[Span]) -> _HashJob:
 
 
 def _jobs(column: BlockSpans, spans: Sequence[list[Span] | None]) -> Iterator[_HashJob]:
-    """The blocks that have a place, small neighbours together."""
+    """Yield jobs for the blocks that have a place, small neighbours together."""
     job: _HashJob | None = None
     for block, own in enumerate(spans):
         if own is None or (job is not None and job.take(block, own)):

@@ -15,12 +15,11 @@ from packer.format.positional_io import pread_all
 
 Buffer = bytes | memoryview | NDArray[np.generic]
 
-DIGEST_BYTES = 16
 _PIECE = 8 << 20
 
 
 def block_checksum(data: NDArray[np.generic]) -> int:
-    """XXH3-64 of a C-contiguous array's bytes, any dtype and shape; releases the GIL."""
+    """Return the XXH3-64 of a C-contiguous array's bytes, any dtype and shape; releases the GIL."""
     return xxhash.xxh3_64_intdigest(_bytes(data))
 
 
@@ -35,12 +34,12 @@ class BlockChecksum:
         self._state.update(_bytes(data))
 
     def value(self) -> int:
-        """The checksum so far."""
+        """Return the checksum so far."""
         return int(self._state.intdigest())
 
 
 def digest(pieces: Iterable[Buffer]) -> bytes:
-    """XXH3-128 (16 bytes, canonical big-endian) of the pieces' bytes, one after the other."""
+    """Return the XXH3-128 (16 bytes, canonical big-endian) of the pieces' bytes, one after the other."""
     state = xxhash.xxh3_128()
     for piece in pieces:
         state.update(_bytes(piece) if isinstance(piece, np.ndarray) else piece)
@@ -48,7 +47,7 @@ def digest(pieces: Iterable[Buffer]) -> bytes:
 
 
 def file_ranges(fd: int, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """The bytes of [start, stop) ranges of an open file, in pieces of bounded size.
+    """Read [start, stop) ranges of an open file, in pieces of bounded size.
 
     Raises EOFError when the file ends before a range does.
     """
@@ -62,7 +61,7 @@ def file_ranges(fd: int, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
 
 
 def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """The [start, stop) byte ranges of a file of that length that lie in none of the ranges taken, in order."""
+    """Return the [start, stop) byte ranges of a file of that length that lie in none of the ranges taken, in order."""
     ranges, at = [], 0
     for start, stop in sorted(taken):
         if start > at:

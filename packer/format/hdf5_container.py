@@ -79,7 +79,7 @@ class Hdf5Container:
             os.close(fd)
 
     def place(self, name: str, row: int) -> tuple[int, int]:
-        """File descriptor and byte offset of a row of a fixed field."""
+        """Return file descriptor and byte offset of a row of a fixed field."""
         extent = self.extents[name][0]
         return self._fd, extent.offset + row * extent.row_bytes
 
@@ -168,7 +168,7 @@ class Hdf5Container:
 
 
 def taken(extents: Mapping[str, tuple[Extent, ...]]) -> list[tuple[int, int]]:
-    """The [start, stop) byte ranges in which rows lie."""
+    """Return the [start, stop) byte ranges in which rows lie."""
     return [(e.offset, e.end) for es in extents.values() for e in es]
 
 
@@ -180,7 +180,7 @@ def _create(
     chunk: tuple[int, ...] | None,
     filter: tuple[int, tuple[int, ...]] | None = None,
 ) -> h5py.h5d.DatasetID:
-    """A dataset whose space exists at once, unless filtered, and is never filled; chunk None: contiguous."""
+    """Create a dataset whose space exists at once, unless filtered, and is never filled; chunk None: contiguous."""
     options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     options.set_obj_track_times(False)
     options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

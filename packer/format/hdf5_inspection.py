@@ -87,7 +87,7 @@ def _short(text: str) -> str:
 
 
 def read_extents(path: str, fields: Sequence[Field]) -> Extents:
-    """Where each array's rows lie, asked of HDF5 itself. Raises FormatError if the arrays are not dense and unfiltered."""
+    """Ask HDF5 where each array's rows lie. Raises FormatError if the arrays are not dense and unfiltered."""
     found: Extents = {}
     with h5py.File(path, "r", locking=False) as file:
         for f in fields:
@@ -159,7 +159,7 @@ def _is_plain(dataset: h5py.Dataset, path: str) -> bool:
 def compressed_extents(
     dataset: h5py.h5d.DatasetID, rows: int, step: int, row_bytes: int
 ) -> tuple[Extent, ...]:
-    """The compressed chunks of a dataset, `step` rows each."""
+    """Return the compressed chunks of a dataset, `step` rows each."""
     stored: list[tuple[int, int, int]] = []
     dataset.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
     return tuple(
@@ -168,7 +168,7 @@ def compressed_extents(
 
 
 def chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:
-    """The chunks of a dataset chunked along rows only, joined where they lie back to back."""
+    """Return the chunks of a dataset chunked along rows only, joined where they lie back to back."""
     stored: list[tuple[int, int]] = []
     dataset.id.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset)))
     rows, step = dataset.shape[0], dataset.chunks[0]

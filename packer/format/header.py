@@ -123,7 +123,7 @@ _FILE = re.compile(
 
 
 def block_rows(rows: int, row_bytes: int, least_bytes: int = BLOCK_BYTES) -> int:
-    """Rows of a block: the fewest that hold so many bytes, within MAX_BLOCKS a file and the rows there are."""
+    """Return the rows of a block: the fewest that hold so many bytes, within MAX_BLOCKS a file and the rows there are."""
     return max(1, min(rows, max(-(-least_bytes // max(row_bytes, 1)), -(-rows // MAX_BLOCKS))))
 
 
@@ -144,12 +144,12 @@ class Field:
 
     @property
     def ragged(self) -> bool:
-        """Whether rows differ in length."""
+        """True if rows differ in length."""
         return self.shape is None
 
     @property
     def compressed(self) -> bool:
-        """Whether it is a fixed field that is stored block by block through a codec."""
+        """True for a fixed field that is stored block by block through a codec."""
         return self.codec is not None and not self.ragged
 
     @property
@@ -195,7 +195,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Header:
-    """What a pack says of itself; see the module's text for the meaning of blocks, columns and extents.
+    """The description of a pack; see the module's text for the meaning of blocks, columns and extents.
 
     classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle
     at conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and
@@ -232,18 +232,18 @@ class Header:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return -(-self.rows // self.block_rows)
 
     def field(self, name: str) -> Field:
-        """The field of that name. Raises KeyError."""
+        """Return the field of that name. Raises KeyError."""
         for f in self.fields:
             if f.name == name:
                 return f
         raise KeyError(name)
 
     def to_bytes(self) -> bytes:
-        """The canonical JSON text: equal headers give equal bytes."""
+        """Return the canonical JSON text: equal headers give equal bytes."""
         record = {
             "format": FORMAT,
             "version": VERSION,
@@ -337,7 +337,7 @@ class Header:
         )
 
     def check(self) -> None:
-        """What the members promise each other. Raises ValueError."""
+        """Check what the members promise each other. Raises ValueError."""
         if not 1 <= self.block_rows <= self.rows:
             raise ValueError(f"block_rows is {self.block_rows} of {self.rows} rows")
         names = [f.name for f in self.fields]
@@ -404,14 +404,14 @@ def _check_normalization(value: Any) -> None:
 
 
 def _count(value: Any) -> int:
-    """A JSON integer that is a size or a position."""
+    """Return a JSON integer that is a size or a position. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r} is not a size")
     return value
 
 
 def _codec(value: Any) -> dict[str, Any]:
-    """A codec's JSON object, whose shape, if it has one, is that of pixels."""
+    """Check a codec's JSON object, whose shape, if it has one, is that of pixels. Raises ValueError."""
     codec = dict(value)
     shape = codec.get("shape")
     if type(codec["name"]) is not str:
@@ -422,13 +422,11 @@ def _codec(value: Any) -> dict[str, Any]:
 
 
 def _table(value: Any) -> dict[str, Any]:
-    """A table's JSON object."""
     check_table(value)
     return dict(value)
 
 
 def _plain(value: Any) -> Any:
-    """Tuples and mappings of other kinds, as JSON has them."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no place in a header")

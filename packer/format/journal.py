@@ -49,7 +49,7 @@ class Journal:
 
 
 def read_journal(path: str) -> list[Any]:
-    """The records of a journal, in order; lines that were not written whole, or by others, are left out. Empty if there is none."""
+    """Read the records of a journal, in order; lines that were not written whole, or by others, are left out. Empty if there is none."""
     records = []
     try:
         with open(path, "rb") as file:

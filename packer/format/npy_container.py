@@ -59,7 +59,7 @@ class NpyContainer:
             self.extents[f.name] = (extent,)
 
     def place(self, name: str, row: int) -> tuple[int, int]:
-        """File descriptor and byte offset of a row of a fixed field."""
+        """Return file descriptor and byte offset of a row of a fixed field."""
         extent = self.extents[name][0]
         return self._fds[name], extent.offset + row * extent.row_bytes
 
@@ -129,7 +129,7 @@ def array_head(header: Header, array: str) -> bytes:
 
 
 def preamble(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """The head of a .npy file (format 1.0), always PREAMBLE bytes; see numpy/lib/format.py for the layout.
+    """Return the head of a .npy file (format 1.0), always PREAMBLE bytes; see numpy/lib/format.py for the layout.
 
     Raises ValueError for a shape whose text does not fit (over 60 characters).
     """

@@ -90,7 +90,7 @@ def check_space(out: str, needed: int) -> None:
 
 
 def failure(out: str, error: OSError) -> PackerError:
-    """What a failed write means to a user: SpaceError if the disk is full, else PackerError."""
+    """Return the error of a failed write: SpaceError if the disk is full, else PackerError."""
     inner = re.search(r"errno = ([0-9]+)", str(error))  # h5py's errors tell it in their text
     number = int(inner[1]) if inner else error.errno
     reason = os.strerror(number) if number else "the HDF5 library could not write to the disk"
@@ -99,7 +99,7 @@ def failure(out: str, error: OSError) -> PackerError:
 
 
 def _is_pack(path: str) -> bool:
-    """Whether it is a pack and, if a folder, nothing else: a slip of the keyboard must not cost anyone their photos."""
+    """Return True for a pack that, if a folder, holds nothing else: a slip of the keyboard must not cost anyone their photos."""
     try:
         pack = open_pack(path)
     except FormatError:

@@ -57,12 +57,12 @@ class Pack:
 
     @property
     def sealed(self) -> bool:
-        """Whether the file is as packer wrote it, as far as its trailer tells."""
+        """True if the file is as packer wrote it, as far as its trailer tells."""
         return bool(self.seal)
 
     @property
     def rows(self) -> int:
-        """How many rows it holds."""
+        """Number of rows."""
         return self.header.rows
 
     @property
@@ -130,7 +130,7 @@ class Pack:
         return pread_path(self._path(span.file), span.nbytes, span.offset)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
-        """Rows [start, stop) of one array as it is stored, into new memory: for looking at a pack, not for training.
+        """Read rows [start, stop) of one array as it is stored, into new memory: for looking at a pack, not for training.
 
         name: a fixed field, or an array of a ragged one ("key", "key.offsets"; not of a pack of several shards); a blob's rows
         are its bytes. Raises FormatError if a file is shorter than the header says; ValueError for a compressed array.
@@ -154,7 +154,7 @@ class Pack:
         return np.frombuffer(b"".join(pieces), dtype).reshape(-1, *shape)
 
     def read_ragged(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes]:
-        """The bytes of rows [start, stop) of a ragged field. Raises FormatError if its offsets are damaged."""
+        """Read the bytes of rows [start, stop) of a ragged field. Raises FormatError if its offsets are damaged."""
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.shards:
             rows: list[bytes] = []
@@ -174,7 +174,7 @@ class Pack:
         return [blob[a:b] for a, b in itertools.pairwise(bounds)]
 
     def checksums(self) -> NDArray[np.uint64]:
-        """The checksum table, uint64 [blocks, columns], of a pack of one part.
+        """Read the checksum table, uint64 [blocks, columns], of a pack of one part.
 
         Raises FormatError if it is damaged; ValueError for a pack of shards, each of which has its own.
         """
@@ -200,7 +200,7 @@ class Pack:
         return np.frombuffer(data, "<u8").reshape(shape)
 
     def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
-        """The bytes of one block of an array as they are stored, in pieces of that size; of a pack of one part.
+        """Read the bytes of one block of an array as they are stored, in pieces of that size; of a pack of one part.
 
         Raises FormatError if the offsets of a ragged field lead out of its blob.
         """
@@ -214,7 +214,7 @@ class Pack:
                 yield self._read_span(Span(file, offset + at, min(piece, nbytes - at)))
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """The inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
+        """Read the inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
         found = self.read_ragged("key", start, stop) if start < self.rows else []
         return [key.decode("utf-8", "surrogateescape") for key in found]
 
@@ -233,9 +233,7 @@ class PackFiles:
                     self._fds[extent.file] = os.open(path, flags)
                 except OSError as error:
                     self.__exit__()
-                    raise FormatError(
-                        f"{path}: cannot be read ({error.strerror}). Check the name and the permissions."
-                    ) from error
+                    raise unreadable(path, error) from error
 
     def __enter__(self) -> PackFiles:
         return self
@@ -316,7 +314,7 @@ def check_own(name: str) -> None:
 
 
 def read_seal(path: str) -> bytes:
-    """The last 128 bytes of a pack's file, or of its directory's trailer; fewer if there are no more. Raises OSError.
+    """Read the last 128 bytes of a pack's file, or of its directory's trailer; fewer if there are no more. Raises OSError.
 
     Of a pack of shards, the digest of its index.
     """
@@ -335,7 +333,7 @@ def unreadable(name: str, error: OSError) -> FormatError:
 
 
 def _open_one(name: str) -> Pack:
-    """One file or one directory of .npy files."""
+    """Open one file or one directory of .npy files."""
     pack = _open_directory(name) if os.path.isdir(name) else _open_file(name)
     _check_extents(pack)
     return pack
@@ -384,7 +382,7 @@ def _open_directory(name: str) -> Pack:
 
 
 def _open_shards(name: str) -> Pack:
-    """A directory of shards: the index, then each shard's trailer and header."""
+    """Open a directory of shards: the index, then each shard's trailer and header."""
     index = read_index(name)
     shards: list[Pack] = []
     for line in index.shards:
@@ -441,7 +439,7 @@ def _check_heads(pack: Pack) -> None:
 
 
 def _check_extents(pack: Pack) -> None:
-    """Every extent lies inside its file, so that a read finds its rows. Raises FormatError."""
+    """Check that every extent lies inside its file, so that a read finds its rows. Raises FormatError."""
     if not pack.header.complete:
         raise FormatError(f"{pack.path}: is marked as not complete. Convert the images again.")
     sizes: dict[str, int] = {}

@@ -40,12 +40,12 @@ WriteRows = Callable[[Mapping[str, Rows]], None]
 
 
 class Container(Protocol):
-    """What a format offers the writer. Implementations create their files when constructed, or take them over."""
+    """A pack's files being written, in one format. Implementations create their files when constructed, or take them over."""
 
     extents: dict[str, tuple[Extent, ...]]
 
     def place(self, name: str, row: int) -> tuple[int, int]:
-        """File descriptor and byte offset of a row of a fixed field; thread-safe."""
+        """Return file descriptor and byte offset of a row of a fixed field; thread-safe."""
 
     def seal(
         self,
@@ -139,12 +139,12 @@ class PackWriter:
 
     @property
     def blocks(self) -> int:
-        """How many blocks are planned."""
+        """Number of blocks planned."""
         return len(self._checksums)
 
     @property
     def kept(self) -> bool:
-        """Whether closing keeps what has been done so far: some of it is recorded."""
+        """True if closing keeps what has been done so far: some of it is recorded."""
         return self._recorded > 0 and self._resumable
 
     def forget(self) -> None:
@@ -158,20 +158,22 @@ class PackWriter:
         Each field's rows are given in order, every field that is not left to finish() whole. They are written at once, so one buffer
         may be filled again and again, while it is in the cache. Works in a forked process as well: the checksums are shared.
         """
-        start = block * self.block_rows
-        rows = min(self.block_rows, self.rows - start)
+        rows = min(self.block_rows, self.rows - block * self.block_rows)
         intakes: dict[str, _Intake] = {}
+        for f in self.fields:
+            kind = _RaggedIntake if f.ragged else _CompressedIntake if f.compressed else _PlainIntake
+            intakes[f.name] = kind(self, f, block, rows)
+        given = {f.name for f in self.fields if not f.ragged}
 
-        def write(given: Mapping[str, Rows]) -> None:
-            for name, part in given.items():
-                self._intake(intakes, name, start, rows, block).add(part)
+        def write(parts: Mapping[str, Rows]) -> None:
+            for name, part in parts.items():
+                intakes[name].add(part)
+                given.add(name)
 
         yield write
-        for name in (*self._plain, *self._codecs):
-            self._intake(intakes, name, start, rows, block)
-        for name, intake in intakes.items():
+        for name in (name for name in intakes if name in given):
             try:
-                checksum = intake.close()
+                checksum = intakes[name].close()
             except OSError as error:
                 raise failure(self.out, error) from error
             self._checksums[block, self._columns.index(name)] = checksum
@@ -201,7 +203,7 @@ class PackWriter:
             self._checksum(block, self.rows)
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
-        """Rows [start, stop) of a fixed field that is stored as it is, as written so far."""
+        """Read rows [start, stop) of a fixed field that is stored as it is, as written so far."""
         f = self._plain[name]
         assert f.shape is not None
         fd, offset = self._container.place(name, start)
@@ -244,21 +246,6 @@ class PackWriter:
                 self._finished = True
                 self._container.close()
                 self._place.close(keep=self.kept)
-
-    def _intake(self, intakes: dict[str, _Intake], name: str, start: int, rows: int, block: int) -> _Intake:
-        """What takes in the rows of a field of one block."""
-        if name not in intakes:
-            if name in self._plain:
-                intakes[name] = _PlainIntake(self, self._plain[name], start, rows, block)
-            else:
-                f = next(f for f in self.fields if f.name == name)
-                files = self._files[name]
-                intakes[name] = (
-                    _CodedIntake(f, self._codecs[name], files, self.block_rows, rows, block)
-                    if f.compressed
-                    else _RaggedIntake(f, files, rows, block)
-                )
-        return intakes[name]
 
     def _check_done(self, checked: Callable[[int], None]) -> None:
         """Compare the blocks of an interrupted run with their checksums; those that differ are to be done again."""
@@ -310,7 +297,7 @@ class PackWriter:
     def _added(
         self, rows: int, block_rows: int, ragged: Mapping[str, Iterable[bytes]]
     ) -> dict[str, AddedArray]:
-        """What the container takes in at the end; streams note their blocks' checksums as they pass."""
+        """Return the arrays that the container takes in at the end; streams note their blocks' checksums as they pass."""
         added: dict[str, AddedArray] = {}
         for f in self.fields:
             if f.name in self._plain:
@@ -359,90 +346,88 @@ class PackWriter:
                 raise failure(self.out, error) from None
 
 
-class _Intake(Protocol):
-    """Takes in the rows of one field of one block."""
+class _Intake:
+    """Takes in the rows of one field of one block, `rows` of them."""
+
+    def __init__(self, field: Field, block: int, rows: int) -> None:
+        self._field, self._block, self._rows, self._count = field, block, rows, 0
 
     def add(self, part: Rows) -> None:
-        """Some more rows."""
+        """Take in some more rows. Raises ValueError if they do not fit the field or the block."""
+        f = self._field
+        if not f.ragged:
+            assert isinstance(part, np.ndarray)
+            shape = (len(part), *(f.shape or ()))
+            if part.shape != shape or part.dtype.str != f.dtype or not part.flags.c_contiguous:
+                raise ValueError(f"{f.name}: rows are {part.dtype.str}{part.shape}; {f.dtype}{shape} fit")
+            if self._count + len(part) > self._rows:
+                raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; more are given")
+        self._take(part)
+        self._count += len(part)
 
     def close(self) -> int:
-        """The checksum of what is stored. Raises ValueError if rows are missing."""
+        """Return the checksum of what is stored. Raises ValueError if rows are missing."""
+        if self._count != self._rows:
+            raise ValueError(
+                f"{self._field.name}: block {self._block} has {self._rows} rows; {self._count} are given"
+            )
+        return self._store()
+
+    def _take(self, part: Any) -> None:
+        raise NotImplementedError
+
+    def _store(self) -> int:
+        raise NotImplementedError
 
 
-class _PlainIntake:
-    """Written where they belong, at once."""
+class _PlainIntake(_Intake):
+    """Rows that are written where they belong, at once."""
 
-    def __init__(self, writer: PackWriter, field: Field, start: int, rows: int, block: int) -> None:
-        self._writer, self._field, self._block = writer, field, block
-        self._start, self._row, self._stop = start, start, start + rows
-        self._checksum = BlockChecksum()
+    def __init__(self, writer: PackWriter, field: Field, block: int, rows: int) -> None:
+        super().__init__(field, block, rows)
+        self._writer, self._start, self._checksum = writer, block * writer.block_rows, BlockChecksum()
 
-    def add(self, part: Rows) -> None:
-        array = _checked(self._field, self._block, part, self._row - self._start, self._stop - self._start)
-        self._writer._write(self._field.name, self._row, array)
-        self._checksum.add(array)
-        self._row += len(array)
+    def _take(self, part: NDArray[np.generic]) -> None:
+        self._writer._write(self._field.name, self._start + self._count, part)
+        self._checksum.add(part)
 
-    def close(self) -> int:
-        _complete(self._field, self._block, self._row - self._start, self._stop - self._start)
+    def _store(self) -> int:
         fd, offset = self._writer._container.place(self._field.name, self._start)
-        start_writeback(fd, offset, (self._stop - self._start) * self._field.row_bytes)
+        start_writeback(fd, offset, self._rows * self._field.row_bytes)
         return self._checksum.value()
 
 
-class _CodedIntake:
-    """Gathered, then compressed into a file."""
+class _CompressedIntake(_Intake):
+    """Rows that are gathered, then compressed into a file."""
 
-    def __init__(
-        self, field: Field, codec: BlockCodec, files: BlockFiles, chunk_rows: int, rows: int, block: int
-    ) -> None:
-        self._field, self._codec, self._files, self._block = field, codec, files, block
-        self._all = np.zeros((chunk_rows, *(field.shape or ())), field.dtype)
-        self._rows, self._count = rows, 0
+    def __init__(self, writer: PackWriter, field: Field, block: int, rows: int) -> None:
+        super().__init__(field, block, rows)
+        self._codec, self._files = writer._codecs[field.name], writer._files[field.name]
+        self._all = np.zeros((writer.block_rows, *(field.shape or ())), field.dtype)
 
-    def add(self, part: Rows) -> None:
-        array = _checked(self._field, self._block, part, self._count, self._rows)
-        self._all[self._count : self._count + len(array)] = array
-        self._count += len(array)
+    def _take(self, part: NDArray[np.generic]) -> None:
+        self._all[self._count : self._count + len(part)] = part
 
-    def close(self) -> int:
-        _complete(self._field, self._block, self._count, self._rows)
+    def _store(self) -> int:
         return self._files.write(self._block, self._codec.compress(self._all))
 
 
-class _RaggedIntake:
-    """Gathered, then written to a file."""
+class _RaggedIntake(_Intake):
+    """Rows of any length that are gathered, then written to a file."""
 
-    def __init__(self, field: Field, files: BlockFiles, rows: int, block: int) -> None:
-        self._field, self._files, self._rows, self._block = field, files, rows, block
-        self._all: list[bytes] = []
+    def __init__(self, writer: PackWriter, field: Field, block: int, rows: int) -> None:
+        super().__init__(field, block, rows)
+        self._files, self._all = writer._files[field.name], list[bytes]()
 
-    def add(self, part: Rows) -> None:
+    def _take(self, part: Sequence[bytes]) -> None:
         self._all += part
 
-    def close(self) -> int:
-        _complete(self._field, self._block, len(self._all), self._rows)
+    def _store(self) -> int:
         return self._files.write_rows(self._block, self._all)
 
 
-def _checked(field: Field, block: int, part: Rows, have: int, rows: int) -> NDArray[np.generic]:
-    """The rows, if they fit the field and the block. Raises ValueError."""
-    assert isinstance(part, np.ndarray)
-    shape = (len(part), *(field.shape or ()))
-    if part.shape != shape or part.dtype.str != field.dtype or not part.flags.c_contiguous:
-        raise ValueError(f"{field.name}: rows are {part.dtype.str}{part.shape}; {field.dtype}{shape} fit")
-    if have + len(part) > rows:
-        raise ValueError(f"{field.name}: block {block} has {rows} rows; more are given")
-    return part
-
-
-def _complete(field: Field, block: int, have: int, rows: int) -> None:
-    if have != rows:
-        raise ValueError(f"{field.name}: block {block} has {rows} rows; {have} are given")
-
-
 def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """All rows' bytes, and the offsets [rows + 1] in them."""
+    """Join all rows' bytes; returns them and the offsets [rows + 1] in them."""
     blob, offsets = bytearray(), np.zeros(rows + 1, "<i8")
     count = 0
     for count, value in enumerate(values, 1):

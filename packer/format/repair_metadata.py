@@ -129,14 +129,14 @@ def _restore_hdf5(pack: Pack, planned: int, block_rows: int) -> None:
 
 
 def _same(found: list[Extents], extents: Extents, pack: Pack) -> bytes:
-    """The pack's own header, if a file just made has its rows in the same places."""
+    """Return the pack's own header, and note if a file just made has its rows in the same places."""
     if extents == dict(pack.header.extents):
         found.append(extents)
     return pack.header.to_bytes()
 
 
 def _hollow(pack: Pack) -> dict[str, AddedArray]:
-    """What was added to the pack when it was put together, with nothing in it but sizes: enough to lay a file out alike."""
+    """Return what was added to the pack when it was put together, with nothing in it but sizes: enough to lay a file out alike."""
     added: dict[str, AddedArray] = {}
     for f in pack.header.fields:
         extents = pack.header.extents[f.name]

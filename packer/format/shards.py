@@ -37,7 +37,7 @@ class Shard(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What the index says. shards: in order; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists."""
+    """The content of the index. shards: in order; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists."""
 
     shards: tuple[Shard, ...]
     digest: bytes
@@ -45,12 +45,12 @@ class Index(NamedTuple):
 
 
 def shard_name(number: int, format: str) -> str:
-    """The name of a shard: 00007.h5, or 00007 for a directory of .npy."""
+    """Return the name of a shard: 00007.h5, or 00007 for a directory of .npy."""
     return f"{number:05d}" + (".h5" if format == "h5" else "")
 
 
 def seal_of(trailer: bytes) -> str:
-    """What the index holds of a shard's trailer."""
+    """Return the digest of a shard's trailer that the index holds."""
     return xxhash.xxh3_128_hexdigest(trailer)
 
 
@@ -70,7 +70,7 @@ def write_index(folder: str, shards: Sequence[Shard], skipped: Sequence[Mapping[
 
 
 def read_index(folder: str) -> Index:
-    """The index of a pack of shards. Raises FormatError; OSError if there is none."""
+    """Read the index of a pack of shards. Raises FormatError; OSError if there is none."""
     path = check_inside(folder, INDEX_FILE)
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
@@ -93,7 +93,7 @@ def read_index(folder: str) -> Index:
 
 
 def parsed(data: bytes) -> dict[str, Any] | None:
-    """What an index says, without its checksum; None unless it is an index just as it was written."""
+    """Return the content of an index, without its checksum; None unless it is an index just as it was written."""
     try:
         record: dict[str, Any] = read_json(data)
         checksum = record.pop("checksum")
@@ -106,7 +106,7 @@ def parsed(data: bytes) -> dict[str, Any] | None:
 def merge_headers(
     headers: Sequence[Header], files: Sequence[str], skipped: Sequence[Mapping[str, str]] = ()
 ) -> Header:
-    """One header for shards with equal fields and classes.
+    """Return one header for shards with equal fields and classes.
 
     files: their names, to which extents become relative; skipped: inputs that none of the shards lists.
     """
@@ -152,7 +152,7 @@ def _text(record: dict[str, Any]) -> bytes:
 
 
 def _statistics(headers: Sequence[Header]) -> dict[str, dict[str, list[float]]]:
-    """Means and deviations over all rows, of the fields for which every header has them."""
+    """Return means and deviations over all rows, of the fields for which every header has them."""
     rows = sum(h.rows for h in headers)
     found: dict[str, dict[str, list[float]]] = {}
     for name in headers[0].statistics:

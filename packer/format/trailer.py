@@ -45,7 +45,7 @@ class Trailer:
     rest_digest: bytes
 
     def to_bytes(self) -> bytes:
-        """The 128 bytes."""
+        """Return the 128 bytes."""
         body = _LAYOUT.pack(
             self.container_length,
             self.header_offset,

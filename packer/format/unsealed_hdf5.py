@@ -36,7 +36,7 @@ getattr(hdf5_inspection, sys.argv[1])(sys.argv[2])
 
 
 def read_unsealed(name: str) -> Header:
-    """The header of a HDF5 file, its extents as HDF5 has them now. Raises FormatError."""
+    """Read the header of an HDF5 file, its extents as HDF5 has them now. Raises FormatError."""
     said = _ask("describe", name)
     if said.get("error"):
         raise FormatError(said["error"])
@@ -68,7 +68,7 @@ def _other(said: dict[str, Any]) -> str:
 
 
 def read_table(name: str) -> NDArray[np.uint64] | None:
-    """The checksum table that HDF5 finds in a file, None if it finds none."""
+    """Read the checksum table that HDF5 finds in a file; None if it finds none."""
     said = _ask("describe_table", name)
     if not said.get("shape"):
         return None
@@ -76,7 +76,7 @@ def read_table(name: str) -> NDArray[np.uint64] | None:
 
 
 def _ask(function: str, name: str) -> dict[str, Any]:
-    """What a function of hdf5_inspection.py prints; {} where that could not read the file, or did not come back."""
+    """Return what a function of hdf5_inspection.py prints; {} where that could not read the file, or did not come back."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         run = subprocess.run(

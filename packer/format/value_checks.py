@@ -10,17 +10,17 @@ from packer.format.header import OFFSETS, Header
 
 
 class ValueCheck(Protocol):
-    """Looks at an array's elements while they are in the cache."""
+    """A check of an array's elements, made while they are in the cache."""
 
     def look(self, first: int, data: memoryview) -> None:
-        """Bytes of whole elements, at least one, from element `first` on; called by several threads, in any order."""
+        """Look at bytes of whole elements, at least one, from element `first` on; called by several threads, in any order."""
 
     def wrong(self) -> list[tuple[int, int, str]]:
-        """Rows [first, last + 1), of which the outer ones are wrong, and what is."""
+        """Return rows [first, last + 1), of which the outer ones are wrong, and what is."""
 
 
 def value_checks(header: Header) -> dict[str, ValueCheck]:
-    """Array -> its values, for arrays that promise something: offsets of ragged fields, labels where there are classes."""
+    """Return the checks of arrays that promise something, by name: offsets of ragged fields, labels where there are classes."""
     found: dict[str, ValueCheck] = {}
     for f in header.fields:
         if f.ragged:

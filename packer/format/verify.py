@@ -67,7 +67,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verifying found. nbytes: of rows that were read and compared; seconds: how long it took."""
+    """Result of verifying. nbytes: of rows that were read and compared; seconds: how long it took."""
 
     problems: tuple[Problem, ...]
     nbytes: int
@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.problems
 
 
@@ -107,7 +107,7 @@ def verify_pack(
 
 
 def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> Verdict:
-    """The verdict on one file, or one directory of .npy files."""
+    """Verify one file, or one directory of .npy files."""
     try:
         pack = open_part(name)
     except FormatError as error:
@@ -121,14 +121,12 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
     try:
         check.run(found, checks)
     except OSError as error:
-        raise FormatError(
-            f"{error.filename or name}: cannot be read ({error.strerror}). Check the name and the permissions."
-        ) from error
+        raise unreadable(name, error) from error
     return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun)
 
 
 def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
-    """The verdict on a directory of shards: that on its index, and those on all shards."""
+    """Verify a directory of shards: its index and each shard."""
     begun = time.perf_counter()
     try:
         shards = read_index(name).shards
@@ -212,7 +210,7 @@ class _Check:
             )
 
     def _directory(self, trailer: Trailer) -> None:
-        """A directory's files: where they are, how long, and their npy headers."""
+        """Check a directory's files: where they are, how long, and their npy headers."""
         if trailer.to_bytes() != self._pack.seal or trailer.container_length or trailer.header_offset:
             self._add("trailer", TRAILER_FILE, "says what no directory's trailer says")
         size = os.path.getsize(os.path.join(self._pack.path, HEADER_FILE))
@@ -248,7 +246,7 @@ class _Check:
                 )
 
     def _container(self, trailer: Trailer) -> None:
-        """A file's sections: inside HDF5's part of it, apart from each other."""
+        """Check a file's sections: inside HDF5's part of it, apart from each other."""
         if trailer.to_bytes() != self._pack.seal:
             self._add("trailer", "", "says what no trailer says")
         sections = [
@@ -272,7 +270,7 @@ class _Check:
                 )
 
     def _stored_table(self) -> Table | None:
-        """The checksum table as it is stored; None, with a problem, if none of the right size is there."""
+        """Read the checksum table as it is stored; None, with a problem, if none of the right size is there."""
         shape = (self._header.blocks, len(self._header.columns))
         nbytes, file = 8 * prod(shape), CHECKSUMS_FILE if self._pack.format == "npy" else ""
         if self._trailer is None:
@@ -302,7 +300,7 @@ class _Check:
         return np.frombuffer(data, "<u8").reshape(shape) if len(data) == nbytes else None
 
     def _sealed_table(self, stored: Table | None, found: BlockHashes) -> Table | None:
-        """The checksum table as it was sealed, stored or computed; None if neither is that, with a problem if it is sealed."""
+        """Return the checksum table as it was sealed, stored or computed; None if neither is that, with a problem if it is sealed."""
         if self._trailer is None:
             return None
         expected = self._trailer.checksums_digest
@@ -330,7 +328,7 @@ class _Check:
         return None
 
     def _rest(self, trailer: Trailer, table: Table) -> None:
-        """Every byte outside the rows, the checksum table as it was sealed among them."""
+        """Check every byte outside the rows, the checksum table as it was sealed among them."""
         extents = self._header.extents.values()
         taken = [(e.offset, e.end) for es in extents for e in es]
         first, last = trailer.checksums_offset, trailer.checksums_offset + trailer.checksums_length
@@ -353,7 +351,7 @@ class _Check:
             )
 
     def _rows(self, table: Table, found: BlockHashes, checks: Mapping[str, ValueCheck]) -> None:
-        """Blocks that differ from the table, then whole blocks whose values are impossible."""
+        """Report blocks that differ from the table, then whole blocks whose values are impossible."""
         wrong = table != found.table
         for place in found.unread:
             wrong[place] = True
@@ -393,7 +391,7 @@ def _span(rows: tuple[int, int]) -> str:
 
 
 def _meant_as_pack(name: str) -> bool:
-    """Whether what cannot be opened bears marks of a pack."""
+    """Return True if what cannot be opened bears marks of a pack."""
     if name.endswith(PARTIAL_SUFFIX):
         return False
     if os.path.isdir(name):
@@ -407,7 +405,7 @@ def _meant_as_pack(name: str) -> bool:
 
 
 def _kind_of_refusal(name: str) -> str:
-    """Which part of a pack that cannot be opened is to blame."""
+    """Return which part of a pack that cannot be opened is to blame."""
     directory = os.path.isdir(name)
     try:
         trailer = Trailer.from_bytes(read_seal(name))

@@ -227,7 +227,7 @@ def _check_ours(path: str) -> None:
 
 
 def difference(before: Any, now: Any, what: str = "") -> str:
-    """The first difference between two JSON values, in words; "" if there is none.
+    """Return the first difference between two JSON values, in words; "" if there is none.
 
     before: what was recorded; now: what is asked for; what: the names that lead there, a space between them.
     """

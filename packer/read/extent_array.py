@@ -26,7 +26,7 @@ import numpy as np
 from packer import native
 from packer.errors import FormatError, SpaceError
 from packer.format.header import Extent
-from packer.format.pack import Pack
+from packer.format.pack import Pack, unreadable
 from packer.machine import memory
 from packer.orders.runs import Runs
 from packer.read import gather
@@ -103,7 +103,7 @@ class ExtentArray:
             raise
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """Runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
+        """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
         fits = self.rows * self.row_bytes <= MAPPED_BYTES
         if fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts)):
@@ -129,7 +129,7 @@ class ExtentArray:
         return gather.copy(self._extents, files, starts, lengths, self.row_bytes, out)
 
     def _copy_some(self, starts: Table, lengths: Table, out: Bytes) -> int:
-        """A few runs at a time, letting pages go before they are many."""
+        """Copy a few runs at a time, letting pages go before they are many."""
         ends, at = np.cumsum(lengths), 0
         for first in range(0, len(starts), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
@@ -148,7 +148,7 @@ class ExtentArray:
         return gather.DONE
 
     def _map(self) -> Table:
-        """The files with the addresses of their mappings; without, where the system does not map them."""
+        """Return the files with the addresses of their mappings; without, where the system does not map them."""
         files, firsts = self._files.copy(), np.full(len(self._files), np.iinfo(np.int64).max)
         np.minimum.at(firsts, self._extents[:-1, 1], self._extents[:-1, 2])
         firsts -= firsts % mmap.ALLOCATIONGRANULARITY
@@ -181,7 +181,7 @@ class ExtentArray:
 
 
 def shared_bytes() -> int | None:
-    """Bytes of files that this process has mapped and that are resident; None where the system does not say."""
+    """Return the bytes of files that this process has mapped and that are resident; None where the system does not say."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read(100).split()[2]) * mmap.PAGESIZE
@@ -191,10 +191,9 @@ def shared_bytes() -> int | None:
 
 def _open(path: str) -> int:
     try:
-        return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        remedy = "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
-        raise FormatError(f"{path}: cannot be read ({error.strerror}). {remedy}.") from error
+        raise unreadable(path, error) from error
 
 
 def _close(descriptors: list[int]) -> None:

@@ -20,7 +20,7 @@ ROW = Field("row", "<i8", (), {"is": "the row's number in the pack"})
 
 
 def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
-    """The named fields of a pack as they are loaded, in that order; None: all but texts.
+    """Return the named fields of a pack as they are loaded, in that order; None: all but texts.
 
     "row" means ROW, unless the pack has a field of that name.
     Raises UsageError for an unknown or repeated name, and for ROW alone.
@@ -46,12 +46,12 @@ def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def stored(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Those that a pack holds: all but ROW."""
+    """Return those that a pack holds: all but ROW."""
     return tuple(f for f in fields if f != ROW)
 
 
 def is_mask(field: Field, size: Sequence[int]) -> bool:
-    """Whether a field holds a value, or several, for each pixel of images of this size (h, w)."""
+    """Return True if a field holds a value, or several, for each pixel of images of this size (h, w)."""
     shape = field.shape or ()
     layered = len(shape) == 3 and field.about.get("layout") == "HWC"
     nearest = field.about.get("sampling") == "nearest"
@@ -59,7 +59,7 @@ def is_mask(field: Field, size: Sequence[int]) -> bool:
 
 
 def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
-    """The spans [first, last + 1) of rows of a split, of all rows for None. Raises UsageError for an unknown split."""
+    """Return the spans [first, last + 1) of rows of a split, of all rows for None. Raises UsageError for an unknown split."""
     if split is None:
         return ((0, pack.rows),)
     if split not in pack.header.splits:
@@ -69,7 +69,7 @@ def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
 
 
 def decode_ragged(pack: Pack, field: Field, rows: list[bytes], numbers: Sequence[int]) -> list[Any]:
-    """Rows of a ragged field as a user gets them, by what the field says of itself.
+    """Decode rows of a ragged field as a user gets them, by what the field says of itself.
 
     Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. JPEG files of any
     size: uint8 [h, w, C]. Else the bytes. numbers: of the rows, for messages. Raises FormatError for damaged rows.

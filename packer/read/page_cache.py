@@ -14,7 +14,7 @@ _PAGE = mmap.PAGESIZE
 
 
 def resident(mapped: NDArray[np.uint8], starts: list[int]) -> bool:
-    """Whether the pages that hold these byte offsets of a mapped array (uint8, 1-D) are all in the page cache.
+    """Return True if the pages that hold these byte offsets of a mapped array (uint8, 1-D) are all in the page cache.
 
     True where the system cannot tell. Source: mincore(2).
     """

@@ -47,7 +47,7 @@ class RowReader:
         self._rows(name).read(runs, out)
 
     def read_ragged(self, name: str, runs: Runs) -> list[bytes]:
-        """The bytes of each row of a ragged field."""
+        """Read the bytes of each row of a ragged field."""
         return self._rows(name).encoded(runs)
 
     def willneed(self, name: str, runs: Runs) -> None:

@@ -26,8 +26,6 @@ _PIECE_BYTES = 32 << 20
 """Of a field that are read at once while rows are chosen by it."""
 _NAMED = 12
 """Classes that a message lists."""
-_TABLE = 1 << 17
-"""Labels below this are looked up."""
 
 
 def select(
@@ -37,7 +35,7 @@ def select(
     classes: str | int | Sequence[str | int] | None = None,
     subset: ArrayLike | slice | range | None = None,
 ) -> Subset:
-    """The rows that all of split, classes and subset take; None takes every row.
+    """Return the rows that all of split, classes and subset take; None takes every row.
 
     split: as the header names them, or "all" for every row, unless a split has that name.
     classes: one or several, by name or number, of the field "label"; of labels that hold several classes
@@ -68,7 +66,7 @@ def select(
 
 
 def overlooked_splits(pack: Pack, split: str | None, subset: ArrayLike | slice | range | None) -> str | None:
-    """A sentence that names the splits of a pack all of whose rows are loaded, without anyone having said so; None otherwise.
+    """Return a sentence that names the splits of a pack all of whose rows are loaded, without anyone having said so; None otherwise.
 
     Training on all of them trains on the rows that are kept for validation.
     """
@@ -85,7 +83,7 @@ def overlooked_splits(pack: Pack, split: str | None, subset: ArrayLike | slice |
 
 
 def class_names(pack: Pack) -> tuple[str, ...]:
-    """The names of a pack's classes by number, of labels that hold several classes a row too; () if there are none."""
+    """Return the names of a pack's classes by number, of labels that hold several classes a row too; () if there are none."""
     if pack.header.classes:
         return tuple(pack.header.classes)
     label = next((f for f in pack.fields if f.name == "label"), None)
@@ -95,18 +93,18 @@ def class_names(pack: Pack) -> tuple[str, ...]:
 
 
 def _several(label: Field) -> bool:
-    """True for labels that hold several classes a row: a byte for each class."""
+    """Return True for labels that hold several classes a row: a byte for each class."""
     return label.dtype == "|u1" and len(label.shape or ()) == 1
 
 
 def read_column(pack: Pack, name: str, subset: Subset) -> NDArray[Any]:
-    """A fixed field of all rows of a subset, [rows, *shape], in its dtype, into new memory. Raises KeyError for an unknown field."""
+    """Read a fixed field of all rows of a subset, [rows, *shape], in its dtype, into new memory. Raises KeyError for an unknown field."""
     pieces = list(_pieces(pack, pack.header.field(name), subset))
     return np.concatenate(pieces) if len(pieces) != 1 else pieces[0]
 
 
 def _pieces(pack: Pack, field: Field, subset: Subset) -> Iterator[NDArray[Any]]:
-    """A fixed field of a subset's rows, some at a time."""
+    """Yield a fixed field of a subset's rows, some at a time."""
     step = max(1, _PIECE_BYTES // field.row_bytes)
     reader = RowReader(pack, [field])
     try:
@@ -120,7 +118,7 @@ def _pieces(pack: Pack, field: Field, subset: Subset) -> Iterator[NDArray[Any]]:
 
 
 def _chosen(rows: int, spans: Sequence[tuple[int, int]], subset: Any) -> Subset:
-    """The rows of the spans that a user's slice, mask or list takes."""
+    """Return the rows of the spans that a user's slice, mask or list takes."""
     if isinstance(subset, slice):
         start, stop, step = subset.indices(rows)
         if step == 1:
@@ -160,7 +158,7 @@ def _chosen(rows: int, spans: Sequence[tuple[int, int]], subset: Any) -> Subset:
 
 
 def _array(subset: Any) -> NDArray[Any]:
-    """What a user gave as an array; tensors from any device."""
+    """Return what a user gave as an array; tensors from any device."""
     if hasattr(subset, "detach"):
         subset = subset.detach().cpu()
     try:
@@ -171,30 +169,20 @@ def _array(subset: Any) -> NDArray[Any]:
         ) from None
 
 
-def _are(labels: NDArray[Any], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which labels are among the numbers; by a table, a tenth of np.isin's time, where they are all small."""
-    if not labels.size or labels.min() < 0 or labels.max() >= _TABLE:
-        return np.asarray(np.isin(labels, numbers))
-    table = np.zeros(_TABLE, bool)
-    table[numbers[numbers < _TABLE]] = True
-    found: NDArray[np.bool_] = table[labels]
-    return found
-
-
 def _true(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The runs of True as [first, last + 1), int64 [k, 2]."""
+    """Return the runs of True as [first, last + 1), int64 [k, 2]."""
     edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
     return edges.reshape(-1, 2)
 
 
 def _among(rows: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> Subset:
-    """Those of the rows that lie in the spans, which rise, in the rows' order."""
+    """Return those of the rows that lie in the spans, which rise, in the rows' order."""
     bounds = np.array(spans, np.int64).reshape(-1)  # even entries begin spans, odd ones end them
     return Subset.of_rows(rows[np.searchsorted(bounds, rows, "right") % 2 == 1])
 
 
 def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | int]) -> Subset:
-    """Those of the chosen rows whose label is, or has, one of the classes."""
+    """Return those of the chosen rows whose label is, or has, one of the classes."""
     field = next((f for f in pack.fields if f.name == "label"), None)
     several = field is not None and _several(field)
     if field is None or not (several or (field.shape == () and field.dtype[1] in "iu")):
@@ -211,7 +199,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
     numbers = np.array([_class_number(pack, names, limit, one) for one in given], np.int64)
     kept, first = [np.empty((0, 2), np.int64)], 0
     for labels in _pieces(pack, field, chosen):
-        has = np.asarray(labels[:, numbers].any(axis=1)) if several else _are(labels, numbers)
+        has = np.asarray(labels[:, numbers].any(axis=1)) if several else np.isin(labels, numbers)
         kept.append(_true(has) + first)
         first += len(labels)
     begins, ends = np.concatenate(kept).T
@@ -220,7 +208,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
 
 
 def _class_number(pack: Pack, names: Sequence[str], limit: int | None, given: str | int) -> int:
-    """The number of a class given by its name or number. limit: how many there are, None if that is not known."""
+    """Return the number of a class given by its name or number. limit: how many there are, None if that is not known."""
     if isinstance(given, str):
         if given in names:
             return names.index(given)

@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import Future
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,38 +23,34 @@ from packer.read.gather import Bytes, cut
 _PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
 
-class FieldRows(Protocol):
+class FieldRows:
     """One field of a pack, opened; closed when nobody has it any more. Thread-safe."""
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows as they are loaded. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
+        raise NotImplementedError
 
     def encoded(self, runs: Runs) -> list[bytes]:
-        """The bytes of each row of a ragged field."""
+        """Return the bytes of each row of a ragged field. Raises TypeError for others."""
+        raise TypeError("rows of one length have no encoded form")
 
     def willneed(self, runs: Runs) -> None:
         """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
+        raise NotImplementedError
 
     def keep(self, blocks: int) -> None:
         """Keep up to so many blocks, those used last, if they have to be decoded."""
 
 
-class FixedRows:
+class FixedRows(FieldRows):
     """A fixed field whose rows lie in the files as they are loaded."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
-        self._array = ExtentArray(pack, pack.header.extents[field.name])
-        self.read, self.willneed = self._array.read, self._array.willneed
-
-    def encoded(self, runs: Runs) -> list[bytes]:
-        """There is none."""
-        raise TypeError("rows of one length have no encoded form")
-
-    def keep(self, blocks: int) -> None:
-        """Do nothing: nothing is decoded."""
+        array = ExtentArray(pack, pack.header.extents[field.name])
+        self.read, self.willneed = array.read, array.willneed  # type: ignore[method-assign]
 
 
-class RaggedRows:
+class RaggedRows(FieldRows):
     """Rows of any length: in each part of the pack a blob, and offsets in it. Where they are JPEG files, read() decodes them."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
@@ -91,11 +86,7 @@ class RaggedRows:
         """See FieldRows. Their offsets are read."""
         self._blob.willneed(self._stretches(runs)[0])
 
-    def keep(self, blocks: int) -> None:
-        """Do nothing: rows are decoded one by one."""
-
     def _rows(self, runs: Runs) -> list[memoryview]:
-        """The bytes of each row."""
         stretches, sizes = self._stretches(runs)
         data = np.empty(stretches.total, np.uint8)
         self._blob.read(stretches, data)
@@ -103,7 +94,7 @@ class RaggedRows:
         return [view[a:b] for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
 
     def _stretches(self, runs: Runs) -> tuple[Runs, NDArray[np.int64]]:
-        """The bytes of these rows in the blobs, and the size of each row."""
+        """Return where the bytes of these rows lie in the blobs, and the size of each row."""
         check_range(runs, int(self._firsts[-1]))
         runs, parts = cut(self._firsts, runs)
         raw = np.empty((runs.total + len(parts), 8), np.uint8)
@@ -122,7 +113,7 @@ class RaggedRows:
         return Runs(first + self._blob_firsts[parts], last - first), sizes
 
 
-class CompressedRows:
+class CompressedRows(FieldRows):
     """A fixed field in compressed blocks. A block is decoded whole, so contiguous rows are far cheaper than scattered ones.
 
     A call decodes each block that it touches once, in the order of the file; each thread keeps the block it decoded last. Where
@@ -180,10 +171,6 @@ class CompressedRows:
                 int(blocks[group[0]]), Runs(runs.starts[group], runs.lengths[group]), at[group], out
             )
 
-    def encoded(self, runs: Runs) -> list[bytes]:
-        """There is none."""
-        raise TypeError("rows of one length have no encoded form")
-
     def willneed(self, runs: Runs) -> None:
         """See FieldRows."""
         check_range(runs, int(self._firsts[-1]))
@@ -194,7 +181,7 @@ class CompressedRows:
         self._stored.willneed(Runs(self._bytes.starts[blocks], self._bytes.lengths[blocks]))
 
     def _read_block(self, block: int, runs: Runs, at: NDArray[np.int64], out: Bytes) -> None:
-        """Runs of one block's rows into the rows of ``out`` that begin at ``at``."""
+        """Copy runs of one block's rows into the rows of ``out`` that begin at ``at``."""
         first = int(self._firsts[block])
         whole = np.flatnonzero(runs.lengths == self._decodes[block])
         if len(whole):
@@ -209,7 +196,7 @@ class CompressedRows:
             np.copyto(out[to : to + length], rows[start : start + length])
 
     def _decoded(self, block: int) -> Bytes:
-        """A block's rows, uint8 [rows, row bytes]: those that are kept, or in this thread's memory."""
+        """Return a block's rows, uint8 [rows, row bytes]: those that are kept, or in this thread's memory."""
         if self._most:
             return self._shared(block)
         local = self._local
@@ -224,7 +211,7 @@ class CompressedRows:
         return rows
 
     def _shared(self, block: int) -> Bytes:
-        """A block's rows, decoded by the first thread that needs them."""
+        """Return a block's rows, decoded by the first thread that needs them."""
         with self._keeping:
             future = self._kept.get(block)
             mine = future is None
@@ -263,13 +250,13 @@ class CompressedRows:
             ) from None
 
 
-class VerifiedRows:
+class VerifiedRows(FieldRows):
     """Any of the others, whose blocks are compared with their checksums when they are first touched."""
 
     def __init__(self, rows: FieldRows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
-        self.willneed, self.keep = rows.willneed, rows.keep
-        self._parts = [_Part(part, field) for part in pack.parts]
+        self.willneed, self.keep = rows.willneed, rows.keep  # type: ignore[method-assign]
+        self._parts = [_PartChecksums(part, field) for part in pack.parts]
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -290,7 +277,7 @@ class VerifiedRows:
             self._parts[number].check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
 
 
-class _Part:
+class _PartChecksums:
     """The checksums of one field of one part of a pack, and which of its blocks have been compared."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
