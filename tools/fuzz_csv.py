@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 
 from packer import native
-from packer.tables.reading.record_parser import Form, end_of_records, parse_records
+from packer.tables.reading.record_parser import end_of_records, parse_records
+from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.columns import TYPES, TableColumn
-from packer.tables.transform.records import Layout, Parsed, Wanted
+from packer.tables.transform.records import TYPES, ParsedRows, RecordLayout, RecordMember, TableColumn
 
 ODD = (
     "",
@@ -100,12 +100,12 @@ def table(draw: random.Random, types: Sequence[str]) -> bytes:
     return bytes(data)
 
 
-def outcome(data: bytes, form: Form, layout: Layout, compiled: bool) -> tuple[object, ...]:
+def outcome(data: bytes, form: TextDialect, layout: RecordLayout, compiled: bool) -> tuple[object, ...]:
     """All that comes out of a form of the parser."""
     before, native.COMPILED = native.COMPILED, compiled
     try:
         # At the end of a buffer of its own, so that a sanitizer sees a read beyond it.
-        parsed: Parsed = parse_records(data, form, layout)
+        parsed: ParsedRows = parse_records(data, form, layout)
         end = end_of_records(data, 0, form)
     finally:
         native.COMPILED = before
@@ -130,11 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         width = draw.randrange(1, 6)
         na = [text.encode() for text in NA_TEXTS] + draw.choice(([], [b"-999", b"0"], [b"x y"]))
         marks = draw.choice(((b".", b""), (b".", b""), (b",", b"."), (b".", b"_")))
-        form = Form(b";", draw.choice((b'"', b'"', b"", b"'")), *marks, frozenset(na), width)
+        form = TextDialect(b";", draw.choice((b'"', b'"', b"", b"'")), *marks, frozenset(na), width)
         types = draw.choices(("-", "number", "number", *TYPES), k=width)
-        layout = Layout(
+        layout = RecordLayout(
             tuple(
-                Wanted(index, TableColumn(str(index), type), type == "number" and draw.random() < 0.5)
+                RecordMember(index, TableColumn(str(index), type), type == "number" and draw.random() < 0.5)
                 for index, type in enumerate(types)
                 if type != "-"
             )

@@ -12,15 +12,14 @@ from typing import Any
 
 from packer import units
 from packer.tables.reading.dialect import delimiter_of
-from packer.tables.reading.opening import ARROW
-from packer.tables.reading.table_source import Reading
-from packer.tables.reading.text_stream import Stream
+from packer.tables.reading.table_source import ARROW, ReadOptions
+from packer.tables.reading.text_stream import TextStream
 
 MOST_BYTES = 200_000_000  # of files that are parsed: a larger table's parsing takes as many times longer
 _BEGINNING = 1 << 16  # bytes in which the delimiter is looked for
 
 
-def parser(names: Sequence[str], reading: Reading) -> tuple[Callable[[], float] | None, str]:
+def parser(names: Sequence[str], reading: ReadOptions) -> tuple[Callable[[], float] | None, str]:
     """What parses files with pandas and returns the seconds it took, and its name; or None, and why it is left out.
 
     names: of the files of a table. Each is parsed whole, to a data frame; no tensors are made of it. It is tried once.
@@ -52,13 +51,13 @@ def parser(names: Sequence[str], reading: Reading) -> tuple[Callable[[], float] 
     return parse, f"pandas.{called[0]}"
 
 
-def _asked(pandas: Any, name: str, reading: Reading) -> tuple[str, Any, dict[str, Any]]:
+def _asked(pandas: Any, name: str, reading: ReadOptions) -> tuple[str, Any, dict[str, Any]]:
     """A file, the function of pandas that reads it, and its options."""
     lowered = name.lower()
     if lowered.endswith(ARROW):
         parquet = lowered.endswith((".parquet", ".pq"))
         return name, pandas.read_parquet if parquet else pandas.read_feather, {}
-    with closing(Stream(name, reading.encoding)) as stream:
+    with closing(TextStream(name, reading.encoding)) as stream:
         buffer = bytearray(_BEGINNING)
         have = stream.fill(memoryview(buffer))
     text = bytes(memoryview(buffer)[:have])

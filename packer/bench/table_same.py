@@ -15,7 +15,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.tables.reading.table_source import Reading, TableSource
+from packer.tables.reading.table_source import ReadOptions, TableSource
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -50,7 +50,7 @@ def _sum(keys: NDArray[np.uint64]) -> int:
     return int(keys.sum(dtype=np.uint64))
 
 
-def reading_of(pack: Pack) -> Reading:
+def reading_of(pack: Pack) -> ReadOptions:
     """How the source of a pack was read. Raises UsageError if a table is not what it was made from."""
     source = pack.header.provenance.get("source")
     if not isinstance(source, dict) or not {"names", "sizes", "reading"} <= set(source):
@@ -59,7 +59,7 @@ def reading_of(pack: Pack) -> Reading:
             " Pass one that packer convert wrote."
         )
     given = dict(source["reading"])
-    return Reading(**{**given, "na": tuple(given["na"])})
+    return ReadOptions(**{**given, "na": tuple(given["na"])})
 
 
 def check_source(table: TableSource, source: str, pack: Pack) -> None:

@@ -19,6 +19,8 @@ SHOWN = 20  # skipped inputs printed; all are in the pack's header
 
 # Keywords whose option has another name.
 _OPTIONS = {"pairs": "pair", "types": "type"}
+# Values that the command line spells otherwise.
+_SPELLED = {("quote", ""): "none"}
 
 # Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -65,7 +67,8 @@ def _typed_option(option: Option) -> str:
         case tuple() as values:
             return " ".join(f"{name} {shlex.quote(str(value))}" for value in values)
         case value:
-            return f"{name} {shlex.quote(str(value))}"
+            text = _SPELLED.get((option.name, str(value)), str(value))
+            return f'{name} "{text}"' if text == "'" else f"{name} {shlex.quote(text)}"
 
 
 def list_skipped(skipped: tuple[dict[str, str], ...], count: int, remedy: str) -> NoReturn:

@@ -111,7 +111,7 @@ def convert(
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
     """
-    from packer.tables.reading.opening import is_table
+    from packer.tables.reading.table_source import is_table
 
     table = is_table(sources[0])
     given = {

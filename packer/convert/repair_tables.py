@@ -17,8 +17,7 @@ from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.verify import Problem
 from packer.format.working_folder import difference
 from packer.sentence import Option
-from packer.tables.reading.opening import open_table
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.table_source import ReadOptions, open_table
 from packer.tables.table_conversion import convert_table
 
 SUFFIX = ".repairing"
@@ -42,7 +41,7 @@ def repair_tables(
     """
     made_of = _converted(pack, damaged)
     options, read = made_of["options"], made_of["source"]["reading"]
-    found = open_table([source], Reading(**{**read, "na": tuple(read["na"])})).fingerprint()
+    found = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()
     differs = difference(made_of["source"], found)
     if differs:
         raise UsageError(f"{source}: is not what {pack.path} was made of: {differs}. Pass the same inputs.")

@@ -9,7 +9,6 @@ is down: an interrupted conversion goes on behind the last one whose bytes are a
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,9 +24,10 @@ from packer.format.checksums import block_checksum
 from packer.format.output_path import check_space, failure
 from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.working_folder import WorkingFolder
+from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
-from packer.tables.transform.columns import TEXT, TableColumn
-from packer.tables.transform.records import Bad, Layout, Parsed
+from packer.tables.transform.column_plan import as_category
+from packer.tables.transform.records import TEXT, BadRow, CellFault, ParsedRows, RecordLayout, TableColumn
 
 FOLDER = "staging"  # in the workplace
 MAX_SKIPPED = 1000  # listed in the header; all are counted
@@ -46,7 +46,7 @@ class Staged:
 
     path: str
     texts: str
-    layout: Layout
+    layout: RecordLayout
     rows: int = 0
     dictionaries: dict[int, list[str]] = field(default_factory=dict)
     skipped: list[dict[str, str]] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Terms:
+class StagingRules:
     """What rows of a table must be.
 
     layout: how they are read; check: records [n] -> which of them are bad, None for none, and why (Bad.line is a record's number);
@@ -73,8 +73,8 @@ class Terms:
     out, else the first one ends the run; max_categories: of a column; like: the mapping is given.
     """
 
-    layout: Layout
-    check: Callable[[NDArray[Any]], tuple[NDArray[np.bool_] | None, list[Bad]]]
+    layout: RecordLayout
+    check: Callable[[NDArray[Any]], tuple[NDArray[np.bool_] | None, list[BadRow]]]
     known: Mapping[int, Mapping[str, int]]
     skip: bool
     max_categories: int
@@ -83,7 +83,7 @@ class Terms:
 
 def stage(
     source: TableSource,
-    terms: Terms,
+    rules: StagingRules,
     place: WorkingFolder,
     *,
     workers: int,
@@ -96,14 +96,14 @@ def stage(
     """
     folder = os.path.join(place.path, FOLDER)
     os.makedirs(folder, exist_ok=True)
-    staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), terms.layout)
-    writer = _Writer(source, staged, place, terms)
+    staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), rules.layout)
+    writer = _Writer(source, staged, place, rules)
     try:
         after, done = writer.take_over()
         if done or staged.resumed:
             progress(writer.bytes_done)
         if not done:
-            for piece in _pieces(source, terms, after, workers):
+            for piece in _pieces(source, rules, after, workers):
                 writer.add(piece)
                 progress(writer.bytes_done)
             writer.finish()
@@ -118,15 +118,15 @@ class _Piece(NamedTuple):
     """A piece of the input, taken apart. bad: why rows were left out -> how many."""
 
     chunk: TableChunk
-    parsed: Parsed
+    parsed: ParsedRows
     bad: Counter[str]
 
 
-def _read(chunk: TableChunk, columns: Sequence[TableColumn], terms: Terms) -> _Piece:
+def _read(chunk: TableChunk, columns: Sequence[TableColumn], rules: StagingRules) -> _Piece:
     """Take a piece apart, and leave out the rows that have no place in the pack."""
     parsed = chunk.read()
     reasons = Counter(_reason(b, columns) for b in parsed.bad)
-    for check in (terms.check, lambda records: _unknown(parsed, terms.known)):
+    for check in (rules.check, lambda records: _unknown(parsed, rules.known)):
         mask, found = check(parsed.records)
         if mask is not None:
             first = {b.line: b for b in reversed(found)}
@@ -138,8 +138,8 @@ def _read(chunk: TableChunk, columns: Sequence[TableColumn], terms: Terms) -> _P
 
 
 def _unknown(
-    parsed: Parsed, known: Mapping[int, Mapping[str, int]]
-) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
+    parsed: ParsedRows, known: Mapping[int, Mapping[str, int]]
+) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
     """The records whose label is none of the classes there may be."""
     for index, texts in known.items():
         held = parsed.dictionaries.get(index, [])
@@ -149,24 +149,26 @@ def _unknown(
             mask = np.isin(column, codes)
             rows = np.flatnonzero(mask).tolist()
             return mask, [
-                Bad(row, index, held[column[row]], "is none of the label's classes") for row in rows
+                BadRow(row, index, held[column[row]], "is none of the label's classes") for row in rows
             ]
     return None, []
 
 
-def _reason(bad: Bad, columns: Sequence[TableColumn]) -> str:
+def _reason(bad: BadRow, columns: Sequence[TableColumn]) -> str:
     return bad.reason if bad.column is None else f"column {columns[bad.column].name!r} {bad.reason}"
 
 
-def _pieces(source: TableSource, terms: Terms, after: list[Any] | None, workers: int) -> Iterator[_Piece]:
+def _pieces(
+    source: TableSource, rules: StagingRules, after: list[Any] | None, workers: int
+) -> Iterator[_Piece]:
     """The pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
-    chunks = source.chunks(terms.layout, after)
+    chunks = source.chunks(rules.layout, after)
     waiting: deque[Future[_Piece]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
         try:
             while True:
                 for chunk in islice(chunks, _AHEAD * workers - len(waiting)):
-                    waiting.append(pool.submit(_read, chunk, source.columns, terms))
+                    waiting.append(pool.submit(_read, chunk, source.columns, rules))
                 if not waiting:
                     return
                 yield waiting.popleft().result()
@@ -178,8 +180,10 @@ def _pieces(source: TableSource, terms: Terms, after: list[Any] | None, workers:
 class _Writer:
     """Puts what was read down, in order, and notes how far it came."""
 
-    def __init__(self, source: TableSource, staged: Staged, place: WorkingFolder, terms: Terms) -> None:
-        self._source, self._staged, self._place, self._terms = source, staged, place, terms
+    def __init__(
+        self, source: TableSource, staged: Staged, place: WorkingFolder, rules: StagingRules
+    ) -> None:
+        self._source, self._staged, self._place, self._rules = source, staged, place, rules
         self._size = staged.layout.dtype.itemsize
         self._records = os.open(staged.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._texts = os.open(staged.texts, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -188,10 +192,10 @@ class _Writer:
         self._input, self._lines = "", 0
         self.bytes_done = 0
         self._codes: dict[int, dict[str, int]] = {}
-        self._text_members = [w.name for w in staged.layout.wanted if w.dtype == TEXT]
-        for w in staged.layout.wanted:
+        self._text_members = [w.name for w in staged.layout.members if w.dtype == TEXT]
+        for w in staged.layout.members:
             if w.column.type == "category":
-                given = list(terms.known.get(w.index, {}))
+                given = list(rules.known.get(w.index, {}))
                 staged.dictionaries[w.index] = given
                 self._codes[w.index] = {text: code for code, text in enumerate(given)}
 
@@ -211,7 +215,7 @@ class _Writer:
                 pieces.append(record)
         after: list[Any] | None = None
         for number, piece in enumerate(pieces):
-            if not self._same(piece) or (piece["reasons"] and not self._terms.skip):
+            if not self._same(piece) or (piece["reasons"] and not self._rules.skip):
                 done = False  # from here on it is read again: a bad row is then told
                 break
             after = piece["after"]
@@ -226,9 +230,9 @@ class _Writer:
         if chunk.name != self._input:
             self._input, self._lines = chunk.name, self._source.first_line(chunk.name)
         bad = [self._told(b) for b in parsed.bad]
-        if bad and not self._terms.skip:
+        if bad and not self._rules.skip:
             self._check_unchanged()
-            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
+            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. " + self._remedy(parsed.bad[0]))
         fresh = self._merge(parsed)
         records = parsed.records
         for name in self._text_members:
@@ -318,16 +322,21 @@ class _Writer:
         sums = [block_checksum(np.frombuffer(part, np.uint8)) for part in (data, texts)]
         return sums == [piece["sum"], piece["texts"][1]] and len(data) == piece["rows"] * size
 
-    def _merge(self, parsed: Parsed) -> dict[int, list[str]]:
+    def _merge(self, parsed: ParsedRows) -> dict[int, list[str]]:
         """Give the piece's categories their numbers in the whole table; returns those that are new, by column."""
         fresh: dict[int, list[str]] = {}
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
             fresh[index] = [text for text in texts if text not in codes]
-            if len(codes) + len(fresh[index]) > self._terms.max_categories:
+            if len(codes) + len(fresh[index]) > self._rules.max_categories:
                 raise UsageError(
-                    f"column {name!r}: has more than {self._terms.max_categories:,} different texts; as many categories are"
-                    f" allowed. Pass --drop {name}, --keep {name}, or a larger --max-categories."
+                    f"column {name!r}: has more than {self._rules.max_categories:,} different texts; as many categories are allowed. Pass ",
+                    Option("drop", name),
+                    ", ",
+                    Option("keep", name),
+                    ", or a larger ",
+                    Option("max_categories"),
+                    ".",
                 )
             numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
             take = np.array(
@@ -337,7 +346,7 @@ class _Writer:
             member[...] = take[member]
         return fresh
 
-    def _told(self, bad: Bad) -> dict[str, str]:
+    def _told(self, bad: BadRow) -> dict[str, str]:
         """A bad row as the header lists it."""
         where = f"{self._input}: {self._source.unit} {self._lines + bad.line:,}"
         if bad.column is None:
@@ -347,26 +356,24 @@ class _Writer:
             "reason": f"{bad.value!r} {bad.reason}" if bad.value else bad.reason,
         }
 
-    def _remedy(self, bad: Bad) -> str:
-        """What can be done about a bad row."""
+    def _remedy(self, bad: BadRow) -> Sentence:
+        """Return what can be done about a bad row."""
+        skip = Option("on_error", "skip") + " to leave such rows out."
         if bad.column is None:
-            return "Mend it, or pass --on-error skip to leave such rows out."
-        name = shlex.quote(self._source.columns[bad.column].name)
-        skip = "--on-error skip to leave such rows out."
-        if bad.reason == "is not UTF-8":
-            return f"Pass --encoding, for example cp1252 or latin-1, or {skip}"
-        if "quote" in bad.reason:
-            return f"Mend it, or pass --quote none, or {skip}"
-        if not bad.value or self._terms.like:
-            return f"Mend it, or pass {skip}"
-        if bad.reason == "is not a whole number":
-            return f"Mend it, pass --type {name}=number, or {skip}"
-        if bad.reason == "is beyond float32":
-            return f"Mend it, pass --dtype float64, or {skip}"
-        na = (
-            f"--na {shlex.quote(bad.value)}, " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
-        )
-        return f"Mend it, pass --type {name}=category, {na}or {skip}"
+            return "Mend it, or pass " + skip
+        name = self._source.columns[bad.column].name
+        if bad.reason is CellFault.NOT_UTF8:
+            return "Pass " + Option("encoding") + ", for example cp1252 or latin-1, or " + skip
+        if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
+            return "Mend it, or pass " + Option("quote", "") + ", or " + skip
+        if not bad.value or self._rules.like:
+            return "Mend it, or pass " + skip
+        if bad.reason is CellFault.NOT_WHOLE:
+            return "Mend it, pass " + Option("types", {name: "number"}) + ", or " + skip
+        if bad.reason is CellFault.BEYOND_SINGLE:
+            return "Mend it, pass " + Option("dtype", "float64") + ", or " + skip
+        na = Option("na", (bad.value,)) + ", " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
+        return "Mend it, pass " + as_category(name) + ", " + na + "or " + skip
 
 
 def _state(names: Sequence[str]) -> list[tuple[int, int]]:

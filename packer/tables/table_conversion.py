@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,12 +35,12 @@ from packer.format.output_path import check_output, check_space, failure, format
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder
 from packer.progress import Progress
+from packer.sentence import Option
 from packer.tables.measuring import measure
-from packer.tables.reading.opening import open_table
-from packer.tables.reading.table_source import Reading, TableSource
+from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
 from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.shuffled_file import ShuffledFile
-from packer.tables.staging import Staged, Terms, stage
+from packer.tables.staging import Staged, StagingRules, stage
 from packer.tables.table_order import TableOrder, parse_parts, table_order
 from packer.tables.table_rows import TableRows
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
@@ -174,7 +173,7 @@ def convert_table(
         feature that says so. one_hot: columns whose categories become 0/1 features, or "all". log1p: columns mapped by log(1 + x);
     standardize: numbers to mean 0 and standard deviation 1 over the train rows. dtype: of features. max_categories: of a column.
     like: a pack whose mapping, categories and statistics are used; the options above that make one are then refused.
-    header, delimiter, quote, decimal, thousands, na, encoding: of text files, see Reading.
+    header, delimiter, quote, decimal, thousands, na, encoding: of text files, see docs/commands.md.
     split: "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those
         of the split called train, or else of all rows.
     on_error: "stop" at the first bad row, or "skip" such rows; rows without a label are bad.
@@ -190,7 +189,7 @@ def convert_table(
     sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     names = [os.fspath(name) for name in sources]
     texts = (na,) if isinstance(na, str) else tuple(na)
-    reading = Reading(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
+    reading = ReadOptions(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
     choices = ColumnChoices(
         label=_list(label),
         label_as="number" if label_as == "float" else label_as,
@@ -227,7 +226,7 @@ def convert_table(
     )
     if not (resume and os.path.lexists(out)):
         check_output(out, overwrite=overwrite)
-    transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
+    transform = None if like is None else _transdialect_of(os.fspath(like), choices, reading)
     table = open_table(names, reading if transform is None else _read_alike(reading, transform))
     indexes: tuple[str, ...] = ()
     if transform is None and features is None:
@@ -300,8 +299,8 @@ def append_table(
     names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     check_growable(pack, "append_table", [os.fspath(name) for name in names])
     first = pack.parts[0].header
-    transform = _transform_of(out, ColumnChoices(), Reading())
-    table = open_table([os.fspath(name) for name in names], _read_alike(Reading(), transform))
+    transform = _transdialect_of(out, ColumnChoices(), ReadOptions())
+    table = open_table([os.fspath(name) for name in names], _read_alike(ReadOptions(), transform))
     options = first.provenance.get("options", {})
     split = options.get("split") if first.splits else None
     if first.splits and (split is None or any(":" in str(part) for part in split.values())):
@@ -411,7 +410,7 @@ class _Conversion:
     def rounded(self) -> dict[int, str]:
         """Columns whose numbers are not held as they are, by the first rows -> a sentence; none where the mapping is given."""
         layout = sought(self.plan, self.table.columns)
-        if self.transform is not None or not layout.wanted:
+        if self.transform is not None or not layout.members:
             return {}
         try:
             chunk = next(iter(self.table.chunks(layout)), None)
@@ -425,7 +424,7 @@ def _read(job: _Conversion, place: WorkingFolder) -> Staged:
     """All rows, in raw form, into the workplace."""
     job.begin(Stage("reading", job.table.nbytes, "B"))
     like = job.transform is not None
-    terms = Terms(
+    rules = StagingRules(
         job.plan.layout,
         job.plan.bad_rows,
         job.transform.known(job.table.columns) if job.transform is not None else {},
@@ -433,7 +432,7 @@ def _read(job: _Conversion, place: WorkingFolder) -> Staged:
         sys.maxsize if like else job.plan.choices.max_categories,
         like,
     )
-    return stage(job.table, terms, place, workers=job.running.workers, progress=job.running.progress)
+    return stage(job.table, rules, place, workers=job.running.workers, progress=job.running.progress)
 
 
 def _fit(job: _Conversion, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
@@ -450,7 +449,7 @@ def _fit(job: _Conversion, staged: Staged, order: TableOrder) -> tuple[TableTran
         # What means missing in text means nothing in files that have nulls.
         reading = job.table.fingerprint()["reading"]
         if job.table.unit != "line":
-            written = {c.name: c.written for c in columns if c.written}
+            written = {c.name: c.notation for c in columns if c.notation}
             reading = {"types": written} if written else {}
         transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
         unknown = {}
@@ -463,7 +462,11 @@ def _fit(job: _Conversion, staged: Staged, order: TableOrder) -> tuple[TableTran
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
-            + (f" map them otherwise in {job.given}." if like else " pass --missing median, mean or zero.")
+            + (
+                f" map them otherwise in {job.given}."
+                if like
+                else " pass " + Option("missing", "median") + ", mean or zero."
+            )
         )
     if any(unknown.values()):
         notes.append(
@@ -540,7 +543,7 @@ def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(map(str, names))
 
 
-def _transform_of(like: str, choices: ColumnChoices, reading: Reading) -> TableTransform:
+def _transdialect_of(like: str, choices: ColumnChoices, reading: ReadOptions) -> TableTransform:
     """The mapping of another pack. Raises UsageError (it is no table's; options that make a mapping are given too)."""
     pack = open_pack(like)
     if pack.header.table is None:
@@ -557,29 +560,30 @@ def _transform_of(like: str, choices: ColumnChoices, reading: Reading) -> TableT
         raise FormatError(f"{like}: {error}. Convert its table again.") from None
 
 
-def _read_alike(reading: Reading, transform: TableTransform) -> Reading:
+def _read_alike(reading: ReadOptions, transform: TableTransform) -> ReadOptions:
     """Text files of rows to be mapped alike are read alike, unless it is said otherwise."""
-    rule = Reading()
+    rule = ReadOptions()
     own = {name: value for name, value in asdict(reading).items() if value != getattr(rule, name)}
     before = {
         name: value for name, value in transform.reading.items() if hasattr(rule, name) and name != "types"
     }
     given = {**before, **own}
-    return Reading(**{**given, "na": tuple(given.get("na", ()))})
+    return ReadOptions(**{**given, "na": tuple(given.get("na", ()))})
 
 
 def _source_notes(job: _Conversion) -> list[str]:
-    """Sentences about the input; not those about types that were found out of columns of which it is said what they are."""
-    pairs = zip(job.plan.columns, job.plan.roles, strict=True)
-    known = tuple(
-        f"column {c.name!r} " for c, role in pairs if role in ("keep", "drop") or job.transform is not None
-    )
-    notes = [note for note in job.table.notes if not note.startswith(known)]
+    """Return the notes on the input; what columns were taken for only of those that nobody named."""
+    notes = [*job.table.notes]
+    for column, role in zip(job.plan.columns, job.plan.roles, strict=True):
+        if role not in ("keep", "drop") and job.transform is None:
+            notes += job.table.column_notes.get(column.name, ())
     for name in job.indexes:
-        quoted = shlex.quote(name)
         notes.append(
-            f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass --keep {quoted}, or"
-            f" --type {quoted}=integer for a feature."
+            f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "
+            + Option("keep", name)
+            + ", or "
+            + Option("types", {name: "integer"})
+            + " for a feature."
         )
     return [*notes, *job.rounded.values(), *_missing_loops(job.table)]
 

@@ -21,6 +21,7 @@ from packer.format.shards import merge_headers
 from packer.format.working_folder import difference
 from packer.orders.runs import consecutive
 from packer.read.row_reader import RowReader
+from packer.sentence import Option, Sentence
 from packer.tables.staging import MAX_SKIPPED
 
 _MOST_STRATA = 1000  # different whole numbers of a label that are dealt out evenly, where they are no classes
@@ -49,7 +50,9 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
             names = [", ".join(f.name for f in p.fields) for p in (pack, first)]
             raise UsageError(
                 f"{pack.path}: has the fields {names[0]}, {first.path} has {names[1]}; equal fields go together."
-                f" Convert a table that has all columns, with --like {first.path}."
+                " Convert a table that has all columns, with ",
+                Option("like", first.path),
+                ".",
             )
         for own, f in zip(first.fields, pack.fields, strict=True):
             if own.codec != f.codec:
@@ -108,7 +111,7 @@ def strata(pack: Pack) -> NDArray[np.int64] | None:
 
 def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: Mapping[str, Any]) -> None:
     """Raises UsageError, naming the first column that two packs map otherwise."""
-    remedy = f"Convert its table again with --like {first.path}."
+    remedy = Sentence("Convert its table again with ", Option("like", first.path), ".")
     own = {c["name"]: c for c in table["columns"]}
     theirs = {c["name"]: c for c in other["columns"]}
     for name in dict.fromkeys((*own, *theirs)):
@@ -118,7 +121,8 @@ def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: 
             if (here or there or {}).get("role") == "drop":
                 continue
             raise UsageError(
-                f"{pack.path}, {first.path}: {without} has no column {name!r}; packs of equal columns go together. {remedy}"
+                f"{pack.path}, {first.path}: {without} has no column {name!r}; packs of equal columns go together. ",
+                remedy,
             )
         for member in dict.fromkeys(("type", "role", *here)):
             if member != "statistics" and (found := difference(here[member], there.get(member), member)):
@@ -126,12 +130,14 @@ def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: 
                     ", now it is ", f" in {first.path}, and ", 1
                 )
                 raise UsageError(
-                    f"{pack.path}: its column {name!r} is mapped otherwise ({found} here); packs of equal mappings go together. {remedy}"
+                    f"{pack.path}: its column {name!r} is mapped otherwise ({found} here); packs of equal mappings go together. ",
+                    remedy,
                 )
     for member in ("features", "categories", "dtype", "label"):
         if table[member] != other[member]:
             raise UsageError(
-                f"{pack.path}: its {member} differs from that of {first.path}; equal ones go together. {remedy}"
+                f"{pack.path}: its {member} differs from that of {first.path}; equal ones go together. ",
+                remedy,
             )
 
 

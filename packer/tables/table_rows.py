@@ -13,6 +13,7 @@ from packer.convert.row_maker import ColumnRows
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack_writer import Rows
+from packer.sentence import Option
 from packer.tables.shuffled_file import ShuffledFile
 from packer.tables.staging import Staged
 from packer.tables.transform.row_mapper import RowMapper
@@ -46,6 +47,10 @@ class TableRows(ColumnRows):
             record, name = mapped.beyond
             raise UsageError(
                 f"row {int(samples[record]) + 1:,} of the rows taken, column {name!r}: its value, mapped, is beyond"
-                f" {np.dtype(self._mapper.transform.dtype).name}. Mend it, pass --dtype float64, or --drop {name}."
+                f" {np.dtype(self._mapper.transform.dtype).name}. Mend it, pass ",
+                Option("dtype", "float64"),
+                ", or ",
+                Option("drop", name),
+                ".",
             )
         return mapped.fields

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from packer.bench.table_parsing import parser
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.table_source import ReadOptions
 
 
 def frames(monkeypatch: pytest.MonkeyPatch, function: str) -> list[pandas.DataFrame]:
@@ -29,7 +29,7 @@ def test_pandas_reads_what_packer_reads(tmp_path: Path, monkeypatch: pytest.Monk
     one, two = tmp_path / "one.csv.gz", tmp_path / "two.tsv"
     one.write_bytes(gzip.compress(b"1.234,5;'a;b';none\n7,25;c;3\n"))
     two.write_bytes(b"1,5\t'x\ty'\t2\n")
-    reading = Reading(header=False, quote="'", decimal=",", thousands=".", na=("none",))
+    reading = ReadOptions(header=False, quote="'", decimal=",", thousands=".", na=("none",))
     parse, name = parser([str(one), str(two)], reading)
     assert parse is not None
     assert name == "pandas.read_csv"
@@ -47,7 +47,7 @@ def test_parquet_and_feather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     frame.to_feather(tmp_path / "t.arrow")
     for name, function in (("t.parquet", "read_parquet"), ("t.arrow", "read_feather")):
         found = frames(monkeypatch, function)
-        parse, called = parser([str(tmp_path / name)], Reading())
+        parse, called = parser([str(tmp_path / name)], ReadOptions())
         assert parse is not None
         assert called == f"pandas.{function}"
         assert found[0]["a"].tolist() == [1, 2]
@@ -55,6 +55,6 @@ def test_parquet_and_feather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_file_that_pandas_refuses_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\n1,2,3,4\n")
-    parse, why = parser([str(tmp_path / "t.csv")], Reading())
+    parse, why = parser([str(tmp_path / "t.csv")], ReadOptions())
     assert parse is None
     assert why.startswith("parsing with pandas: left out, it fails (ParserError: Error tokenizing data.")

@@ -14,7 +14,7 @@ from packer.bench.table_same import Held, Sought, check_epoch, epoch_sum, readin
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.table_source import ReadOptions
 
 COLUMNS = [
     np.random.default_rng(0).standard_normal((500, 3)).astype(np.float32),
@@ -82,7 +82,7 @@ def test_a_pack_that_was_made_from_a_pack_is_refused(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text("a,b\n1,2\n3,4\n")
     convert_table(tmp_path / "n.csv", tmp_path / "n.h5", na=["none"])
     pack = open_pack(tmp_path / "n.h5")
-    assert reading_of(pack) == Reading(na=("none",))
+    assert reading_of(pack) == ReadOptions(na=("none",))
     del pack.header.provenance["source"]["reading"]
     with pytest.raises(
         UsageError, match=r"n\.h5: was made from another pack; .* Pass one that packer convert wrote\.$"

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
-from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
-from packer.tables.transform.records import Layout
+from packer.tables.transform.records import MISSING_INTEGER, RecordLayout, TableColumn
 from packer.tables.transform.row_mapper import MappedRows, RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -31,12 +30,12 @@ class Table:
         return len(self.cells[0])
 
 
-def read(table: Table, layout: Layout) -> tuple[NDArray[Any], dict[int, list[str]], bytes]:
+def read(table: Table, layout: RecordLayout) -> tuple[NDArray[Any], dict[int, list[str]], bytes]:
     """Records, dictionaries in order of first appearance, and the blob of texts."""
     records = np.empty(table.rows, layout.dtype)
     dictionaries: dict[int, list[str]] = {}
     blob = b""
-    for w in layout.wanted:
+    for w in layout.members:
         cells = table.cells[w.index]
         if w.column.type == "category":
             own = dict.fromkeys(str(c) for c in cells if c is not None)

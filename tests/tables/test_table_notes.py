@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
+from packer.cli.console import in_options
 from packer.format.pack import open_pack
 from packer.tables import apply
 from packer.tables.reading import text_table as text
@@ -28,7 +29,7 @@ def converted(
         path, folder / "t.h5", shuffle=False, overwrite=True, on_plan=plans.append, **options
     )
     assert set(plans[0].notes) <= set(report.notes)
-    return open_pack(report.out), report.notes
+    return open_pack(report.out), tuple(map(in_options, report.notes))
 
 
 def distinct(pack: Any, name: str) -> int:
@@ -91,7 +92,10 @@ def test_the_options_that_are_named_help(large: pandas.DataFrame, tmp_path: Path
 def test_parquet_is_told_as_text_is(large: pandas.DataFrame, tmp_path: Path):
     _, notes = converted(large, tmp_path, label="y")
     large.to_parquet(tmp_path / "t.parquet", index=False)
-    assert convert_table(tmp_path / "t.parquet", tmp_path / "p.h5", label="y").notes == notes
+    assert (
+        tuple(map(in_options, convert_table(tmp_path / "t.parquet", tmp_path / "p.h5", label="y").notes))
+        == notes
+    )
 
 
 def test_labels_and_float16_and_what_even_float64_rounds(tmp_path: Path):
@@ -277,7 +281,7 @@ def test_an_index_that_was_read_and_written_again_is_left_out(tmp_path: Path):
     assert pack.header.table["features"] == ["x"]
     assert notes[1] == (
         "column 'Unnamed: 0' counts the rows, as the index that pandas writes: it is left out. To have it, pass --keep 'Unnamed: 0',"
-        " or --type 'Unnamed: 0'=integer for a feature."
+        " or --type 'Unnamed: 0=integer' for a feature."
     )
 
 
@@ -294,7 +298,7 @@ def test_the_index_of_parquet_is_left_out(tmp_path: Path):
     frame.to_parquet(tmp_path / "t.parquet")
     report = convert_table(tmp_path / "t.parquet", tmp_path / "t.h5")
     assert open_pack(report.out).header.table["features"] == ["x"]
-    assert report.notes == (
+    assert tuple(map(in_options, report.notes)) == (
         "column '__index_level_0__' numbers the rows, as the index that pandas writes: it is left out. To have it, pass"
         " --keep __index_level_0__, or --type __index_level_0__=integer for a feature.",
     )

@@ -1,10 +1,15 @@
-"""Tables, read from files: text, Parquet and Arrow.
+"""Tables, read from files as records: text, Parquet and Arrow.
 
-    table_source.py    the interface of readers
-    opening.py         by the suffixes of names; text_stream.py, compression.py: globs, streams of text
-    text_table.py      TextTable: pieces that end where records do; dialect.py, type_inference.py, doubts.py: what the beginning tells
-    record_parser.py   text to records: native/csv.c, or record_parser_plain.py where that was not compiled; text_form.py, powers_of_ten.py
-    arrow_table.py     ArrowTable; arrow_files.py, arrow_values.py
+    table_source.py         the interface of readers, and opening files by the suffixes of their names
+    text_stream.py          files as UTF-8, decompressed
+    text_table.py           TextTable: pieces of text that end where records do
+    dialect.py              delimiter, header and names, found from the beginning of a file
+    type_inference.py       types of columns, found from the first rows, and notes on those that may be misread
+    record_parser.py        text to records, by the loop in C where it was compiled
+    record_parser_plain.py  the same in Python
+    arrow_table.py          ArrowTable: row groups and record batches
+    arrow_files.py          Parquet and Arrow files in parts
+    arrow_values.py         Arrow's values as raw ones
 
-Start with table_source.py. Imports: inputs, tables.transform.
+Start with table_source.py. Imports: inputs, native, tables.transform.
 """

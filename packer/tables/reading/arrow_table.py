@@ -11,14 +11,13 @@ import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.image_sources import newest_file
+from packer.sentence import Option
 from packer.tables.reading.arrow_files import ArrowFile, ArrowPart, open_file, pyarrow, reading
 from packer.tables.reading.arrow_values import readable, records_of, type_of
-from packer.tables.reading.dialect import form_of, unique_names
-from packer.tables.reading.table_source import Reading, fingerprint
-from packer.tables.reading.text_form import Form
+from packer.tables.reading.dialect import dialect_of, unique_names
+from packer.tables.reading.table_source import ReadOptions, TextDialect, fingerprint
 from packer.tables.reading.type_inference import check_types
-from packer.tables.transform.columns import TableColumn
-from packer.tables.transform.records import Layout, Parsed
+from packer.tables.transform.records import ParsedRows, RecordLayout, TableColumn
 
 _INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
 PIECE_ROWS = 1 << 18  # at most
@@ -35,12 +34,12 @@ class ArrowTable:
 
     unit = "row"
 
-    def __init__(self, names: Sequence[str], reading: Reading) -> None:
+    def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
         """Look at the schemas of the files, which exist. Raises: SourceError, UsageError, MissingDependencyError."""
         self._pa = pyarrow()
         self.names = tuple(names)
         self._reading = reading
-        self._form = form_of(reading)
+        self._form = dialect_of(reading)
         status = [os.stat(name) for name in names]
         self.state = [(s.st_size, s.st_mtime_ns) for s in status]
         self.nbytes = sum(size for size, _ in self.state)
@@ -64,27 +63,27 @@ class ArrowTable:
         self.rows: int | None = None if None in counts else sum(count or 0 for count in counts)
         if self.rows == 0:
             raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
-        notes += [
-            f"column {column.name!r} holds {field.type}, which is not read: it can only be dropped."
-            for number, (column, file) in enumerate(zip(self.columns, known, strict=True))
-            if type_of(self._pa, (field := file.schema.field(number)).type) is None
-        ]
-        notes += [
-            f"column {column.name!r} holds nulls alone: it is read as number."
-            for number, (column, file) in enumerate(zip(self.columns, known, strict=True))
-            if self._pa.types.is_null(file.schema.field(number).type) and column.type == "number"
-        ]
         self.notes = tuple(notes)
+        self.column_notes: dict[str, list[str]] = {}
+        for number, (column, file) in enumerate(zip(self.columns, known, strict=True)):
+            type = file.schema.field(number).type
+            if type_of(self._pa, type) is None:
+                said = f"column {column.name!r} holds {type}, which is not read: it can only be dropped."
+                self.column_notes[column.name] = [said]
+            elif self._pa.types.is_null(type) and column.type == "number":
+                self.column_notes[column.name] = [
+                    f"column {column.name!r} holds nulls alone: it is read as number."
+                ]
         self.indexes: Mapping[str, str] = {
             c.name: f"column {c.name!r} numbers the rows"
             for c in self.columns
             if _INDEX.fullmatch(c.name) and c.type == "integer" and c.name not in reading.types
         }
 
-    def chunks(self, layout: Layout, after: list[Any] | None = None) -> Iterator[ArrowChunk]:
-        """Pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""
+    def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[ArrowChunk]:
+        """Yield pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""
         self._check(layout)
-        indices = [w.index for w in layout.wanted]
+        indices = [w.index for w in layout.members]
         rows = max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, layout.dtype.itemsize)))
         first, group, row = after or (0, 0, 0)
         for number in range(first, len(self._files)):
@@ -93,21 +92,18 @@ class ArrowTable:
             group = row = 0
 
     def first_line(self, name: str) -> int:
-        """Rows are counted from 1."""
+        """Return 1: rows are counted from there."""
         return 1
 
     def fingerprint(self) -> dict[str, Any]:
-        """Names below the folder that holds all files, sizes, the Reading."""
+        """Return names below the folder that holds all files, sizes, the options."""
         return fingerprint(self.names, [size for size, _ in self.state], self._reading)
 
     def newest(self) -> str:
-        """Which file was changed last, and when."""
+        """Return the name of the file that was changed last, and when."""
         return newest_file(
             [os.path.basename(name) for name in self.names], np.array([time for _, time in self.state])
         )
-
-    def close(self) -> None:
-        """Do nothing: files are open only while they are read."""
 
     def _known(self, number: int) -> ArrowFile:
         """The first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
@@ -129,34 +125,40 @@ class ArrowTable:
             ):
                 raise SourceError(
                     f"{file.name}: column {column.name!r} holds {one.type}, in {first.name} it is {other.type}; all files must have "
-                    f"the same types. Pass --type {column.name}={column.type}, or another type, if one fits both."
+                    "the same types. Pass ",
+                    Option("types", {column.name: column.type}),
+                    ", or another type, if one fits both.",
                 )
 
-    def _check(self, layout: Layout) -> None:
+    def _check(self, layout: RecordLayout) -> None:
         """Raises UsageError for columns that cannot be read as what is wanted."""
-        for w in layout.wanted:
+        for w in layout.members:
             for file in self._files:
                 type = file.schema.field(w.index).type
                 if type_of(self._pa, type) is None:
                     raise UsageError(
-                        f"{file.name}: column {w.column.name!r} holds {type}; numbers, booleans, dates, times and texts are read. "
-                        f"Pass --drop {w.column.name}."
+                        f"{file.name}: column {w.column.name!r} holds {type}; numbers, booleans, dates, times and texts are read. Pass ",
+                        Option("drop", w.column.name),
+                        ".",
                     )
                 if not readable(self._pa, type, w.column.type):
                     raise UsageError(
-                        f"{file.name}: column {w.column.name!r} holds {type}, which cannot be read as {w.column.type}. "
-                        f"Pass --type {w.column.name}={type_of(self._pa, type)}."
+                        f"{file.name}: column {w.column.name!r} holds {type}, which cannot be read as {w.column.type}. Pass ",
+                        Option("types", {w.column.name: type_of(self._pa, type)}),
+                        ".",
                     )
 
 
 class ArrowChunk:
     """Some rows of a file, a TableChunk."""
 
-    def __init__(self, name: str, after: list[Any], part: ArrowPart, layout: Layout, form: Form) -> None:
+    def __init__(
+        self, name: str, after: list[Any], part: ArrowPart, layout: RecordLayout, form: TextDialect
+    ) -> None:
         self.name, self.after = name, after
         self._part, self._layout, self._form = part, layout, form
 
-    def read(self) -> Parsed:
+    def read(self) -> ParsedRows:
         """Make records of them."""
         with reading(self.name):
             parsed = records_of(pyarrow(), self._part.load(), self._layout, self._form)

@@ -14,12 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.tables.reading.record_parser import VALUE_CHARACTERS, parse_records
-from packer.tables.reading.text_form import Form
-from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, TEXT
-from packer.tables.transform.records import MAX_BAD, Bad, Layout, Parsed, Wanted
+from packer.tables.reading.table_source import TextDialect
+from packer.tables.transform.records import (
+    MAX_BAD,
+    MISSING_CATEGORY,
+    MISSING_INTEGER,
+    TEXT,
+    BadRow,
+    CellFault,
+    ParsedRows,
+    RecordLayout,
+    RecordMember,
+)
 
 Arrow = Any  # an object of pyarrow's, which has no annotations
-Wrong = list[tuple[NDArray[np.bool_], str]]
+Wrong = Sequence[tuple[NDArray[np.bool_], str]]
 """[N] whether a value cannot be taken, and why, the end of a sentence."""
 
 _BEYOND_SINGLE = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
@@ -65,31 +74,31 @@ def readable(pa: Arrow, type: Arrow, wanted: str) -> bool:
     return wanted in ("category", "text") or _reader(pa, _plain(pa, type), wanted) is not None
 
 
-def records_of(pa: Arrow, columns: Sequence[Arrow], layout: Layout, form: Form) -> Parsed:
+def records_of(pa: Arrow, columns: Sequence[Arrow], layout: RecordLayout, form: TextDialect) -> ParsedRows:
     """Make records of a piece of a table.
 
     columns: an Arrow array of N values for each wanted column; form: how texts that are to be numbers are written.
     """
     rows = len(columns[0])
     raws: dict[str, _RawValues] = {}
-    wrong: list[tuple[Wanted, Arrow, NDArray[np.bool_], str]] = []
+    wrong: list[tuple[RecordMember, Arrow, NDArray[np.bool_], str]] = []
     columns = list(columns)
-    for i, w in enumerate(layout.wanted):
+    for i, w in enumerate(layout.members):
         columns[i], shown, mask = _checked(pa, columns[i])
         if mask is not None:
-            wrong.append((w, shown, mask, "is not UTF-8"))
+            wrong.append((w, shown, mask, CellFault.NOT_UTF8))
         column = columns[i]
         if w.column.type not in ("category", "text"):
             raws[w.name] = _read(pa, column, w, form)
             wrong += [(w, column, mask, why) for mask, why in raws[w.name].wrong]
     keep: NDArray[np.bool_] | None = None
-    bad: list[Bad] = []
+    bad: list[BadRow] = []
     if wrong:
         keep = ~np.logical_or.reduce([mask for _, _, mask, _ in wrong])
         bad = _listed(np.flatnonzero(~keep)[:MAX_BAD], wrong)
     dictionaries: dict[int, list[str]] = {}
     blob = b""
-    for w, column in zip(layout.wanted, columns, strict=True):
+    for w, column in zip(layout.members, columns, strict=True):
         if w.column.type in ("category", "text"):
             kept = column if keep is None else column.filter(pa.array(keep))
             if w.column.type == "category":
@@ -103,7 +112,7 @@ def records_of(pa: Arrow, columns: Sequence[Arrow], layout: Layout, form: Form) 
             raws[w.name] = _RawValues(raws[w.name].values[keep], [])
     records = _filled({name: raw.values for name, raw in raws.items()}, layout.dtype)
     lines_of = np.arange(rows) if keep is None else np.flatnonzero(keep)
-    return Parsed(records, dictionaries, blob, bad, rows - len(records), rows, lines_of=lines_of)
+    return ParsedRows(records, dictionaries, blob, bad, rows - len(records), rows, lines_of=lines_of)
 
 
 def _checked(pa: Arrow, column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
@@ -139,16 +148,18 @@ def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np
     return records
 
 
-def _listed(rows: NDArray[np.intp], wrong: list[tuple[Wanted, Arrow, NDArray[np.bool_], str]]) -> list[Bad]:
+def _listed(
+    rows: NDArray[np.intp], wrong: list[tuple[RecordMember, Arrow, NDArray[np.bool_], str]]
+) -> list[BadRow]:
     """What is wrong with these rows; the first column counts."""
     found = []
     for row in rows.tolist():
         w, column, _, why = next(one for one in wrong if one[2][row])
-        found.append(Bad(row, w.index, str(column[row].as_py())[:VALUE_CHARACTERS], why))
+        found.append(BadRow(row, w.index, str(column[row].as_py())[:VALUE_CHARACTERS], why))
     return found
 
 
-def _read(pa: Arrow, column: Arrow, w: Wanted, form: Form) -> _RawValues:
+def _read(pa: Arrow, column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues:
     """Values of a column that is neither categories nor text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -159,7 +170,7 @@ def _read(pa: Arrow, column: Arrow, w: Wanted, form: Form) -> _RawValues:
     return reader(pa, column, w)
 
 
-ValueReader = Callable[[Arrow, Arrow, Wanted], _RawValues]
+ValueReader = Callable[[Arrow, Arrow, RecordMember], _RawValues]
 
 
 def _reader(pa: Arrow, type: Arrow, wanted: str) -> ValueReader | None:
@@ -188,7 +199,7 @@ def _reader(pa: Arrow, type: Arrow, wanted: str) -> ValueReader | None:
     return next((reader for test, reader in known[wanted] if test(type)), None)
 
 
-def _nothing(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _nothing(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     """Nulls alone."""
     missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
     return _RawValues(np.full(len(column), missing, w.dtype), [])
@@ -198,48 +209,48 @@ def _missing(column: Arrow) -> NDArray[np.bool_] | None:
     return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
-def _floats(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _floats(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return _numbers(values, w)
 
 
-def _numbers(values: NDArray[Any], w: Wanted) -> _RawValues:
-    wrong: Wrong = []
+def _numbers(values: NDArray[Any], w: RecordMember) -> _RawValues:
+    wrong: list[tuple[NDArray[np.bool_], str]] = []
     infinite = np.isinf(values)
     if infinite.any():
-        wrong.append((infinite, "is infinite"))
+        wrong.append((infinite, CellFault.INFINITE))
     if w.single and values.dtype.itemsize > 4:
         beyond = (np.abs(values) >= _BEYOND_SINGLE) & ~infinite
         if beyond.any():
-            wrong.append((beyond, "is beyond float32"))
+            wrong.append((beyond, CellFault.BEYOND_SINGLE))
             values = np.where(beyond, np.nan, values)
     return _RawValues(values, wrong)
 
 
-def _whole_numbers(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _whole_numbers(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     if column.null_count:  # NumPy's integers have no NaN
         column = column.cast(pa.float64(), safe=False)
     return _RawValues(column.to_numpy(zero_copy_only=False).astype(np.float64), [])
 
 
-def _decimals(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _decimals(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     """By their texts: Arrow's own way is not to the nearest."""
     texts = column.cast(pa.string()).to_pylist()
     return _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
 
 
-def _booleans(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _booleans(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     return _RawValues(column.cast(pa.int8()).cast(pa.float32()).to_numpy(zero_copy_only=False), [])
 
 
-def _flags(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _flags(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     wrong = ~((values == 0) | (values == 1) | np.isnan(values))
     return _RawValues(values, [(wrong, "is neither 0 nor 1")] if wrong.any() else [])
 
 
-def _integers(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
-    wrong: Wrong = []
+def _integers(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+    wrong: list[tuple[NDArray[np.bool_], str]] = []
     if pa.types.is_uint64(column.type):
         missing = _missing(column)
         unsigned = column.fill_null(0).to_numpy(zero_copy_only=False)
@@ -255,11 +266,11 @@ def _integers(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
         if missing is not None:
             beyond &= ~missing
     if beyond.any():
-        wrong.append((beyond, "is beyond 64-bit integers"))
+        wrong.append((beyond, CellFault.TOO_LONG))
     return _RawValues(values, wrong)
 
 
-def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _whole_floats(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     given = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(given)
     infinite, beyond = np.isinf(given), np.abs(given) >= 2.0**63
@@ -267,9 +278,9 @@ def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     wrong = [
         (mask, why)
         for mask, why in (
-            (infinite, "is infinite"),
-            (beyond & ~infinite, "is beyond 64-bit integers"),
-            (broken, "is not a whole number"),
+            (infinite, CellFault.INFINITE),
+            (beyond & ~infinite, CellFault.TOO_LONG),
+            (broken, CellFault.NOT_WHOLE),
         )
         if mask.any()
     ]
@@ -278,7 +289,7 @@ def _whole_floats(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     return _RawValues(values, wrong)
 
 
-def _whole_decimals(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _whole_decimals(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     try:
         return _integers(pa, column.cast(pa.int64()), w)  # exact, or an error
     except pa.lib.ArrowInvalid:
@@ -293,18 +304,18 @@ def _whole_decimals(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
             values[row] = 0 if beyond[row] else whole
     wrong = [
         (mask, why)
-        for mask, why in ((beyond, "is beyond 64-bit integers"), (broken, "is not a whole number"))
+        for mask, why in ((beyond, CellFault.TOO_LONG), (broken, CellFault.NOT_WHOLE))
         if mask.any()
     ]
     return _RawValues(values, wrong)
 
 
-def _dates(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _dates(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     seconds = _times(pa, column, w).values
     return _RawValues(np.floor(seconds / _DAY), [])
 
 
-def _times(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
+def _times(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     """Seconds since midnight, or since 1970-01-01 UTC. Of a fraction six digits count, as of those in texts."""
     type, missing = column.type, _missing(column)
     if pa.types.is_date32(type):
@@ -327,11 +338,11 @@ def _times(pa: Arrow, column: Arrow, w: Wanted) -> _RawValues:
     return _RawValues(values, [])
 
 
-def _from_texts(column: Arrow, w: Wanted, form: Form) -> _RawValues:
+def _from_texts(column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues:
     """Each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    layout = Layout((Wanted(0, w.column, w.single),))
+    layout = RecordLayout((RecordMember(0, w.column, w.single),))
     form = replace(form, delimiter=b"\x1f", quote=b'"', width=1)
     values = np.full(len(texts) + 1, MISSING_INTEGER if w.column.type == "integer" else np.nan, w.dtype)
     reasons: dict[str, NDArray[np.bool_]] = {}
@@ -346,7 +357,7 @@ def _from_texts(column: Arrow, w: Wanted, form: Form) -> _RawValues:
         for bad in parsed.bad:
             good[bad.line] = False
             reasons.setdefault(bad.reason, np.zeros(len(texts) + 1, np.bool_))[start + bad.line] = True
-        values[start + np.flatnonzero(good)] = parsed.records[layout.wanted[0].name]
+        values[start + np.flatnonzero(good)] = parsed.records[layout.members[0].name]
     codes = _codes(encoded.indices)
     return _RawValues(values[codes], [(mask[codes], why) for why, mask in reasons.items()])
 

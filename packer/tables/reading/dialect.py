@@ -1,4 +1,4 @@
-"""How a text file is written, found out from its beginning: the delimiter, the header, the names of the columns."""
+"""The dialect of a text file, found from its beginning: the delimiter, the header, the names of the columns."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.compression import compression
+from packer.sentence import Option
 from packer.tables.reading.record_parser import end_of_records, split_records
-from packer.tables.reading.table_source import Reading
-from packer.tables.reading.text_form import Form
+from packer.tables.reading.table_source import ReadOptions, TextDialect
+from packer.tables.reading.text_stream import compression
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.columns import TableColumn
+from packer.tables.transform.records import TableColumn
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
@@ -25,22 +25,23 @@ _MOST = 0.9  # of the rows are most
 _NOTES = 10  # on names that were changed
 
 
-def form_of(reading: Reading, width: int = 0) -> Form:
-    """The marks a Reading gives; without a delimiter: a comma. Raises: UsageError for marks that no file can have."""
+def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
+    """Return the dialect that options give; without a delimiter: a comma. Raises: UsageError for marks that no file can have."""
     marks = {
-        "--delimiter": "," if reading.delimiter is None else reading.delimiter,
-        "--quote": reading.quote,
-        "--decimal": reading.decimal,
-        "--thousands": reading.thousands,
+        "delimiter": "," if reading.delimiter is None else reading.delimiter,
+        "quote": reading.quote,
+        "decimal": reading.decimal,
+        "thousands": reading.thousands,
     }
     for option, mark in marks.items():
-        optional = option in ("--quote", "--thousands")
+        optional = option in ("quote", "thousands")
         if mark == "" and optional:
             continue
         if len(mark) != 1 or not mark.isascii() or mark in "\r\n\0" or (mark.isalnum() or mark in "+-"):
             raise UsageError(
-                f"{option} {mark}: is no mark; one ASCII character is, no letter, digit, sign or end of line"
-                f"{', or none' if optional else ''}. Pass one."
+                Option(option, mark),
+                ": is no mark; one ASCII character is, no letter, digit, sign or end of line"
+                f"{', or none' if optional else ''}. Pass one.",
             )
     given = [(option, mark) for option, mark in marks.items() if mark]
     if reading.delimiter is None:
@@ -49,19 +50,22 @@ def form_of(reading: Reading, width: int = 0) -> Form:
         for other, same in given[:at]:
             if mark == same:
                 raise UsageError(
-                    f"{option} {mark}: is the same as {other}; each mark means one thing. Change one."
+                    Option(option, mark),
+                    ": is the same as ",
+                    Option(other),
+                    "; each mark means one thing. Change one.",
                 )
     na = frozenset(text.encode() for text in (*NA_TEXTS, *(text.strip(" \t") for text in reading.na)))
     delimiter, quote, decimal, thousands = (mark.encode() for mark in marks.values())
-    return Form(delimiter, quote, decimal, thousands, na, width)
+    return TextDialect(delimiter, quote, decimal, thousands, na, width)
 
 
-def delimiter_of(name: str, text: bytes, ended: bool, reading: Reading) -> bytes:
-    """The delimiter of a file: the given one, what its suffix says, or the one by which most records have as many cells as the first.
+def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> bytes:
+    """Find the delimiter of a file: as given, by its suffix, or that by which most records have as many cells as the first.
 
     text: the beginning of the file, all of it if `ended`. Raises: SourceError if no delimiter does.
     """
-    form = form_of(reading)
+    form = dialect_of(reading)
     if reading.delimiter is not None:
         return form.delimiter
     for suffix, delimiter in _BY_SUFFIX.items():
@@ -92,14 +96,16 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: Reading) -> bytes
         return short
     if spaced and not best:
         raise SourceError(
-            f"{name}: its cells are parted by spaces; one character parts them, as a comma, a semicolon, a tab or |. "
-            "Pass --delimiter ' ' if each space is one, or convert it."
+            f"{name}: its cells are parted by spaces; one character parts them, as a comma, a semicolon, a tab or |. Pass ",
+            Option("delimiter", " "),
+            " if each space is one, or convert it.",
         )
     if unfinished or (single and not best):
         return unfinished or single
     raise SourceError(
-        f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into as many cells as the first. "
-        "Pass --delimiter."
+        f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into as many cells as the first. Pass ",
+        Option("delimiter"),
+        ".",
     )
 
 
@@ -116,15 +122,15 @@ def _is_number(cell: bytes) -> bool:
     return True
 
 
-def first_records(text: bytes, ended: bool, form: Form, most: int) -> list[list[bytes]]:
-    """The first records of a text, at most `most`; the last one that is not known to be whole is left out unless `ended`."""
+def first_records(text: bytes, ended: bool, form: TextDialect, most: int) -> list[list[bytes]]:
+    """Return the first records of a text, at most `most`; the last one that is not known to be whole is left out unless `ended`."""
     if not ended:
         text = text[: end_of_records(text, 0, form)]
     return split_records(text, form, most)
 
 
-def first_record_end(text: bytes, form: Form) -> int:
-    """The offset behind the first record that is not blank; 0 if no such record ends in the text."""
+def first_record_end(text: bytes, form: TextDialect) -> int:
+    """Return the offset behind the first record that is not blank; 0 if no such record ends in the text."""
     at = 0
     while (newline := text.find(b"\n", at)) >= 0 and is_blank(text[at:newline], form):
         at = newline + 1
@@ -143,24 +149,28 @@ def first_record_end(text: bytes, form: Form) -> int:
     return 0
 
 
-def is_blank(text: bytes, form: Form) -> bool:
-    """Whether text holds no record."""
+def is_blank(text: bytes, form: TextDialect) -> bool:
+    """Tell whether text holds no record."""
     return not text.strip(b" \t\r\n") and form.delimiter not in text
 
 
-def column_names(name: str, cells: Sequence[bytes], form: Form) -> tuple[list[str], list[str]]:
+def column_names(name: str, cells: Sequence[bytes], form: TextDialect) -> tuple[list[str], list[str]]:
     """Make names of the header's cells: empty and repeated ones are changed.
 
     Returns: the names, and a sentence about each change. Raises: SourceError if they are no names.
     """
     filled = [cell for cell in cells if cell.strip(b" \t") not in form.na]
     if filled and all(map(_is_number, filled)):
-        raise SourceError(f"{name}: its first row holds numbers, no names. Pass --no-header.")
+        raise SourceError(
+            f"{name}: its first row holds numbers, no names. Pass ", Option("header", False), "."
+        )
     try:
         written = [cell.decode().strip() for cell in cells]
     except UnicodeDecodeError:
         raise SourceError(
-            f"{name}: its first row is not UTF-8; the whole file must be. Pass --encoding, as cp1252 or latin-1."
+            f"{name}: its first row is not UTF-8; the whole file must be. Pass ",
+            Option("encoding"),
+            ", as cp1252 or latin-1.",
         ) from None
     return unique_names(name, written)
 
@@ -226,7 +236,7 @@ def index_columns(
 
 
 def _counts(cells: Sequence[bytes]) -> bool:
-    """Whether whole numbers are all different, or each follows the one before it, beginning anew at 0: they number rows."""
+    """Tell whether whole numbers are all different, or each follows the one before it, beginning anew at 0: they number rows."""
     try:
         numbers = [int(cell) for cell in cells]
     except ValueError:
@@ -245,12 +255,14 @@ def check_widths(name: str, width: int, records: Sequence[Sequence[bytes]]) -> N
     if wide:
         raise SourceError(
             f"{name}: its header has {width:,} cells, its rows {wide:,}; they must have as many. "
-            "Give each column a name there, or pass --no-header if the first row is none."
+            "Give each column a name there, or pass ",
+            Option("header", False),
+            " if the first row is none.",
         )
 
 
 def _wide(width: int, records: Sequence[Sequence[bytes]]) -> int:
-    """How many cells most records have, if that is more than the header has; else 0."""
+    """Return the number of cells that most records have, if the header has fewer; else 0."""
     if not records:
         return 0
     common, count = Counter(map(len, records)).most_common(1)[0]

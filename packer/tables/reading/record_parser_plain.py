@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.reading.text_form import Form
-from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER
-from packer.tables.transform.records import MAX_BAD
+from packer.tables.reading.table_source import TextDialect
+from packer.tables.transform.records import MAX_BAD, MISSING_CATEGORY, MISSING_INTEGER
 
 # What is done with a cell. TRIMMED: as CATEGORY, without the spaces around it.
 SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT = range(7)
@@ -50,7 +49,7 @@ class Record:
     value: bytes = b""
 
 
-def records_of(data: bytes, form: Form) -> Iterator[Record]:
+def records_of(data: bytes, form: TextDialect) -> Iterator[Record]:
     """Take the text apart, without a look at what the cells mean."""
     at, line = 0, 0
     while at < len(data):
@@ -70,7 +69,7 @@ def records_of(data: bytes, form: Form) -> Iterator[Record]:
             line += stop >= 0
 
 
-def cells_of(data: bytes, form: Form) -> Iterator[list[bytes]]:
+def cells_of(data: bytes, form: TextDialect) -> Iterator[list[bytes]]:
     """The cells of each record, as records_of gives them: the beginning of a file takes a quarter of the time."""
     at = 0
     while at < len(data):
@@ -85,7 +84,7 @@ def cells_of(data: bytes, form: Form) -> Iterator[list[bytes]]:
             yield text.removesuffix(b"\r").split(form.delimiter)
 
 
-def _quoted(data: bytes, at: int, line: int, form: Form) -> tuple[int, Record]:
+def _quoted(data: bytes, at: int, line: int, form: TextDialect) -> tuple[int, Record]:
     """Take one record apart that has quotes. Returns: where the next one begins, and the record."""
     marks = re.compile(rb"[\n" + re.escape(form.delimiter) + rb"]")
     cells: list[bytes] = []
@@ -118,7 +117,9 @@ def _quoted(data: bytes, at: int, line: int, form: Form) -> tuple[int, Record]:
     return at, Record(line, line + lines, cells, fault, column, value)
 
 
-def parse(data: bytes, out: memoryview, size: int, lines: memoryview, cells: Cells, form: Form) -> Result:
+def parse(
+    data: bytes, out: memoryview, size: int, lines: memoryview, cells: Cells, form: TextDialect
+) -> Result:
     """Read whole records.
 
     out: bytes, with room for all records of `size` bytes, overwritten; lines: int64, overwritten with each record's line.
@@ -161,14 +162,19 @@ def parse(data: bytes, out: memoryview, size: int, lines: memoryview, cells: Cel
     return rows, data.count(b"\n"), bad, listed, decoded, bytes(texts)
 
 
-def _number_pattern(form: Form) -> re.Pattern[bytes]:
+def _number_pattern(form: TextDialect) -> re.Pattern[bytes]:
     whole = rb"\d+" + (rb"(?:" + re.escape(form.thousands) + rb"\d+)*" if form.thousands else b"")
     point = re.escape(form.decimal)
     return re.compile(rb"[+-]?(" + whole + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
 
 
 def _value(
-    cell: bytes, kind: int, form: Form, number: re.Pattern[bytes], codes: dict[bytes, int], texts: bytearray
+    cell: bytes,
+    kind: int,
+    form: TextDialect,
+    number: re.Pattern[bytes],
+    codes: dict[bytes, int],
+    texts: bytearray,
 ) -> tuple[int, Sequence[float]]:
     """Read a cell. Returns: what is wrong with it, and what goes into the record."""
     if kind not in (CATEGORY, TEXT):
@@ -217,7 +223,7 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def end_of_records(data: bytes, start: int, form: Form) -> int:
+def end_of_records(data: bytes, start: int, form: TextDialect) -> int:
     """Where the last complete record ends; `start`, where one begins, if there is none."""
     if not form.quote or data.find(form.quote, start) < 0:
         return max(start, data.rfind(b"\n", start) + 1)

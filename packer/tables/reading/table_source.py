@@ -1,19 +1,25 @@
-"""What a reader of tables promises, whatever the files are."""
+"""The interface of readers of tables, whatever the files are; opening them by the suffixes of their names."""
 
 from __future__ import annotations
 
+import glob
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from packer.tables.transform.columns import TableColumn
-from packer.tables.transform.records import Layout, Parsed
+from packer.errors import SourceError, UsageError
+from packer.tables.reading.text_stream import COMPRESSIONS, compression, unreadable
+from packer.tables.transform.records import ParsedRows, RecordLayout, TableColumn
+
+TEXT = (".csv", ".tsv", ".tab", ".psv", ".data")
+ARROW = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How text files are read; Arrow and Parquet files need only `types`.
+class ReadOptions:
+    """Options by which text files are read; Arrow and Parquet files need only `types`.
 
     header: the first line holds names; delimiter: one character, None: found out; quote: one character, "" for none; decimal: the
     decimal point; thousands: a character passed over inside whole numbers, "" for none; na: texts that mean "missing", beside the
@@ -30,20 +36,37 @@ class Reading:
     types: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TextDialect:
+    """Each mark is one ASCII character, or none of two of them.
+
+    delimiter: between cells; quote: around cells, b"" for none; decimal: the decimal point; thousands: passed over between digits
+    of the whole part of a number, b"" for none; na: the texts that mean "missing"; width: cells of a record.
+    """
+
+    delimiter: bytes
+    quote: bytes
+    decimal: bytes
+    thousands: bytes
+    na: frozenset[bytes]
+    width: int
+
+
 class TableChunk(Protocol):
     """A piece of the input, some thousand rows. name: of the input, for messages; after: where the next piece begins, plain JSON."""
 
     name: str
     after: list[Any]
 
-    def read(self) -> Parsed:
+    def read(self) -> ParsedRows:
         """Take it apart; thread-safe for different chunks, most of it without the GIL. Raises SourceError."""
 
 
 class TableSource(Protocol):
     """One or several files that hold one table; opened by opening.open_table.
 
-    columns: of the input, in order, types found out or given; notes: sentences a user should see; indexes: names of columns that are
+    columns: of the input, in order, types found out or given; notes: sentences a user should see; column_notes: those
+    about what a column was taken for, by its name; indexes: names of columns that are
     the index of a data frame, no values -> the beginning of a sentence about each; unit: "line" or "row", what Bad.line counts;
     names: of the inputs; state: size and time of the last change of each, in nanoseconds since 1970, before anything was read of it;
     nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
@@ -51,6 +74,7 @@ class TableSource(Protocol):
 
     columns: tuple[TableColumn, ...]
     notes: tuple[str, ...]
+    column_notes: dict[str, list[str]]
     indexes: Mapping[str, str]
     unit: str
     names: tuple[str, ...]
@@ -58,24 +82,106 @@ class TableSource(Protocol):
     nbytes: int
     rows: int | None
 
-    def chunks(self, layout: Layout, after: list[Any] | None = None) -> Iterator[TableChunk]:
-        """The pieces, in order, from the beginning or from where `after` says. Equal inputs give equal pieces. Raises SourceError."""
+    def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
+        """Yield the pieces in order, from the beginning or from where `after` says. Equal inputs give equal pieces. Raises SourceError."""
 
     def first_line(self, name: str) -> int:
-        """The number that messages give to the first line (row) of an input's first chunk: 1, more below a header."""
+        """Return the number that messages give to the first line (row) of an input's first chunk: 1, more below a header."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells whether the inputs are still the same, on whatever machine: names, sizes, the Reading."""
+        """Identify the inputs on whatever machine: names, sizes, the options."""
 
     def newest(self) -> str:
-        """Which file was changed last, and when; in the manner of sources.Source.newest."""
+        """Return the name of the file that was changed last, and when."""
 
 
-def fingerprint(names: Sequence[str], sizes: Sequence[int], reading: Reading) -> dict[str, Any]:
-    """What tells files, read in a certain way, from others: names below the folder that holds all of them, sizes, the Reading."""
+def fingerprint(names: Sequence[str], sizes: Sequence[int], reading: ReadOptions) -> dict[str, Any]:
+    """Identify files, read in a certain way: names below the folder that holds all of them, sizes, the options."""
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in names])
     return {
         "names": [os.path.relpath(name, folder) for name in names],
         "sizes": list(sizes),
         "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
     }
+
+
+def is_table(name: str) -> bool:
+    """Tell whether a file, or the files a glob matches, are tables by name."""
+    return bool(_kind(name))
+
+
+def _kind(name: str) -> str:
+    """Return the suffix of a table: one of TEXT or ARROW; "" of what is none."""
+    name = name.lower()
+    plain = name.removesuffix(compression(name))
+    return next((s for s in TEXT if plain.endswith(s)), next((s for s in ARROW if name.endswith(s)), ""))
+
+
+def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
+    """Open files that hold one table, one after the other.
+
+    sources: names and globs; all of text, or all of Parquet and Arrow; reading: how they are read.
+    Raises: SourceError for files that cannot be read or do not belong together; UsageError for what else should be passed;
+    MissingDependencyError.
+    """
+    if not sources:
+        raise UsageError("a table: no file is given; at least one is needed. Pass one.")
+    names = expand(sources)
+    for name in names:
+        if not _kind(name):
+            raise UsageError(
+                f"{name}: not a table by its name; those end in {', '.join(TEXT)} (each also with {', '.join(COMPRESSIONS)}), "
+                f"or in {', '.join(ARROW)}. Rename it."
+            )
+    arrow = [_kind(name) in ARROW for name in names]
+    if any(arrow) != all(arrow):
+        one, other = names[arrow.index(True)], names[arrow.index(False)]
+        raise UsageError(
+            f"{one}: is no text file, {other} is one; the files of a table are of one kind. Pass them apart."
+        )
+    if arrow[0]:
+        from packer.tables.reading.arrow_table import ArrowTable
+
+        return ArrowTable(names, reading)
+    from packer.tables.reading.text_table import TextTable
+
+    return TextTable(names, reading)
+
+
+def expand(sources: Sequence[str]) -> list[str]:
+    """Names of files and globs, made names of files: in the order given, what a glob matches sorted.
+
+    Raises: SourceError for what is no readable file, for a glob that matches nothing, for a file that comes twice.
+    """
+    names: list[str] = []
+    for source in sources:
+        if glob.has_magic(source) and not os.path.lexists(source):
+            found = sorted(name for name in glob.glob(source, recursive=True) if not os.path.isdir(name))
+            if not found:
+                raise SourceError(f"{source}: matches no file; at least one is needed. Check the pattern.")
+            names += found
+        else:
+            names.append(source)
+    seen: dict[tuple[int, int], str] = {}
+    for name in names:
+        identity = _identity(name)
+        if identity in seen:
+            raise SourceError(f"{name}: is {seen[identity]} once more; each file is read once. Drop one.")
+        seen[identity] = name
+    return names
+
+
+def _identity(name: str) -> tuple[int, int]:
+    """Return what tells a file from another, whatever its names. Raises: SourceError for what is no readable file."""
+    try:
+        status = os.stat(name)
+        if stat.S_ISDIR(status.st_mode):
+            raise SourceError(f"{name}: is a folder; files are read. Pass those in it, as '{name}/*.csv'.")
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError(
+                f"{name}: is no regular file; only such can be read more than once. Copy it to one."
+            )
+        with open(name, "rb"):
+            return status.st_dev, status.st_ino
+    except OSError as error:
+        raise unreadable(name, error) from None

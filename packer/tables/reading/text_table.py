@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.inputs.image_sources import newest_file
+from packer.sentence import Option
 from packer.tables.reading.dialect import (
     check_widths,
     column_names,
     delimiter_of,
+    dialect_of,
     first_record_end,
     first_records,
-    form_of,
     index_columns,
     is_blank,
 )
 from packer.tables.reading.record_parser import end_of_records, parse_records
-from packer.tables.reading.table_source import Reading, fingerprint
-from packer.tables.reading.text_form import Form
-from packer.tables.reading.text_stream import Stream
+from packer.tables.reading.table_source import ReadOptions, TextDialect, fingerprint
+from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.type_inference import SAMPLE_ROWS, has_empty, infer
-from packer.tables.transform.records import Layout, Parsed
+from packer.tables.transform.records import ParsedRows, RecordLayout
 
 PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
 LONGEST = 64 << 20  # bytes of a record
@@ -52,12 +52,12 @@ class _Head:
 
 
 class TextTable:
-    """Text files that hold one table, a TableSource."""
+    """Text files that hold one table; a TableSource."""
 
     unit = "line"
     rows: int | None = None
 
-    def __init__(self, names: Sequence[str], reading: Reading) -> None:
+    def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
         """Look at the beginnings of the files, which exist. Raises: SourceError, UsageError."""
         self.names = tuple(names)
         self._reading = reading
@@ -66,7 +66,7 @@ class TextTable:
         self.nbytes = sum(size for size, _ in self.state)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
-        form = replace(form_of(reading), delimiter=delimiter_of(first, text, ended, reading))
+        form = replace(dialect_of(reading), delimiter=delimiter_of(first, text, ended, reading))
         head = self._head(first, text, ended, form)
         if reading.header:
             columns, notes = column_names(first, head.cells, form)
@@ -83,17 +83,15 @@ class TextTable:
             if not head.rows
         ]
         looked, records = self._sample(columns, text, ended)
-        self.columns, doubts = infer(looked, columns, records, self._form, reading.types)
+        self.columns, self.column_notes = infer(looked, columns, records, self._form, reading.types)
         written = [cell.decode(errors="replace").strip() for cell in head.cells] if reading.header else []
         self.indexes: Mapping[str, str] = index_columns(written, self.columns, records, reading.types)
-        # That the first column has no name is told with what it is.
-        self.notes = (
-            *(note for note in notes if not (self.indexes and note.startswith("column 0 "))),
-            *doubts,
-        )
+        if self.indexes and not written[0]:
+            del notes[0]  # that the first column has no name is told with what it is
+        self.notes = tuple(notes)
 
     def _sample(self, columns: Sequence[str], text: bytes, ended: bool) -> tuple[str, list[list[bytes]]]:
-        """The first rows, and those of further files until each column holds a value.
+        """Read the first rows, and those of further files until each column holds a value.
 
         text: the beginning of the first file. Returns: which files they are from, for messages; the records.
         """
@@ -118,25 +116,29 @@ class TextTable:
     # Beginnings
 
     def _beginning(self, name: str, size: int) -> tuple[bytes, bool]:
-        """The first `size` bytes of a file's text. Returns: them, and whether they are all. Raises: SourceError if it is no text."""
-        with closing(Stream(name, self._reading.encoding)) as stream:
+        """Read the first `size` bytes of a file's text. Returns: them, and whether they are all. Raises: SourceError if it is no text."""
+        with closing(TextStream(name, self._reading.encoding)) as stream:
             buffer = bytearray(size)
             have = stream.fill(memoryview(buffer))
         text, ended = bytes(memoryview(buffer)[:have]), have < size
         _check_text(name, text, ended)
         return text, ended
 
-    def _head(self, name: str, text: bytes, ended: bool, form: Form) -> _Head:
+    def _head(self, name: str, text: bytes, ended: bool, form: TextDialect) -> _Head:
         end = first_record_end(text, form)
         if not end and not ended:
             raise SourceError(
                 f"{name}: its first row does not end within {len(text) >> 10:,} KiB; shorter ones are read. "
-                "Correct it, if a quote is not closed, or pass --quote none."
+                "Correct it, if a quote is not closed, or pass ",
+                Option("quote", ""),
+                ".",
             )
         end = end or len(text)
         if _is_unclosed(text[:end], form):
             raise SourceError(
-                f"{name}: its first row has a quote that is never closed; closed ones are read. Correct it, or pass --quote none."
+                f"{name}: its first row has a quote that is never closed; closed ones are read. Correct it, or pass ",
+                Option("quote", ""),
+                ".",
             )
         cells = first_records(text[:end], True, form, 1)[0]
         if not self._reading.header:
@@ -164,20 +166,20 @@ class TextTable:
         return head
 
     def first_line(self, name: str) -> int:
-        """The number of the first line of an input's first chunk, from 1."""
+        """Return the number of the first line of an input's first chunk, from 1."""
         return self._heads[self.names.index(name)].line
 
     # Pieces
 
-    def chunks(self, layout: Layout, after: list[Any] | None = None) -> Iterator[TextChunk]:
-        """Pieces of about 2 MiB, from the beginning or from where `after` says: [number of the file, offset in its text]."""
+    def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TextChunk]:
+        """Yield pieces of about 2 MiB, from the beginning or from where `after` says: [number of the file, offset in its text]."""
         first, offset = after or (0, 0)
         for number in range(first, len(self.names)):
             yield from self._pieces(number, offset if number == first else 0, layout)
 
-    def _pieces(self, number: int, offset: int, layout: Layout) -> Iterator[TextChunk]:
+    def _pieces(self, number: int, offset: int, layout: RecordLayout) -> Iterator[TextChunk]:
         name = self.names[number]
-        with closing(Stream(name, self._reading.encoding)) as stream:
+        with closing(TextStream(name, self._reading.encoding)) as stream:
             begin = max(offset, self._heads[number].begin)
             stream.seek(begin)
             consumed = stream.consumed if offset else 0  # the header counts to the first piece
@@ -208,24 +210,28 @@ class TextTable:
                     return
 
     def _too_long(self, number: int, begin: int) -> SourceError:
-        """What to say of a record that begins at an offset of a file's text."""
+        """Return the error for a record that begins at an offset of a file's text and is too long."""
         return SourceError(
             f"{self.names[number]}: line {self._line(number, begin):,}: its record does not end within {LONGEST >> 20} MiB; "
-            "shorter ones are read. Correct it, if a quote is not closed, or pass --quote none."
+            "shorter ones are read. Correct it, if a quote is not closed, or pass ",
+            Option("quote", ""),
+            ".",
         )
 
     def _unclosed(self, number: int, begin: int) -> SourceError:
-        """What to say of a record that begins there and has all that follows in its quotes."""
+        """Return the error for a record that begins there and has all that follows in its quotes."""
         return SourceError(
             f"{self.names[number]}: line {self._line(number, begin):,}: its record has a quote that is never closed, and takes all "
-            "lines behind it; closed ones are read. Correct it, or pass --quote none."
+            "lines behind it; closed ones are read. Correct it, or pass ",
+            Option("quote", ""),
+            ".",
         )
 
     def _line(self, number: int, offset: int) -> int:
-        """The line, from 1, that begins at an offset of a file's text."""
+        """Return the line, from 1, that begins at an offset of a file's text."""
         line, left = 1, offset
         buffer = np.empty(PIECE, np.uint8)
-        with closing(Stream(self.names[number], self._reading.encoding)) as stream:
+        with closing(TextStream(self.names[number], self._reading.encoding)) as stream:
             while left and (have := stream.fill(memoryview(buffer[:left]))):
                 line += int(np.count_nonzero(buffer[:have] == ord("\n")))
                 left -= have
@@ -234,39 +240,42 @@ class TextTable:
     # Identity
 
     def fingerprint(self) -> dict[str, Any]:
-        """Names below the folder that holds all files, sizes, the Reading."""
+        """Return names below the folder that holds all files, sizes, the options."""
         return fingerprint(self.names, [size for size, _ in self.state], self._reading)
 
     def newest(self) -> str:
-        """Which file was changed last, and when."""
+        """Return the name of the file that was changed last, and when."""
         return newest_file(
             [os.path.basename(name) for name in self.names], np.array([time for _, time in self.state])
         )
-
-    def close(self) -> None:
-        """Do nothing: files are open only while they are read."""
 
 
 class TextChunk:
     """A piece of text that holds whole records, a TableChunk."""
 
     def __init__(
-        self, name: str, after: list[Any], text: NDArray[np.uint8], form: Form, layout: Layout, nbytes: int
+        self,
+        name: str,
+        after: list[Any],
+        text: NDArray[np.uint8],
+        form: TextDialect,
+        layout: RecordLayout,
+        nbytes: int,
     ) -> None:
         """text: [bytes] of UTF-8; nbytes: taken of the file on the disk for it."""
         self.name = name
         self.after = after
         self._text, self._form, self._layout, self._nbytes = text, form, layout, nbytes
 
-    def read(self) -> Parsed:
+    def read(self) -> ParsedRows:
         """Take it apart."""
         parsed = parse_records(self._text.data, self._form, self._layout)
         parsed.nbytes = self._nbytes
         return parsed
 
 
-def _extended(text: NDArray[np.uint8], size: int, stream: Stream) -> NDArray[np.uint8]:
-    """The text and what follows it: at least `size` bytes; fewer: the text ends."""
+def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray[np.uint8]:
+    """Return the text and what follows it: at least `size` bytes; fewer: the text ends."""
     if len(text) >= size:
         return text
     longer = np.empty(size, np.uint8)
@@ -275,8 +284,8 @@ def _extended(text: NDArray[np.uint8], size: int, stream: Stream) -> NDArray[np.
     return longer[:have]
 
 
-def _is_unclosed(record: bytes, form: Form) -> bool:
-    """Whether a quote of the last record of a text is never closed, and lines follow that may have been records."""
+def _is_unclosed(record: bytes, form: TextDialect) -> bool:
+    """Tell whether a quote of the last record of a text is never closed, and lines follow that may have been records."""
     if b"\n" not in record.strip(b" \t\r\n"):
         return False  # on one line: a bad row
     return not end_of_records(record + b"\n", 0, form)
@@ -286,7 +295,9 @@ def _check_text(name: str, text: bytes, ended: bool) -> None:
     """Look at the beginning of a file. Raises: SourceError if it is no text, or none of lines."""
     if b"\0" in text[:_BINARY]:
         raise SourceError(
-            f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass --encoding utf-16."
+            f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass ",
+            Option("encoding", "utf-16"),
+            ".",
         )
     if ended and not text.strip():
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")

@@ -1,4 +1,4 @@
-"""The types of columns, found out from the first rows."""
+"""The types of columns, found from the first rows, and notes on columns that may be misread."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.doubts import MOSTLY, doubts_of, without_marks
-from packer.tables.reading.text_form import Form
-from packer.tables.transform.cell_values import NA_TEXTS, convert
-from packer.tables.transform.columns import MISSING_INTEGER, TYPES, WRITTEN, TableColumn
+from packer.sentence import Option, Sentence
+from packer.tables.reading.table_source import TextDialect
+from packer.tables.transform.cell_values import NA_TEXTS, SYMBOLS, convert, convert_notation
+from packer.tables.transform.column_plan import as_category
+from packer.tables.transform.records import MISSING_INTEGER, NOTATIONS, TYPES, TableColumn
 
 SAMPLE_ROWS = 10_000
 _CONVERTED = ("boolean", "date", "timestamp", "time")  # in the order they are tried in
@@ -24,19 +28,23 @@ Counts = Mapping[bytes, int]
 
 
 def infer(
-    name: str, names: Sequence[str], records: Sequence[Sequence[bytes]], form: Form, given: Mapping[str, str]
-) -> tuple[tuple[TableColumn, ...], list[str]]:
+    name: str,
+    names: Sequence[str],
+    records: Sequence[Sequence[bytes]],
+    form: TextDialect,
+    given: Mapping[str, str],
+) -> tuple[tuple[TableColumn, ...], dict[str, list[str]]]:
     """Find out what type each column has.
 
     name: of the file, for messages; names: of the columns; records: the first rows, at most SAMPLE_ROWS; given: column -> type,
     where a user said it.
-    Returns: the columns, and sentences about those that may be misread. Raises: UsageError for what is given and cannot be;
+    Returns: the columns, and notes on those that may be misread, by name. Raises: UsageError for what is given and cannot be;
     SourceError for numbers in another way of writing.
     """
     check_types(name, names, given)
     cells = list(zip(*(record for record in records if len(record) == len(names)), strict=True))
     columns: list[TableColumn] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     for number, column in enumerate(names):
         if column in given:
             columns.append(TableColumn.given(column, given[column]))
@@ -53,21 +61,22 @@ def infer(
             type = "number"  # the others are bad cells: each is told with its line when it is read
         columns.append(TableColumn(column, type))
         if not counts:
-            notes.append(
-                f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number. "
-                f"If it is none, pass --type {column}=category, or another type."
-            )
+            notes[column] = [
+                f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number. If it is none, pass "
+                + as_category(column)
+                + ", or another type."
+            ]
         elif type == "category":
             _refuse_other_numbers(name, column, counts, form)
             rest = _type_of(without_marks(counts)[0], form)
-            notes += doubts_of(column, counts, rest, form)
+            notes[column] = notes_on(column, counts, rest, form)
     return tuple(columns), notes
 
 
 def has_empty(
-    names: Sequence[str], records: Sequence[Sequence[bytes]], form: Form, given: Mapping[str, str]
+    names: Sequence[str], records: Sequence[Sequence[bytes]], form: TextDialect, given: Mapping[str, str]
 ) -> bool:
-    """Whether a column whose type is not given holds no value in these records."""
+    """Tell whether a column whose type is not given holds no value in these records."""
     open_columns = [number for number, column in enumerate(names) if column not in given]
     for record in records:
         if len(record) == len(names):
@@ -83,13 +92,16 @@ def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> No
         if column not in names:
             near = difflib.get_close_matches(column, names, 1)
             known = f"{near[0]!r} is near" if near else f"there are {_some(names)}"
-            raise UsageError(f"--type {column}={type}: {name} has no column {column!r}; {known}. Correct it.")
-        known_types = (*TYPES, *WRITTEN)
+            raise UsageError(
+                Option("types", {column: type}), f": {name} has no column {column!r}; {known}. Correct it."
+            )
+        known_types = (*TYPES, *NOTATIONS)
         if type not in known_types:
             near = difflib.get_close_matches(type, known_types, 1)
             hint = f"{near[0]} is near" if near else "none is near"
             raise UsageError(
-                f"--type {column}={type}: is no type; {', '.join(known_types)} are, {hint}. Correct it."
+                Option("types", {column: type}),
+                f": is no type; {', '.join(known_types)} are, {hint}. Correct it.",
             )
 
 
@@ -98,8 +110,8 @@ def _some(names: Sequence[str]) -> str:
     return f"{listed} and {len(names) - 8} more" if len(names) > 8 else listed
 
 
-def _number_type(cells: Sequence[bytes], form: Form) -> str:
-    """The type of most columns of numbers, without a look at each cell: a tenth of the time. "" where a closer look is needed."""
+def _number_type(cells: Sequence[bytes], form: TextDialect) -> str:
+    """Find the type of most columns of numbers without a look at each cell: a tenth of the time. "" where a closer look is needed."""
     shapes = b"\n".join(cells).translate(_DIGITS).split(b"\n")
     present = {shape.strip(b" \t") for shape in set(shapes)} - _PLAIN_NA
     if not present or len(shapes) != len(cells) or not form.na <= _PLAIN_NA:
@@ -110,7 +122,7 @@ def _number_type(cells: Sequence[bytes], form: Form) -> str:
     return "number" if all(map(number.fullmatch, present)) else ""
 
 
-def _present(cells: Sequence[bytes], form: Form) -> Counts:
+def _present(cells: Sequence[bytes], form: TextDialect) -> Counts:
     counts: Counter[bytes] = Counter()
     for cell, count in Counter(cells).items():
         trimmed = cell.strip(b" \t")
@@ -120,14 +132,14 @@ def _present(cells: Sequence[bytes], form: Form) -> Counts:
 
 
 def _shapes(cells: Counts) -> Counter[bytes]:
-    """Cells with every digit made 0: few, where they are numbers. Returns: shape -> how many cells have it."""
+    """Make every digit of cells 0: few shapes, where they are numbers. Returns: shape -> how many cells have it."""
     shapes: Counter[bytes] = Counter()
     for cell, count in cells.items():
         shapes[cell.translate(_DIGITS)] += count
     return shapes
 
 
-def _type_of(counts: Counts, form: Form) -> str:
+def _type_of(counts: Counts, form: TextDialect) -> str:
     if not counts:
         return "number"
     shapes = _shapes(counts)
@@ -149,16 +161,16 @@ def _type_of(counts: Counts, form: Form) -> str:
     return "category"
 
 
-def _mostly_numbers(counts: Counts, form: Form) -> bool:
-    """Whether some cells that are no numbers stand among many that are."""
+def _mostly_numbers(counts: Counts, form: TextDialect) -> bool:
+    """Tell whether some cells that are no numbers stand among many that are."""
     number = _patterns(form)[1]
     shapes = _shapes(counts)
     found = sum(count for shape, count in shapes.items() if number.fullmatch(shape))
     return found >= MOSTLY * shapes.total()
 
 
-def _patterns(form: Form) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """What shapes of whole numbers, and of all numbers, are."""
+def _patterns(form: TextDialect) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return the patterns of shapes of whole numbers, and of all numbers."""
     point = re.escape(form.decimal)
     digits = b"0[0" + re.escape(form.thousands) + b"]*" if form.thousands else b"0+"
     return (
@@ -167,8 +179,8 @@ def _patterns(form: Form) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     )
 
 
-def _fit(counts: Counts, form: Form) -> bool:
-    """Whether all the whole numbers are int64, and none the one that means missing."""
+def _fit(counts: Counts, form: TextDialect) -> bool:
+    """Tell whether all the whole numbers are int64, and none the one that means missing."""
     for cell in counts:
         if len(cell) > _SURE_DIGITS:
             digits = cell.replace(form.thousands, b"") if form.thousands else cell
@@ -178,7 +190,7 @@ def _fit(counts: Counts, form: Form) -> bool:
     return True
 
 
-def _refuse_other_numbers(name: str, column: str, counts: Counts, form: Form) -> None:
+def _refuse_other_numbers(name: str, column: str, counts: Counts, form: TextDialect) -> None:
     """Raise a SourceError for cells that are numbers with marks between thousands, or with another decimal point."""
     point = re.escape(form.decimal)
     number = _patterns(form)[1]
@@ -187,13 +199,11 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, form: Form) ->
         for mark in (b",", b".", b"'", b"_", b" "):
             if mark != form.decimal:
                 group = re.escape(mark)
-                ways.append(
-                    (rb"[+-]?0{1,3}(?:" + group + rb"000)+(?:" + point + rb"0+)?", "--thousands", mark)
-                )
+                ways.append((rb"[+-]?0{1,3}(?:" + group + rb"000)+(?:" + point + rb"0+)?", "thousands", mark))
         if form.decimal == b".":
-            ways.append((rb"[+-]?0{1,3}(?:\.000){2,}", "--thousands", b"."))
+            ways.append((rb"[+-]?0{1,3}(?:\.000){2,}", "thousands", b"."))
     if form.decimal == b".":
-        ways.append((rb"[+-]?(?:0+|0{1,3}(?:\.000)+),0+(?:[eE][+-]?0+)?", "--decimal", b","))
+        ways.append((rb"[+-]?(?:0+|0{1,3}(?:\.000)+),0+(?:[eE][+-]?0+)?", "decimal", b","))
     shapes = _shapes(counts)
     total = sum(shapes.values())
     for pattern, option, mark in ways:
@@ -202,11 +212,140 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, form: Form) ->
         alike = sum(count for shape, count in shapes.items() if shape in found or number.fullmatch(shape))
         if found and alike >= MOSTLY * total:
             example = next(cell for cell in counts if cell.translate(_DIGITS) in found).decode()
-            what = "between thousands" if option == "--thousands" else "as decimal point"
+            what = "between thousands" if option == "thousands" else "as decimal point"
             written = "' '" if mark == b" " else '"\'"' if mark == b"'" else mark.decode()
-            more = " --thousands ." if option == "--decimal" and "." in example else ""
-            more = " --decimal ," if option == "--thousands" and mark == form.decimal else more
+            options = [Option(option, mark.decode())]
+            if option == "thousands" and mark == form.decimal:
+                options.append(Option("decimal", ","))
+            elif option == "decimal" and "." in example:
+                options.append(Option("thousands", "."))
             raise SourceError(
-                f"{name}: column {column!r} holds numbers with {written} {what}, as {example!r}; that must be said. "
-                f"Pass {option} {written}{more}, or --type {column}=category if they are none."
+                f"{name}: column {column!r} holds numbers with {written} {what}, as {example!r}; that must be said. Pass ",
+                options[0],
+                *(part for more in options[1:] for part in (" ", more)),
+                ", or ",
+                as_category(column),
+                " if they are none.",
             )
+
+
+MARKS = frozenset((b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N"))
+"""Cells that stand for a missing value in many files, and are not taken for one unless `na` says so."""
+MOSTLY = 0.9
+_FEW = 100  # cells, too few to say that all of them differ
+_TRIED = 1000  # different dates, to see whether the month or the day comes first
+
+
+class _Way(NamedTuple):
+    """shape: of cells with every digit made 0; what: such cells are called; types: that read them; meaning: what reading them gives."""
+
+    shape: re.Pattern[str]
+    what: str
+    types: tuple[str, ...]
+    meaning: str = ""
+
+
+_AMOUNT = r"0[0.,' ]*"
+_DAY = r"00?([/.-])00?\1(?:0000|00)"
+_WAYS = (
+    _Way(
+        re.compile(rf"\(?[+-]? ?(?:[{SYMBOLS}] ?[+-]?{_AMOUNT}|{_AMOUNT}[\s\u00a0]?[{SYMBOLS}])\)?"),
+        "amounts of money",
+        ("currency",),
+        " to read their numbers",
+    ),
+    _Way(
+        re.compile(rf"[+-]?(?:{_AMOUNT}|[.,]0+) ?%"), "percentages", ("percent",), ", which reads 12% as 0.12"
+    ),
+    _Way(re.compile(_DAY), "dates", ("date-mdy", "date-dmy")),
+    _Way(
+        re.compile(_DAY + r"[ T]+00?:00(?::00(?:\.0+)?)?(?: ?[AaPp][Mm])?"),
+        "timestamps",
+        ("timestamp-mdy", "timestamp-dmy"),
+    ),
+)
+_FIRST = {"mdy": "the month comes first", "dmy": "the day comes first"}
+
+
+def without_marks(counts: Mapping[bytes, int]) -> tuple[dict[bytes, int], dict[bytes, int]]:
+    """Part the cells of a column: those that are values, and those that may stand for missing ones."""
+    marks = {cell: count for cell, count in counts.items() if cell in MARKS}
+    return {cell: count for cell, count in counts.items() if cell not in MARKS}, marks
+
+
+def notes_on(column: str, counts: Mapping[bytes, int], rest: str, form: TextDialect) -> list[str]:
+    """Tell of a column that is read as categories and may be something else: what was seen, how often, which option helps.
+
+    counts: cell -> how often it occurs among the first rows, missing ones left out; rest: the type of the cells that are no MARKS.
+    """
+    total = sum(counts.values())
+    values, marks = without_marks(counts)
+    notes: list[str] = []
+    if marks and values:
+        shown = " and ".join(repr(mark.decode()) for mark in sorted(marks))
+        found = sum(marks.values())
+        others = f", {_PLURAL[rest]} in the others" if rest != "category" else ""
+        notes.append(
+            f"column {column!r} holds {shown} in {found:,} of its first {total:,} cells{others}: it is read as category, and"
+            f" {shown} as {'one' if len(marks) == 1 else 'some'} of them. If that means missing, pass "
+            + Option("na", tuple(mark.decode() for mark in sorted(marks)))
+            + "."
+        )
+    if rest == "category" and values and (said := _notation_note(column, values, form)):
+        return [*notes, said]
+    if total >= _FEW and len(counts) >= MOSTLY * total:
+        notes.append(
+            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as category. "
+            + "If it is no feature, pass "
+            + Option("drop", column)
+            + " or "
+            + Option("keep", column)
+            + "."
+        )
+    return notes
+
+
+_PLURAL = {
+    "number": "numbers",
+    "integer": "numbers",
+    "boolean": "true and false",
+    "date": "dates",
+    "time": "times",
+    "timestamp": "timestamps",
+}
+
+
+def _notation_note(column: str, values: Mapping[bytes, int], form: TextDialect) -> Sentence | None:
+    """Tell in which notation the cells are, if most of them are in one that people use."""
+    total = sum(values.values())
+    shapes = {cell: cell.translate(_DIGITS) for cell in values}
+    for way in _WAYS:
+        fits = {
+            shape for shape in set(shapes.values()) if way.shape.fullmatch(shape.decode(errors="replace"))
+        }
+        alike = [cell for cell in values if shapes[cell] in fits]
+        found = sum(values[cell] for cell in alike)
+        if found < MOSTLY * total:
+            continue
+        texts = [cell.decode() for cell in alike[:_TRIED]]
+        marks = form.decimal.decode(), form.thousands.decode()
+        read = {kind: convert_notation(texts, kind, *marks)[1] for kind in way.types}
+        best = max(int(valid.sum()) for valid in read.values())
+        if best < MOSTLY * len(texts):
+            continue
+        said = f"column {column!r} holds {way.what}, as {texts[0]!r} ({found:,} of its first {total:,} cells): it is read as category."
+        if len(way.types) == 1:
+            return f"{said} Pass " + Option("types", {column: way.types[0]}) + f"{way.meaning}."
+        (one, first), (two, second) = ((kind, _FIRST[kind.rpartition("-")[2]]) for kind in way.types)
+        if read[one].sum() == read[two].sum():
+            return (
+                f"{said} Pass "
+                + Option("types", {column: one})
+                + f" if {first}, or "
+                + Option("types", {column: two})
+                + f" if {second}: these values allow both."
+            )
+        (kind, comes), other = ((one, first), two) if read[one].sum() == best else ((two, second), one)
+        proof = texts[int(np.argmax(read[kind] & ~read[other]))]
+        return f"{said} Pass " + Option("types", {column: kind}) + f": {comes}, as {proof!r} shows."
+    return None

@@ -1,9 +1,7 @@
 """The transform of a table's columns into fields, in memory: planned, fitted, applied. NumPy alone, and no files.
 
-    columns.py           types of columns
-    records.py           rows in raw form, between reading and mapping
-    cell_values.py       texts as booleans, dates and times
-    written.py           texts as amounts of money, percentages, dates of the US and of Europe
+    records.py           columns, and rows in raw form, between reading and mapping
+    cell_values.py       texts as booleans, dates, times, amounts of money and percentages
     data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
     rounding.py          notes on numbers that the features' dtype rounds

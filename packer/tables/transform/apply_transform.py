@@ -12,7 +12,7 @@ from packer.errors import UsageError
 from packer.format.table_record import check_table
 from packer.tables.transform import data_frames
 from packer.tables.transform.column_plan import bad_rows
-from packer.tables.transform.columns import TEXT, TableColumn
+from packer.tables.transform.records import TEXT, TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -39,7 +39,7 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     na = data_frames.NA | frozenset(map(str, reading["na"])) if "na" in reading else frozenset()
     marks = str(reading.get("decimal", ".")), str(reading.get("thousands", ""))
     blob = bytearray()
-    for w in layout.wanted:
+    for w in layout.members:
         cells = frame.get(w.column.name)
         if w.column.type == "category":
             records[w.name], dictionaries[w.index] = data_frames.codes(cells, na)

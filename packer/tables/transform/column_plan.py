@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, TableColumn
-from packer.tables.transform.records import MAX_BAD, Bad, Layout, Wanted
+from packer.tables.transform.records import (
+    MAX_BAD,
+    MISSING_CATEGORY,
+    MISSING_INTEGER,
+    BadRow,
+    CellFault,
+    RecordLayout,
+    RecordMember,
+    TableColumn,
+)
 
 DTYPES = (
     "float32",
@@ -138,7 +146,7 @@ class CellRule:
     that cells must fit as they are, None for any; classes: the numbers that cells may be, rising, None for any; int of integers.
     """
 
-    member: Wanted
+    member: RecordMember
     missing: str | None = None
     log1p: bool = False
     dtype: np.dtype[Any] | None = None
@@ -167,23 +175,25 @@ class ColumnPlan:
     classes: tuple[float, ...] | None = None
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> RecordLayout:
         """The columns that are read."""
         pairs = enumerate(zip(self.columns, self.roles, strict=True))
-        return Layout(tuple(Wanted(i, c, self._single(c, role)) for i, (c, role) in pairs if role != "drop"))
+        return RecordLayout(
+            tuple(RecordMember(i, c, self._single(c, role)) for i, (c, role) in pairs if role != "drop")
+        )
 
     @property
-    def numeric(self) -> tuple[Wanted, ...]:
+    def numeric(self) -> tuple[RecordMember, ...]:
         """The columns that are read and hold numbers, in order: those of a sample."""
-        return tuple(w for w in self.layout.wanted if w.column.type not in TEXTS)
+        return tuple(w for w in self.layout.members if w.column.type not in TEXTS)
 
     @cached_property
     def rules(self) -> tuple[CellRule, ...]:
         """The rules that cells can break."""
-        rules = map(self._rule, self.layout.wanted)
+        rules = map(self._rule, self.layout.members)
         return tuple(r for r in rules if r.missing or r.log1p or r.dtype is not None or r.classes is not None)
 
-    def _rule(self, w: Wanted) -> CellRule:
+    def _rule(self, w: RecordMember) -> CellRule:
         choices, role, kind = self.choices, self.roles[w.index], w.column.type
         dtype, classes = np.dtype(choices.dtype), None
         if role == "label":
@@ -206,7 +216,7 @@ class ColumnPlan:
             return CellRule(w, missing)
         return CellRule(w, missing, dtype=dtype)
 
-    def bad_rows(self, records: NDArray[Any]) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
+    def bad_rows(self, records: NDArray[Any]) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
         """Find the rows of the layout that cannot be mapped; see bad_rows."""
         return bad_rows(records, self.rules, MOST_BAD)
 
@@ -285,7 +295,7 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
                 f": is {_described(read[name], roles[name])}; features that hold numbers are allowed. Leave it out.",
             )
     label = _label([TableColumn(name, read[name]) for name in choices.label], choices)
-    read_columns = tuple(TableColumn(c.name, read[c.name], c.written) for c in columns)
+    read_columns = tuple(TableColumn(c.name, read[c.name], c.notation) for c in columns)
     return ColumnPlan(read_columns, tuple(roles[c.name] for c in columns), choices, label)
 
 
@@ -383,21 +393,21 @@ def as_category(name: str) -> Option:
 
 def bad_rows(
     records: NDArray[Any], rules: Sequence[CellRule], most: int = MAX_BAD
-) -> tuple[NDArray[np.bool_] | None, list[Bad]]:
+) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
     """Find the rows that break a rule.
 
     records: [n] with the members that the rules name. Returns: bool [n], None if no row does; and at most `most` of them, by rising
     row: `line` of each is the row, counted from 0.
     """
     mask: NDArray[np.bool_] | None = None
-    found: list[Bad] = []
+    found: list[BadRow] = []
     for rule in rules:
         x = records[rule.member.name]
         for wrong, reason in _wrong(x, rule):
             if wrong.any():
                 mask = wrong.copy() if mask is None else mask | wrong
                 rows = np.flatnonzero(wrong)[:most].tolist()
-                found += (Bad(row, rule.member.index, _text(x[row], rule), reason) for row in rows)
+                found += (BadRow(row, rule.member.index, _text(x[row], rule), reason) for row in rows)
     found.sort(key=lambda bad: (bad.line, bad.column))
     return mask, found[:most]
 
@@ -436,7 +446,8 @@ def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.boo
     """Find the present numbers that a dtype has no value for."""
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
-            return [(np.isinf(x.astype(dtype)), f"is beyond {dtype.name}")]
+            reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
+            return [(np.isinf(x.astype(dtype)), reason)]
     limits = np.iinfo(dtype)
     # 2.0**63 is no int64, but what its largest becomes as a float.
     beyond = (x < limits.min) | (x >= float(limits.max) + 1)
@@ -444,7 +455,7 @@ def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.boo
     if x.dtype.kind == "i":
         beyond &= x != MISSING_INTEGER
     else:
-        found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), "is not a whole number"))
+        found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE))
     return found
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.sentence import Option, Sentence
 from packer.tables.transform.column_plan import TEXTS, ColumnPlan, as_float, is_missing
-from packer.tables.transform.columns import MISSING_INTEGER
+from packer.tables.transform.records import MISSING_INTEGER
 from packer.tables.transform.sums import COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 
 DAY = 86_400.0  # seconds
@@ -87,7 +87,7 @@ class ColumnSums:
                 self._made += [(w, "days"), (w, "seconds")]
         self._slots = {(w.index, "plain"): i for i, w in enumerate(self._plain)}
         self._slots |= {(w.index, what): len(self._plain) + i for i, (w, what) in enumerate(self._made)}
-        self._texts = [w for w in plan.layout.wanted if w.column.type in TEXTS]
+        self._texts = [w for w in plan.layout.members if w.column.type in TEXTS]
         classes = plan.label is not None and plan.label.kind == "classes"
         self._classes = [
             w
@@ -295,7 +295,7 @@ def column_statistics(
     """Return the header's statistics of the columns that are read, by name."""
     found: dict[str, dict[str, Any]] = {}
     places = {w.index: k for k, w in enumerate(plan.numeric)}
-    for w in plan.layout.wanted:
+    for w in plan.layout.members:
         index, missing = w.index, sums.missing.get(w.index, 0)
         if w.column.type == "text":
             found[w.column.name] = {"rows": sums.rows, "missing": missing}

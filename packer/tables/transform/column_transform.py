@@ -17,7 +17,7 @@ from packer.errors import UsageError
 from packer.sentence import Option
 from packer.tables.transform.column_plan import SCALED, TEXTS, ColumnChoices, ColumnPlan
 from packer.tables.transform.column_sums import ColumnSums, check_categories
-from packer.tables.transform.columns import MISSING_INTEGER
+from packer.tables.transform.records import MISSING_INTEGER
 
 BOOLEANS = ("false", "true")
 

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.tables.transform.cell_values import NA_TEXTS, convert
-from packer.tables.transform.columns import MISSING_CATEGORY, MISSING_INTEGER, TableColumn
-from packer.tables.transform.written import REASONS, convert_written
+from packer.tables.transform.cell_values import NA_TEXTS, REASONS, convert, convert_notation
+from packer.tables.transform.records import MISSING_CATEGORY, MISSING_INTEGER, TableColumn
 
 NA = frozenset(NA_TEXTS)
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -237,7 +236,7 @@ def _of_cells(
             cells[row] = cell = cell.strip(" \t")
             if cell in na:
                 continue
-            if column.written or kind not in ("number", "integer"):
+            if column.notation or kind not in ("number", "integer"):
                 words.append(row)
                 continue
         elif _absent(cell):
@@ -252,7 +251,7 @@ def _of_cells(
     if words:
         some = [cells[row] for row in words]
         values, valid = (
-            convert_written(some, column.written, *marks) if column.written else convert(some, kind)
+            convert_notation(some, column.notation, *marks) if column.notation else convert(some, kind)
         )
         if not valid.all():
             row = words[int(np.argmin(valid))]
@@ -349,7 +348,7 @@ def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
 def _misfit(row: int, cell: Any, column: TableColumn) -> UsageError:
     shown = repr(cell if isinstance(cell, str) else str(cell))
     shown = shown if len(shown) <= 80 else shown[:80] + "..."
-    reason = REASONS.get(column.written) or _KINDS[column.type]
+    reason = REASONS.get(column.notation) or _KINDS[column.type]
     if column.type == "number" and str(cell).lower().lstrip("+-") in ("inf", "infinity"):
         reason = "is infinite"
     return UsageError(

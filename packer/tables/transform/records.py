@@ -1,22 +1,74 @@
-"""Records: the rows of a table in raw form, one packed structure a row, and what reading a piece of the input gives."""
+"""Columns of a table, and its rows in raw form, between reading and mapping: records, one packed structure a row.
+
+=========== ============== ==================================================================== =======================
+type        raw dtype      means                                                                missing
+=========== ============== ==================================================================== =======================
+number      <f8 or <f4     the number; <f4 is the float32 nearest to the double nearest to it   NaN
+integer     <i8            the number, exactly                                                  MISSING_INTEGER
+boolean     <f4            0 or 1                                                               NaN
+date        <f8            days since 1970-01-01                                                NaN
+time        <f8            seconds since midnight                                               NaN
+timestamp   <f8            seconds since 1970-01-01T00:00:00Z; without a zone: taken as UTC     NaN
+category    <i4            number in a list of texts                                            -1
+text        TEXT           where its UTF-8 bytes lie in a blob: (at, length)                    length 0
+=========== ============== ==================================================================== =======================
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.columns import RAW_DTYPES, TableColumn
+TYPES = ("number", "integer", "boolean", "date", "time", "timestamp", "category", "text")
+MISSING_INTEGER = -(2**63)
+MISSING_CATEGORY = -1
+TEXT = np.dtype([("at", "<i8"), ("length", "<i4")])
+NOTATIONS = {
+    "currency": "number",
+    "percent": "number",
+    "date-mdy": "date",
+    "date-dmy": "date",
+    "timestamp-mdy": "timestamp",
+    "timestamp-dmy": "timestamp",
+}
+"""Ways in which people write numbers and dates (see cell_values.py) -> the type of the column that is written so."""
+RAW_DTYPES: dict[str, np.dtype[np.generic]] = {
+    "number": np.dtype("<f8"),
+    "integer": np.dtype("<i8"),
+    "boolean": np.dtype("<f4"),
+    "date": np.dtype("<f8"),
+    "time": np.dtype("<f8"),
+    "timestamp": np.dtype("<f8"),
+    "category": np.dtype("<i4"),
+    "text": TEXT,
+}
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the input. name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one."""
+
+    name: str
+    type: str
+    notation: str = ""
+
+    @classmethod
+    def given(cls, name: str, kind: str) -> TableColumn:
+        """A column of a type as users name it: one of TYPES, or of WRITTEN."""
+        return cls(name, NOTATIONS[kind], kind) if kind in NOTATIONS else cls(name, kind)
+
 
 MAX_BAD = 1000  # rows listed of a chunk
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordMember:
     """A column that is to be read. index: its number in the input; single: a number as <f4 instead of <f8."""
 
     index: int
@@ -35,23 +87,39 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordLayout:
     """The columns that are read, by rising index; the others are passed over."""
 
-    wanted: tuple[Wanted, ...]
+    members: tuple[RecordMember, ...]
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Of a record: packed, a member `c<index>` a column, in order."""
-        return np.dtype([(w.name, w.dtype) for w in self.wanted])
+        return np.dtype([(w.name, w.dtype) for w in self.members])
+
+
+class CellFault(str, Enum):
+    """What is wrong with a cell, as the end of a sentence."""
+
+    NOT_NUMBER = "is not a number"
+    NOT_WHOLE = "is not a whole number"
+    TOO_LONG = "is beyond 64-bit integers"
+    INFINITE = "is infinite"
+    BEYOND_SINGLE = "is beyond float32"
+    NOT_UTF8 = "is not UTF-8"
+    AFTER_QUOTE = "has text behind its closing quote"
+    UNCLOSED = "has a quote that is never closed"
+
+    __str__ = str.__str__
+    __format__ = str.__format__  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
-class Bad:
+class BadRow:
     """A row that cannot be taken.
 
     line: counted from 0 at the chunk's first line (row, where inputs have no lines); column: its number in the input, None if the
-    whole row is wrong; value: the cell, cut to 80 characters; reason: what is wrong, the end of a sentence ("is not a number").
+    whole row is wrong; value: the cell, cut to 80 characters; reason: what is wrong, the end of a sentence; a CellFault where it is one.
     """
 
     line: int
@@ -61,7 +129,7 @@ class Bad:
 
 
 @dataclass
-class Parsed:
+class ParsedRows:
     """What reading a chunk gave.
 
     records: [n] of the layout's dtype, without the bad rows; dictionaries: column number -> the texts that the codes of its records
@@ -73,13 +141,13 @@ class Parsed:
     records: NDArray[np.void]
     dictionaries: dict[int, list[str]] = field(default_factory=dict)
     texts: bytes = b""
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
     bad_rows: int = 0
     lines: int = 0
     nbytes: int = 0
     lines_of: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def leave_out(self, rows: NDArray[np.bool_], bad: Sequence[Bad]) -> None:
+    def leave_out(self, rows: NDArray[np.bool_], bad: Sequence[BadRow]) -> None:
         """Take records out, and the texts that only they had.
 
         rows: bool [n], True for those that go; bad: why, some or all of them, `line` being the record's number.

@@ -6,30 +6,29 @@ phone numbers become equal to their neighbours. Rounded fractions are the rule a
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_plan import ColumnPlan
-from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
-from packer.tables.transform.records import Layout, Wanted
+from packer.sentence import Option, Sentence
+from packer.tables.transform.column_plan import ColumnPlan, as_category
+from packer.tables.transform.records import MISSING_INTEGER, RecordLayout, RecordMember, TableColumn
 
 _FRACTIONS = 2000  # rows in which different fractions are counted; whole numbers are in all rows
 _APART = 0.9  # of different fractions that must stay different
 _FLOAT = ("number", "integer")
 
 
-def sought(plan: ColumnPlan, columns: tuple[TableColumn, ...]) -> Layout:
+def sought(plan: ColumnPlan, columns: tuple[TableColumn, ...]) -> RecordLayout:
     """The columns that become numbers of a float dtype, as they must be read to be compared with what they become.
 
     columns: of the input, with the types they have there, which a plan may have changed.
     """
-    return Layout(
+    return RecordLayout(
         tuple(
-            Wanted(w.index, columns[w.index])
+            RecordMember(w.index, columns[w.index])
             for w in plan.numeric
             if columns[w.index].type in _FLOAT and target(plan, w.index) is not None
         )
@@ -50,13 +49,13 @@ def target(plan: ColumnPlan, index: int) -> np.dtype[Any] | None:
     return None
 
 
-def notes_on_first(plan: ColumnPlan, layout: Layout, records: NDArray[Any]) -> dict[int, str]:
+def notes_on_first(plan: ColumnPlan, layout: RecordLayout, records: NDArray[Any]) -> dict[int, str]:
     """Say which columns lose digits that tell their values apart, by the first rows.
 
     layout: of `sought`; records: [n] of it. Returns: number of a column -> a sentence.
     """
     found = {}
-    for w in layout.wanted:
+    for w in layout.members:
         dtype = target(plan, w.index)
         x = records[w.name]
         x = x[x != MISSING_INTEGER] if x.dtype.kind == "i" else x[np.isfinite(x)]
@@ -75,7 +74,7 @@ def notes_on_largest(
 
     columns: as in sought; largest: number of a column -> the largest distance from 0, as stored; known: those of which it was said.
     """
-    notes = []
+    notes: list[str] = []
     for index, most in largest.items():
         dtype = target(plan, index)
         if dtype is None or columns[index].type != "integer" or index in known:
@@ -86,12 +85,14 @@ def notes_on_largest(
         if most >= limit:
             notes.append(
                 f"column {columns[index].name!r} holds whole numbers up to about {most:,.0f}; {dtype.name} holds all of them only to"
-                f" {limit:,}, and rounds larger ones. {_remedy(plan, index, dtype, most < 1 << 53)}"
+                f" {limit:,}, and rounds larger ones. " + _remedy(plan, index, dtype, most < 1 << 53)
             )
     return notes
 
 
-def _said(plan: ColumnPlan, w: Wanted, x: NDArray[Any], dtype: np.dtype[Any], log1p: bool) -> str | None:
+def _said(
+    plan: ColumnPlan, w: RecordMember, x: NDArray[Any], dtype: np.dtype[Any], log1p: bool
+) -> str | None:
     whole = not log1p and bool(x.dtype.kind == "i" or (x == np.trunc(x)).all())
     if not whole:
         x = x[:_FRACTIONS]
@@ -115,7 +116,7 @@ def _said(plan: ColumnPlan, w: Wanted, x: NDArray[Any], dtype: np.dtype[Any], lo
     example = f", {one} becomes {other}" if not log1p else ""
     return (
         f"column {w.column.name!r} holds {what} {logs} {dtype.name} rounds: {before:,} different ones in the first {len(x):,} rows"
-        f" become {after:,}{example}. {_remedy(plan, w.index, dtype, fine and not log1p)}"
+        f" become {after:,}{example}. " + _remedy(plan, w.index, dtype, fine and not log1p)
     )
 
 
@@ -128,18 +129,18 @@ def _changed(x: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(~inside | (np.where(inside, wide, 0.0).astype(np.int64) != x))
 
 
-def _remedy(plan: ColumnPlan, index: int, dtype: np.dtype[Any], fine: bool) -> str:
-    """fine: whether float64 holds them."""
-    name = shlex.quote(plan.columns[index].name)
-    wider = "--dtype float64 stores them as they are" if fine and dtype.itemsize < 8 else ""
+def _remedy(plan: ColumnPlan, index: int, dtype: np.dtype[Any], fine: bool) -> Sentence:
+    """Return what can be done. fine: float64 holds the numbers."""
+    name = plan.columns[index].name
+    wider = Sentence()
+    if fine and dtype.itemsize < 8:
+        wider = Option("dtype", "float64") + " stores them as they are"
     if plan.roles[index] == "label":
-        return (
-            f"If that matters, {wider}."
-            if wider
-            else "float64 is the widest; --label-as classes tells them apart."
-        )
-    ways = f"pass --keep {name}, --drop {name} or --type {name}=category"
-    return f"If they are identifiers or times, {ways}{'; ' if wider else ''}{wider}."
+        if wider:
+            return "If that matters, " + wider + "."
+        return "float64 is the widest; " + Option("label_as", "classes") + " tells them apart."
+    ways = Option("keep", name) + ", " + Option("drop", name) + " or " + as_category(name)
+    return "If they are identifiers or times, pass " + ways + ("; " if wider else "") + wider + "."
 
 
 def _shown(value: Any) -> str:

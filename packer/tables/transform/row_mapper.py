@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from packer.tables.transform.column_plan import as_float, is_missing
 from packer.tables.transform.column_sums import days_of, seconds_of
 from packer.tables.transform.column_transform import ColumnTransform
-from packer.tables.transform.columns import MISSING_INTEGER
-from packer.tables.transform.records import Layout, Wanted
+from packer.tables.transform.records import MISSING_INTEGER, RecordLayout, RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
@@ -46,14 +45,14 @@ class RowMapper:
     def __init__(
         self,
         transform: TableTransform,
-        layout: Layout,
+        layout: RecordLayout,
         dictionaries: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.transform, self.layout = transform, layout
         dictionaries = dictionaries or {}
-        self._wanted = {w.column.name: w for w in layout.wanted}
+        self._wanted = {w.column.name: w for w in layout.members}
         self._codes: dict[str, NDArray[np.int64]] = {}
-        for w in layout.wanted:
+        for w in layout.members:
             c = transform.column(w.column.name)
             if c.type == "category":
                 self._codes[c.name] = _codes(c, dictionaries.get(w.index, ()))
@@ -223,7 +222,7 @@ class RowMapper:
             label = label if len(raw) > 1 else label[:, 0]
         return label, bad if bad.any() else None
 
-    def _class_codes(self, w: Wanted, x: NDArray[Any]) -> NDArray[np.int64]:
+    def _class_codes(self, w: RecordMember, x: NDArray[Any]) -> NDArray[np.int64]:
         """Return the classes from 0, -1 for none."""
         if w.column.type == "category":
             return np.asarray(self._codes[w.column.name][x] - 1)

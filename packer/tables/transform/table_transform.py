@@ -30,7 +30,7 @@ from packer.tables.transform.column_transform import (
     sound_label,
     unique,
 )
-from packer.tables.transform.columns import WRITTEN, TableColumn
+from packer.tables.transform.records import NOTATIONS, TableColumn
 
 MAX_FEATURES = 1 << 16
 
@@ -173,7 +173,7 @@ class TableTransform:
         treated = [own.get(name) for name in names]
         return ColumnPlan(
             tuple(
-                TableColumn(c.name, t.type, self.written.get(c.name, "")) if t else c
+                TableColumn(c.name, t.type, self.notations.get(c.name, "")) if t else c
                 for c, t in zip(columns, treated, strict=True)
             ),
             tuple(t.role if t else "drop" for t in treated),
@@ -203,10 +203,10 @@ class TableTransform:
         )
 
     @cached_property
-    def written(self) -> dict[str, str]:
+    def notations(self) -> dict[str, str]:
         """Name of a column -> its notation, one of WRITTEN, where it has one."""
         given = self.reading.get("types", {})
-        return {c.name: given[c.name] for c in self.columns if WRITTEN.get(given.get(c.name)) == c.type}
+        return {c.name: given[c.name] for c in self.columns if NOTATIONS.get(given.get(c.name)) == c.type}
 
     @property
     def class_values(self) -> tuple[float, ...] | None:

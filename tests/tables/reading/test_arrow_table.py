@@ -16,13 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
 from packer.tables.reading import arrow_table as module
-from packer.tables.reading.opening import open_table
-from packer.tables.reading.table_source import Reading, TableSource
+from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
 from packer.tables.transform import data_frames as frames
-from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
-from packer.tables.transform.records import Bad, Layout, Parsed, Wanted
+from packer.tables.transform.records import (
+    MISSING_INTEGER,
+    BadRow,
+    ParsedRows,
+    RecordLayout,
+    RecordMember,
+    TableColumn,
+)
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -49,19 +55,21 @@ def write(path: Path, table: Any, form: str, batch_rows: int = 1 << 20) -> str:
     return name
 
 
-def layout_of(source: TableSource, *, single: bool = False, **types: str) -> Layout:
+def layout_of(source: TableSource, *, single: bool = False, **types: str) -> RecordLayout:
     """All columns, as they are or as other types."""
     columns = [TableColumn(c.name, types.get(c.name, c.type)) for c in source.columns]
-    return Layout(tuple(Wanted(i, c, single and c.type == "number") for i, c in enumerate(columns)))
+    return RecordLayout(
+        tuple(RecordMember(i, c, single and c.type == "number") for i, c in enumerate(columns))
+    )
 
 
-def read_all(source: TableSource, layout: Layout, after: list[Any] | None = None) -> Parsed:
+def read_all(source: TableSource, layout: RecordLayout, after: list[Any] | None = None) -> ParsedRows:
     """All pieces put together as the lead of a conversion does: one dictionary, one blob."""
-    whole = Parsed(np.empty(0, layout.dtype))
+    whole = ParsedRows(np.empty(0, layout.dtype))
     parts = []
     for chunk in source.chunks(layout, after):
         part = chunk.read()
-        for w in layout.wanted:
+        for w in layout.members:
             if w.column.type == "category":
                 own = whole.dictionaries.setdefault(w.index, [])
                 texts = part.dictionaries[w.index]
@@ -74,7 +82,7 @@ def read_all(source: TableSource, layout: Layout, after: list[Any] | None = None
             elif w.column.type == "text":
                 part.records[w.name]["at"] += len(whole.texts)
         for bad in part.bad:
-            whole.bad.append(Bad(bad.line + whole.lines, bad.column, bad.value, bad.reason))
+            whole.bad.append(BadRow(bad.line + whole.lines, bad.column, bad.value, bad.reason))
         whole.texts += part.texts
         whole.bad_rows += part.bad_rows
         whole.lines += part.lines
@@ -86,10 +94,10 @@ def read_all(source: TableSource, layout: Layout, after: list[Any] | None = None
     return whole
 
 
-def values(parsed: Parsed, layout: Layout) -> list[list[Any]]:
+def values(parsed: ParsedRows, layout: RecordLayout) -> list[list[Any]]:
     """Each column's values, missing ones None, categories and texts as such."""
     columns = []
-    for w in layout.wanted:
+    for w in layout.members:
         raw = parsed.records[w.name]
         if w.column.type == "category":
             texts = [*parsed.dictionaries.get(w.index, ()), None]
@@ -155,7 +163,7 @@ def test_every_type_of_arrows(tmp_path: Path, form: str, name: str):
         pytest.skip("Feather's writer has none")
     type, given_, column, expected = TYPES[name]
     array = pa.array(given_, type=type) if name != "dictionary" else pa.array(given_).dictionary_encode()
-    source = open_table([write(tmp_path, pa.table({"x": array}), form)], Reading())
+    source = open_table([write(tmp_path, pa.table({"x": array}), form)], ReadOptions())
     assert source.columns == (TableColumn("x", column),)
     assert source.unit == "row"
     layout = layout_of(source)
@@ -180,7 +188,7 @@ def test_pieces_of_any_size_give_the_same_rows(
         }
     )
     name = write(tmp_path, table, form, 200)
-    source = open_table([name], Reading())
+    source = open_table([name], ReadOptions())
     layout = layout_of(source, d="text")
     expected = [
         [None if v is None else v for v in table["a"].to_pylist()],
@@ -231,17 +239,17 @@ def test_bad_rows_are_told_and_left_out(tmp_path: Path, data: list[Any], single:
             "d": pa.array(c, pa.string()),
         }
     )
-    source = open_table([write(tmp_path, table, form, batch)], Reading())
+    source = open_table([write(tmp_path, table, form, batch)], ReadOptions())
     layout = layout_of(source, single=single, d="text")
     parsed = read_all(source, layout)
     bad, good = [], []
     for row, (x, n, text) in enumerate(data):
         if x is not None and np.isinf(x):
-            bad.append(Bad(row, 0, str(x), "is infinite"))
+            bad.append(BadRow(row, 0, str(x), "is infinite"))
         elif single and x is not None and abs(x) >= float.fromhex("0x1.ffffffp127"):
-            bad.append(Bad(row, 0, str(x), "is beyond float32"))
+            bad.append(BadRow(row, 0, str(x), "is beyond float32"))
         elif n is not None and n >= 2**63:
-            bad.append(Bad(row, 1, str(n), "is beyond 64-bit integers"))
+            bad.append(BadRow(row, 1, str(n), "is beyond 64-bit integers"))
         else:
             number = None if x is None or np.isnan(x) else float(np.float32(x)) if single else x
             good.append([number, n, text, text or ""])
@@ -252,7 +260,7 @@ def test_bad_rows_are_told_and_left_out(tmp_path: Path, data: list[Any], single:
 
 def test_at_most_a_thousand_bad_rows_of_a_piece_are_listed(tmp_path: Path):
     table = pa.table({"a": pa.array([float("inf")] * 5000 + [1.0])})
-    source = open_table([write(tmp_path, table, "parquet")], Reading())
+    source = open_table([write(tmp_path, table, "parquet")], ReadOptions())
     (chunk,) = source.chunks(layout_of(source))
     parsed = chunk.read()
     assert [bad.line for bad in parsed.bad] == list(range(1000))
@@ -278,12 +286,12 @@ OWN = {("number", 6): "is infinite", ("integer", 11): "is beyond 64-bit integers
 def test_texts_are_read_as_the_cells_of_a_csv_are(tmp_path: Path, type: str, encoded: bool):
     array = pa.array(TEXTS)
     name = write(tmp_path, pa.table({"x": array.dictionary_encode() if encoded else array}), "parquet")
-    source = open_table([name], Reading(types={"x": type}))
+    source = open_table([name], ReadOptions(types={"x": type}))
     assert source.columns == (TableColumn("x", type),)
     layout = layout_of(source)
     parsed = read_all(source, layout)
     expected, rows, reason = AS[type]
-    assert parsed.bad == [Bad(row, 0, str(TEXTS[row]), OWN.get((type, row), reason)) for row in rows]
+    assert parsed.bad == [BadRow(row, 0, str(TEXTS[row]), OWN.get((type, row), reason)) for row in rows]
     assert values(parsed, layout) == [pytest.approx(expected)]
 
 
@@ -299,11 +307,11 @@ def broken(type: Any) -> Any:
 @pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_texts_that_are_not_utf8_are_bad(tmp_path: Path, type: Any, wanted: str, form: str):
     table = pa.table({"n": list(range(6)), "x": broken(type)})
-    source = open_table([write(tmp_path, table, form)], Reading(types={"x": wanted}))
+    source = open_table([write(tmp_path, table, form)], ReadOptions(types={"x": wanted}))
     layout = layout_of(source)
     parsed = read_all(source, layout)
     assert [b for b in parsed.bad if b.line in (1, 4)] == [
-        Bad(line, 1, "a\ufffd", "is not UTF-8") for line in (1, 4)
+        BadRow(line, 1, "a\ufffd", "is not UTF-8") for line in (1, 4)
     ]
     others = {"text": 0, "category": 0, "number": 2, "date": 3}[wanted]
     assert parsed.bad_rows == len(parsed.bad) == 2 + others
@@ -326,7 +334,7 @@ def test_decimals_are_exact_integers(tmp_path: Path):
         ]
         for given_ in (exact, exact + wrong):
             name = write(tmp_path, pa.table({"x": pa.array(given_, wide)}), "parquet")
-            source = open_table([name], Reading(types={"x": "integer"}))
+            source = open_table([name], ReadOptions(types={"x": "integer"}))
             layout = layout_of(source)
             parsed = read_all(source, layout)
             assert values(parsed, layout) == [
@@ -344,7 +352,7 @@ def test_decimals_are_exact_integers(tmp_path: Path):
 def test_blanks_around_texts_are_kept_as_in_csv_files_and_frames(tmp_path: Path):
     texts = [" a", "a ", "a", "\tNA", "  "]
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{text},{text}\n" for text in texts))
-    reading = Reading(types={"x": "category", "y": "text"})
+    reading = ReadOptions(types={"x": "category", "y": "text"})
     for name in (write(tmp_path, pa.table({"x": texts, "y": texts}), "parquet"), str(tmp_path / "t.csv")):
         source = open_table([name], reading)
         layout = layout_of(source)
@@ -354,14 +362,16 @@ def test_blanks_around_texts_are_kept_as_in_csv_files_and_frames(tmp_path: Path)
 
 def test_marks_of_numbers_hold_for_texts(tmp_path: Path):
     name = write(tmp_path, pa.table({"x": ["1.000,5", "-", "7"]}), "parquet")
-    source = open_table([name], Reading(decimal=",", thousands=".", na=("-",), types={"x": "number"}))
+    source = open_table([name], ReadOptions(decimal=",", thousands=".", na=("-",), types={"x": "number"}))
     layout = layout_of(source)
     assert values(read_all(source, layout), layout) == [[1000.5, None, 7.0]]
 
 
 def test_thousands_of_different_texts_as_numbers(tmp_path: Path):
     texts = [f"{n}.25" if n % 7 else f"no {n}" for n in range(5000)]
-    source = open_table([write(tmp_path, pa.table({"x": texts}), "parquet")], Reading(types={"x": "number"}))
+    source = open_table(
+        [write(tmp_path, pa.table({"x": texts}), "parquet")], ReadOptions(types={"x": "number"})
+    )
     layout = layout_of(source)
     parsed = read_all(source, layout)
     assert values(parsed, layout) == [[n + 0.25 for n in range(5000) if n % 7]]
@@ -389,7 +399,7 @@ def test_values_as_another_type(
 ):
     arrow_type, given_, _, _ = TYPES[name]
     table = pa.table({"x": pa.array(given_, arrow_type)})
-    source = open_table([write(tmp_path, table, "parquet")], Reading(types={"x": type}))
+    source = open_table([write(tmp_path, table, "parquet")], ReadOptions(types={"x": type}))
     layout = layout_of(source)
     parsed = read_all(source, layout)
     assert values(parsed, layout) == [expected]
@@ -405,7 +415,7 @@ def test_dictionaries_with_nulls_doubles_and_what_does_not_occur(tmp_path: Path)
     )
     numbers = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0, 0, 1], pa.int8()), pa.array([5, 7]))
     table = pa.table({"odd": odd, "unused": unused, "numbers": numbers})
-    source = open_table([write(tmp_path, table, "arrow")], Reading())
+    source = open_table([write(tmp_path, table, "arrow")], ReadOptions())
     assert [c.type for c in source.columns] == ["category", "category", "integer"]
     layout = layout_of(source)
     assert values(read_all(source, layout), layout) == [
@@ -418,8 +428,8 @@ def test_dictionaries_with_nulls_doubles_and_what_does_not_occur(tmp_path: Path)
 def test_only_the_columns_that_are_wanted_are_read_in_their_order(tmp_path: Path):
     table = pa.table({"a": [1, 2], "l": [[1], [2]], "b": ["x", "y"], "c": [0.5, 1.5]})
     for form in ("parquet", "arrow", "stream.arrow"):
-        source = open_table([write(tmp_path, table, form)], Reading())
-        layout = Layout((Wanted(2, source.columns[2]), Wanted(3, source.columns[3], True)))
+        source = open_table([write(tmp_path, table, form)], ReadOptions())
+        layout = RecordLayout((RecordMember(2, source.columns[2]), RecordMember(3, source.columns[3], True)))
         parsed = read_all(source, layout)
         assert parsed.records.dtype == np.dtype([("c2", "<i4"), ("c3", "<f4")])
         assert values(parsed, layout) == [["x", "y"], [0.5, 1.5]]
@@ -431,7 +441,7 @@ def test_columns_of_equal_names_and_of_none(tmp_path: Path, form: str):
         pytest.skip("Feather's writer refuses them")
     arrays = [pa.array([n, n + 10]) for n in range(4)]
     name = write(tmp_path, pa.Table.from_arrays(arrays, names=["a", "", "a", "a.1"]), form)
-    source = open_table([name], Reading())
+    source = open_table([name], ReadOptions())
     assert [c.name for c in source.columns] == ["a", "column_1", "a.2", "a.1"]
     assert source.notes == (
         f"column 1 (from 0) of {name} has no name: it is called 'column_1'.",
@@ -446,7 +456,7 @@ def test_files_follow_each_other(tmp_path: Path):
     for k in range(3):
         (tmp_path / str(k)).mkdir()
         names.append(write(tmp_path / str(k), pa.table({"a": [k, 10 * k], "b": [str(k), "z"]}), "parquet"))
-    source = open_table(names, Reading())
+    source = open_table(names, ReadOptions())
     layout = layout_of(source)
     parsed = read_all(source, layout)
     assert values(parsed, layout) == [[0, 0, 1, 10, 2, 20], ["0", "z", "1", "z", "2", "z"]]
@@ -464,7 +474,7 @@ def test_a_column_of_nulls_has_the_type_of_the_next_files(tmp_path: Path):
     for k, column in enumerate((pa.nulls(2), pa.nulls(2), pa.array(["x", "y"]), pa.nulls(2))):
         (tmp_path / str(k)).mkdir()
         names.append(write(tmp_path / str(k), pa.table({"a": [k, k], "b": column}), "parquet"))
-    source = open_table(names, Reading())
+    source = open_table(names, ReadOptions())
     assert source.columns == (TableColumn("a", "integer"), TableColumn("b", "category"))
     assert source.notes == ()
     layout = layout_of(source)
@@ -472,8 +482,10 @@ def test_a_column_of_nulls_has_the_type_of_the_next_files(tmp_path: Path):
     (tmp_path / "4").mkdir()
     other = write(tmp_path / "4", pa.table({"a": [1], "b": [1.5]}), "parquet")
     with pytest.raises(SourceError) as error:
-        open_table([*names, other], Reading())
-    assert str(error.value).startswith(f"{other}: column 'b' holds double, in {names[2]} it is string; ")
+        open_table([*names, other], ReadOptions())
+    assert in_options(error.value.sentence).startswith(
+        f"{other}: column 'b' holds double, in {names[2]} it is string; "
+    )
 
 
 @pytest.mark.parametrize(
@@ -497,15 +509,15 @@ def test_files_that_do_not_go_together(tmp_path: Path, other: dict[str, Any], me
     first = write(tmp_path, pa.table({"a": [1], "b": ["x"]}), "parquet")
     second = write(tmp_path / "o", pa.table(other), "parquet")
     with pytest.raises(SourceError) as error:
-        open_table([first, second], Reading())
-    assert str(error.value) == f"{second}: {message.format(first=first)}"
+        open_table([first, second], ReadOptions())
+    assert in_options(error.value.sentence) == f"{second}: {message.format(first=first)}"
 
 
 def test_files_of_types_that_a_given_one_fits(tmp_path: Path):
     (tmp_path / "o").mkdir()
     first = write(tmp_path, pa.table({"b": ["1.5"]}), "parquet")
     second = write(tmp_path / "o", pa.table({"b": [2.5]}), "arrow")
-    source = open_table([first, second], Reading(types={"b": "number"}))
+    source = open_table([first, second], ReadOptions(types={"b": "number"}))
     layout = layout_of(source)
     assert values(read_all(source, layout), layout) == [[1.5, 2.5]]
 
@@ -513,34 +525,34 @@ def test_files_of_types_that_a_given_one_fits(tmp_path: Path):
 def test_columns_that_cannot_be_read_can_only_be_dropped(tmp_path: Path):
     table = pa.table({"a": [1], "l": [[1, 2]], "s": [{"x": 1}], "b": [b"x"]})
     name = write(tmp_path, table, "parquet")
-    source = open_table([name], Reading())
-    assert len(source.notes) == 3
-    assert source.notes[2] == "column 'b' holds binary, which is not read: it can only be dropped."
+    source = open_table([name], ReadOptions())
+    assert list(source.column_notes) == ["l", "s", "b"]
+    assert source.column_notes["b"] == ["column 'b' holds binary, which is not read: it can only be dropped."]
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
-    assert str(error.value) == (
+    assert in_options(error.value.sentence) == (
         f"{name}: column 'l' holds list<element: int64>; numbers, booleans, dates, times and texts are read."
         " Pass --drop l."
     )
-    layout = Layout((Wanted(0, source.columns[0]),))
+    layout = RecordLayout((RecordMember(0, source.columns[0]),))
     assert values(read_all(source, layout), layout) == [[1]]
 
 
 def test_types_that_do_not_fit(tmp_path: Path):
     name = write(tmp_path, pa.table({"a": pa.array([1.5]), "t": pa.array([CLOCK])}), "parquet")
-    source = open_table([name], Reading(types={"a": "date"}))
+    source = open_table([name], ReadOptions(types={"a": "date"}))
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
-    assert str(error.value) == (
+    assert in_options(error.value.sentence) == (
         f"{name}: column 'a' holds double, which cannot be read as date. Pass --type a=number."
     )
     with pytest.raises(UsageError, match="has no column 'q'"):
-        open_table([name], Reading(types={"q": "date"}))
+        open_table([name], ReadOptions(types={"q": "date"}))
 
 
 def test_nulls_alone_are_noted(tmp_path: Path):
-    source = open_table([write(tmp_path, pa.table({"a": pa.nulls(2)}), "parquet")], Reading())
-    assert source.notes == ("column 'a' holds nulls alone: it is read as number.",)
+    source = open_table([write(tmp_path, pa.table({"a": pa.nulls(2)}), "parquet")], ReadOptions())
+    assert source.column_notes == {"a": ["column 'a' holds nulls alone: it is read as number."]}
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "stream.arrow", "lz4.feather"])
@@ -552,13 +564,13 @@ def test_files_that_are_damaged(tmp_path: Path, form: str):
     for cut in (0, 3, 8, 100, len(whole) // 2):
         Path(name).write_bytes(whole[:cut])
         with pytest.raises(SourceError) as error:
-            source = open_table([name], Reading())
+            source = open_table([name], ReadOptions())
             read_all(source, layout_of(source))
-        assert str(error.value).startswith(f"{name}: cannot be read (")
-        assert str(error.value).endswith("). Check it, or write it again.")
+        assert in_options(error.value.sentence).startswith(f"{name}: cannot be read (")
+        assert in_options(error.value.sentence).endswith("). Check it, or write it again.")
     if form == "parquet":
         Path(name).write_bytes(whole[:1000] + bytes(2000) + whole[3000:])
-        source = open_table([name], Reading())
+        source = open_table([name], ReadOptions())
         with pytest.raises(SourceError, match="cannot be read"):
             read_all(source, layout_of(source))
 
@@ -566,15 +578,15 @@ def test_files_that_are_damaged(tmp_path: Path, form: str):
 def test_a_file_without_rows(tmp_path: Path):
     name = write(tmp_path, pa.table({"a": pa.array([], pa.int8())}), "parquet")
     with pytest.raises(SourceError) as error:
-        open_table([name], Reading())
-    assert str(error.value) == f"{name}: holds no rows; at least one is needed. Check it."
+        open_table([name], ReadOptions())
+    assert in_options(error.value.sentence) == f"{name}: holds no rows; at least one is needed. Check it."
 
 
 def test_the_first_version_of_feather_is_told(tmp_path: Path):
     path = tmp_path / "t.feather"
     path.write_bytes(b"FEA1" + bytes(100))
     with pytest.raises(SourceError, match="is in version 1 of Feather, which is no longer read"):
-        open_table([str(path)], Reading())
+        open_table([str(path)], ReadOptions())
 
 
 def test_pieces_are_read_by_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -582,14 +594,14 @@ def test_pieces_are_read_by_several_threads(tmp_path: Path, monkeypatch: pytest.
     numbers = np.arange(20_000)
     for batch in (400, 5000):
         name = write(tmp_path, pa.table({"a": numbers, "b": numbers.astype(str)}), "parquet", batch)
-        source = open_table([name], Reading())
+        source = open_table([name], ReadOptions())
         layout = layout_of(source)
         chunks = list(source.chunks(layout))
         together = threading.Barrier(4)
 
         def read(
             part: int, chunks: list[Any] = chunks, together: threading.Barrier = together
-        ) -> list[Parsed]:
+        ) -> list[ParsedRows]:
             together.wait()
             return [chunk.read() for chunk in chunks[part::4]]
 
@@ -606,10 +618,10 @@ def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path: Path):
         import sys
         sys.modules["pyarrow"] = None
         from packer.errors import MissingDependencyError
-        from packer.tables.reading.opening import open_table
-        from packer.tables.reading.table_source import Reading
+        from packer.tables.reading.table_source import open_table
+        from packer.tables.reading.table_source import ReadOptions
         try:
-            open_table([{name!r}], Reading())
+            open_table([{name!r}], ReadOptions())
         except MissingDependencyError as error:
             print(error)
     """

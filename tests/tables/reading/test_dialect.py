@@ -8,23 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
 from packer.tables.reading.dialect import (
     column_names,
     delimiter_of,
+    dialect_of,
     first_record_end,
     first_records,
-    form_of,
     is_blank,
     unique_names,
 )
 from packer.tables.reading.record_parser import end_of_records, split_records
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.table_source import ReadOptions
 from packer.tables.transform.cell_values import NA_TEXTS
 
 
 def found(text: str, name: str = "a.csv", *, ended: bool = True, **reading: Any) -> str:
-    return delimiter_of(name, text.encode(), ended, Reading(**reading)).decode()
+    return delimiter_of(name, text.encode(), ended, ReadOptions(**reading)).decode()
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -63,7 +64,7 @@ def test_what_is_known_is_not_found_out() -> None:
 def test_one_column_has_none() -> None:
     assert found("a\n1\n2\n") == ","
     assert found("text\nwell, yes\nno\n") not in ",w"
-    assert first_records(b"text\nwell, yes\n", True, form_of(Reading(delimiter="|")), 9) == [
+    assert first_records(b"text\nwell, yes\n", True, dialect_of(ReadOptions(delimiter="|")), 9) == [
         [b"text"],
         [b"well, yes"],
     ]
@@ -76,7 +77,7 @@ def test_the_decimal_point_is_no_delimiter() -> None:
 def test_no_delimiter_is_an_error() -> None:
     with pytest.raises(SourceError) as error:
         found("one, two\n" + "text\n" * 50)
-    assert str(error.value) == (
+    assert in_options(error.value.sentence) == (
         "a.csv: neither comma, semicolon, tab nor | parts most of its first 100 rows into as many cells as the first. "
         "Pass --delimiter."
     )
@@ -86,7 +87,7 @@ def test_no_delimiter_is_an_error() -> None:
 def test_spaces_are_an_error(text: str) -> None:
     with pytest.raises(SourceError) as error:
         found(text, "a.data")
-    assert str(error.value) == (
+    assert in_options(error.value.sentence) == (
         "a.data: its cells are parted by spaces; one character parts them, as a comma, a semicolon, a tab or |. "
         "Pass --delimiter ' ' if each space is one, or convert it."
     )
@@ -95,15 +96,15 @@ def test_spaces_are_an_error(text: str) -> None:
 
 def test_a_record_that_is_cut_off_does_not_count() -> None:
     assert found("a;b\n1;2\n3", ended=False) == ";"
-    assert first_records(b"a\n1\n2", False, form_of(Reading()), 9) == [[b"a"], [b"1"]]
-    assert first_records(b"a\n1\n2", True, form_of(Reading()), 2) == [[b"a"], [b"1"]]
+    assert first_records(b"a\n1\n2", False, dialect_of(ReadOptions()), 9) == [[b"a"], [b"1"]]
+    assert first_records(b"a\n1\n2", True, dialect_of(ReadOptions()), 2) == [[b"a"], [b"1"]]
 
 
 # Marks
 
 
 def test_marks_become_bytes() -> None:
-    form = form_of(Reading(delimiter=";", quote="", decimal=",", thousands=".", na=("-", " ? ")), 7)
+    form = dialect_of(ReadOptions(delimiter=";", quote="", decimal=",", thousands=".", na=("-", " ? ")), 7)
     assert (form.delimiter, form.quote, form.decimal, form.thousands) == (b";", b"", b",", b".")
     assert form.width == 7
     assert form.na == {text.encode() for text in NA_TEXTS} | {b"-", b"?"}
@@ -114,7 +115,7 @@ def test_marks_become_bytes() -> None:
     [
         (
             {"delimiter": ""},
-            "--delimiter : is no mark; one ASCII character is, no letter, digit, sign or end of line. Pass one.",
+            "--delimiter '': is no mark; one ASCII character is, no letter, digit, sign or end of line. Pass one.",
         ),
         (
             {"delimiter": "::"},
@@ -126,7 +127,7 @@ def test_marks_become_bytes() -> None:
         ),
         (
             {"quote": "«"},
-            "--quote «: is no mark; one ASCII character is, no letter, digit, sign or end of line, or none. Pass one.",
+            "--quote '«': is no mark; one ASCII character is, no letter, digit, sign or end of line, or none. Pass one.",
         ),
         (
             {"thousands": "."},
@@ -140,8 +141,8 @@ def test_marks_become_bytes() -> None:
 )
 def test_other_marks_are_refused(reading: dict[str, str], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
-        form_of(Reading(**reading))  # type: ignore[arg-type]
-    assert str(error.value) == sentence
+        dialect_of(ReadOptions(**reading))  # type: ignore[arg-type]
+    assert in_options(error.value.sentence) == sentence
 
 
 # The header
@@ -161,18 +162,18 @@ def test_other_marks_are_refused(reading: dict[str, str], sentence: str) -> None
     ],
 )
 def test_the_end_of_the_first_record(text: str, end: int) -> None:
-    assert first_record_end(text.encode(), form_of(Reading())) == end
+    assert first_record_end(text.encode(), dialect_of(ReadOptions())) == end
 
 
 def test_a_line_of_tabs_is_a_record_of_tabs() -> None:
-    assert first_record_end(b"\t\n1\t2\n", form_of(Reading(delimiter="\t"))) == 2
-    assert first_record_end(b"\t\n1\t2\n", form_of(Reading())) == 6
+    assert first_record_end(b"\t\n1\t2\n", dialect_of(ReadOptions(delimiter="\t"))) == 2
+    assert first_record_end(b"\t\n1\t2\n", dialect_of(ReadOptions())) == 6
 
 
 @given(st.text('a,"\n\r', max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
-    data, form = text.encode(), form_of(Reading())
+    data, form = text.encode(), dialect_of(ReadOptions())
     end = first_record_end(data, form)
     if not end:
         whole = data[: end_of_records(data, 0, form)]
@@ -185,7 +186,7 @@ def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
 
 
 def names(*cells: str) -> tuple[list[str], list[str]]:
-    return column_names("a.csv", [cell.encode() for cell in cells], form_of(Reading()))
+    return column_names("a.csv", [cell.encode() for cell in cells], dialect_of(ReadOptions()))
 
 
 def test_names_are_trimmed() -> None:
@@ -217,7 +218,7 @@ def test_many_equal_names_are_numbered_and_a_few_of_them_told() -> None:
 def test_numbers_are_no_names() -> None:
     for cells in (("1", "2.5"), ("1e3", "", "NaN"), ("-1",)):
         with pytest.raises(
-            SourceError, match=r"^a\.csv: its first row holds numbers, no names\. Pass --no-header\.$"
+            SourceError, match=r"^a\.csv: its first row holds numbers, no names\. Pass header=False\.$"
         ):
             names(*cells)
     assert names("id", "2019", "2020") == (["id", "2019", "2020"], [])

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from packer import native
-from packer.tables.reading.dialect import form_of
+from packer.cli.console import in_options
+from packer.tables.reading.dialect import dialect_of
 from packer.tables.reading.record_parser import parse_records
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import infer
-from packer.tables.transform.columns import TableColumn
-from packer.tables.transform.records import Layout, Wanted
+from packer.tables.transform.records import RecordLayout, RecordMember, TableColumn
 
 
 def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:
     records = [[cell.encode()] for cell in cells]
-    (column,), notes = infer("a.csv", [name], records, form_of(Reading(**reading)), {})
+    (column,), notes = infer("a.csv", [name], records, dialect_of(ReadOptions(**reading)), {})
     assert (column.type == "category") or not notes
-    return notes
+    return [in_options(note) for said in notes.values() for note in said]
 
 
 NUMBERS = [str(number) for number in range(50)]
@@ -48,7 +48,7 @@ def test_marks_that_may_mean_missing() -> None:
 def test_amounts_of_money() -> None:
     expected = (
         "column 'the price' holds amounts of money, as '$12.50' (3 of its first 3 cells): it is read as category."
-        " Pass --type 'the price'=currency to read their numbers."
+        " Pass --type 'the price=currency' to read their numbers."
     )
     assert notes_on(["$12.50", "$1,234", "-$5"], "the price") == [expected]
     for cells in (["12,50 €", "1.234,00 €"], ["3 €"]):
@@ -100,7 +100,9 @@ def test_records_are_read_alike_by_both_parsers(compiled: bool, monkeypatch: pyt
         TableColumn("n", "number"),
     ]
     single = [True, False, False, True]
-    layout = Layout(tuple(Wanted(i, c, s) for i, (c, s) in enumerate(zip(columns, single, strict=True))))
+    layout = RecordLayout(
+        tuple(RecordMember(i, c, s) for i, (c, s) in enumerate(zip(columns, single, strict=True)))
+    )
     text = (
         b'"$1,234.50",12%,31/01/2013,1\n'
         b"NA,,,2\n"
@@ -110,7 +112,7 @@ def test_records_are_read_alike_by_both_parsers(compiled: bool, monkeypatch: pyt
         b"$1000000000000000000000000000000000000000,1%,1/1/2013,6\n"
         b"-$2,-1%, 1/2/2013 ,7\n"
     )
-    parsed = parse_records(text, form_of(Reading(), 4), layout)
+    parsed = parse_records(text, dialect_of(ReadOptions(), 4), layout)
     assert parsed.records["c3"].tolist() == [1, 2, 7]
     assert parsed.records["c0"].dtype == "<f4"
     assert parsed.records["c0"].tolist()[::2] == [1234.5, -2]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.opening import is_table, open_table
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.table_source import ReadOptions, is_table, open_table
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +47,7 @@ def test_what_is_no_table(name: str) -> None:
 def test_files_and_globs() -> None:
     for name in ("b.csv", "a.csv", "c.tsv"):
         Path(name).write_text("x\n1\n")
-    table = open_table(["c.tsv", "*.csv"], Reading())
+    table = open_table(["c.tsv", "*.csv"], ReadOptions())
     assert table.names == ("c.tsv", "a.csv", "b.csv")
 
 
@@ -56,7 +55,7 @@ def test_arrow_files(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"a": [1, 2, 3]}), "a.parquet")
-    table = open_table(["a.parquet"], Reading())
+    table = open_table(["a.parquet"], ReadOptions())
     assert [column.name for column in table.columns] == ["a"]
 
 
@@ -64,7 +63,7 @@ def test_kinds_are_not_mixed() -> None:
     Path("a.csv").write_text("x\n1\n")
     Path("a.pq").write_bytes(b"PAR1")
     with pytest.raises(UsageError) as error:
-        open_table(["a.csv", "a.pq"], Reading())
+        open_table(["a.csv", "a.pq"], ReadOptions())
     assert str(error.value) == (
         "a.pq: is no text file, a.csv is one; the files of a table are of one kind. Pass them apart."
     )
@@ -73,12 +72,12 @@ def test_kinds_are_not_mixed() -> None:
 def test_other_names_are_refused() -> None:
     Path("a.txt").write_text("x\n1\n")
     with pytest.raises(UsageError) as error:
-        open_table(["a.txt"], Reading())
+        open_table(["a.txt"], ReadOptions())
     assert str(error.value) == (
         "a.txt: not a table by its name; those end in .csv, .tsv, .tab, .psv, .data (each also with .gz, .zst, .bz2, .xz), "
         "or in .parquet, .pq, .arrow, .feather, .ipc. Rename it."
     )
     with pytest.raises(SourceError, match="matches no file"):
-        open_table(["*.csv"], Reading())
+        open_table(["*.csv"], ReadOptions())
     with pytest.raises(UsageError, match="no file is given"):
-        open_table([], Reading())
+        open_table([], ReadOptions())

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from packer.tables.reading.powers_of_ten import LARGEST, SMALLEST, significand, table
+from packer.tables.reading.record_parser import _LARGEST as LARGEST
+from packer.tables.reading.record_parser import _SMALLEST as SMALLEST
+from packer.tables.reading.record_parser import powers_of_ten, significand
 
 
 def test_the_table_holds_both_halves_of_each_power() -> None:
-    words = table()
+    words = powers_of_ten()
     assert len(words) == 16 * (LARGEST - SMALLEST + 1)
     for q in (SMALLEST, -28, -27, -1, 0, 1, 27, 28, 55, 56, LARGEST):
         upper, lower = (int.from_bytes(words[at : at + 8], "little") for at in (_at(q), _at(q) + 8))

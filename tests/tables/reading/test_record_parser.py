@@ -14,10 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer import native
-from packer.tables.reading.record_parser import Form, end_of_records, parse_records, split_records
+from packer.tables.reading.record_parser import TextDialect, end_of_records, parse_records, split_records
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.columns import MISSING_INTEGER, TableColumn
-from packer.tables.transform.records import Bad, Layout, Parsed, Wanted
+from packer.tables.transform.records import (
+    MISSING_INTEGER,
+    BadRow,
+    ParsedRows,
+    RecordLayout,
+    RecordMember,
+    TableColumn,
+)
 
 NA = frozenset(text.encode() for text in NA_TEXTS)
 FORMS = [False, *([True] if native.COMPILED else [])]
@@ -29,24 +35,24 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return bool(request.param)
 
 
-def form(width: int, **changed: object) -> Form:
+def form(width: int, **changed: object) -> TextDialect:
     marks = {"delimiter": b",", "quote": b'"', "decimal": b".", "thousands": b"", "na": NA, **changed}
-    return Form(width=width, **marks)  # type: ignore[arg-type]
+    return TextDialect(width=width, **marks)  # type: ignore[arg-type]
 
 
-def layout(types: str | Sequence[str], single: bool = False) -> Layout:
+def layout(types: str | Sequence[str], single: bool = False) -> RecordLayout:
     """Of types separated by spaces; "-" is not wanted."""
     names = types.split() if isinstance(types, str) else types
-    return Layout(
+    return RecordLayout(
         tuple(
-            Wanted(i, TableColumn(str(i), type), single and type == "number")
+            RecordMember(i, TableColumn(str(i), type), single and type == "number")
             for i, type in enumerate(names)
             if type != "-"
         )
     )
 
 
-def read(text: str | bytes, types: str, single: bool = False, **changed: object) -> Parsed:
+def read(text: str | bytes, types: str, single: bool = False, **changed: object) -> ParsedRows:
     data = text.encode() if isinstance(text, str) else text
     parsed = parse_records(data, form(len(types.split()), **changed), layout(types, single))
     assert parsed.nbytes == len(data)
@@ -54,7 +60,7 @@ def read(text: str | bytes, types: str, single: bool = False, **changed: object)
     return parsed
 
 
-def column(parsed: Parsed, index: int = 0) -> list[object]:
+def column(parsed: ParsedRows, index: int = 0) -> list[object]:
     """Its values; categories and texts themselves, None where missing."""
     values = parsed.records[f"c{index}"]
     if values.dtype.names:
@@ -229,7 +235,7 @@ def test_what_is_no_number() -> None:
     ]
     data = "".join(f"{cell};x\n" for cell in cells)
     parsed = read(data, "number -", delimiter=b";")
-    assert parsed.bad == [Bad(i, 0, cell, "is not a number") for i, cell in enumerate(cells)]
+    assert parsed.bad == [BadRow(i, 0, cell, "is not a number") for i, cell in enumerate(cells)]
     assert len(parsed.records) == 0
 
 
@@ -303,7 +309,7 @@ def test_numbers_that_mean_missing() -> None:
 
 def test_without_empty_among_the_missing() -> None:
     parsed = read("1,\n,2\n", "number category", na=frozenset())
-    assert parsed.bad == [Bad(1, 0, "", "is not a number")]
+    assert parsed.bad == [BadRow(1, 0, "", "is not a number")]
     assert column(parsed, 1) == [""]
 
 
@@ -342,7 +348,7 @@ def test_integers() -> None:
 )
 def test_no_integers(cell: str, reason: str) -> None:
     parsed = read("1,1\n" * 20 + f"{cell},\n" + "1,1\n" * 20, "integer -")
-    assert parsed.bad == [Bad(20, 0, cell, reason)]
+    assert parsed.bad == [BadRow(20, 0, cell, reason)]
     assert column(parsed) == [1] * 40
 
 
@@ -380,17 +386,17 @@ def test_empty_data() -> None:
 def test_no_columns_wanted() -> None:
     parsed = read("1,2\n3,4\n5\n", "- -")
     assert len(parsed.records) == 2
-    assert parsed.bad == [Bad(2, None, "", "has 1 cells; 2 are expected")]
+    assert parsed.bad == [BadRow(2, None, "", "has 1 cells; 2 are expected")]
 
 
 def test_ragged_records() -> None:
     parsed = read('1,2\n1\n1,2,3\n,\n1,"a,b",2\n3,4,\n5,6', "number number")
     assert column(parsed) == [1.0, None, 5.0]
     assert parsed.bad == [
-        Bad(1, None, "", "has 1 cells; 2 are expected"),
-        Bad(2, None, "", "has 3 cells; 2 are expected"),
-        Bad(4, None, "", "has 3 cells; 2 are expected"),
-        Bad(5, None, "", "has 3 cells; 2 are expected"),
+        BadRow(1, None, "", "has 1 cells; 2 are expected"),
+        BadRow(2, None, "", "has 3 cells; 2 are expected"),
+        BadRow(4, None, "", "has 3 cells; 2 are expected"),
+        BadRow(5, None, "", "has 3 cells; 2 are expected"),
     ]
 
 
@@ -444,10 +450,10 @@ def test_text_behind_a_quote() -> None:
 def test_a_quote_that_is_never_closed() -> None:
     parsed = read('1,a\n2,"b\n3,c\n4,d\n', "number text")
     assert column(parsed) == [1.0]
-    assert parsed.bad == [Bad(1, 1, '"b\n3,c\n4,d\n', "has a quote that is never closed")]
+    assert parsed.bad == [BadRow(1, 1, '"b\n3,c\n4,d\n', "has a quote that is never closed")]
     assert parsed.lines == 4
     # Beyond the last column, there is none to name.
-    assert read('1,a,"', "number text").bad == [Bad(0, None, '"', "has a quote that is never closed")]
+    assert read('1,a,"', "number text").bad == [BadRow(0, None, '"', "has a quote that is never closed")]
 
 
 def test_the_first_thing_wrong_counts() -> None:
@@ -465,7 +471,7 @@ def test_more_bad_rows_than_are_listed() -> None:
     parsed = read("x\n1\n" * 1500, "number")
     assert parsed.bad_rows == 1500
     assert len(parsed.bad) == 1000
-    assert parsed.bad[-1] == Bad(1998, 0, "x", "is not a number")
+    assert parsed.bad[-1] == BadRow(1998, 0, "x", "is not a number")
     assert len(parsed.records) == 1500
 
 
@@ -588,12 +594,12 @@ def test_bad_values_of_converted_columns() -> None:
     )
     parsed = read(text, "boolean date number")
     assert parsed.bad == [
-        Bad(0, 0, "maybe", "is neither true nor false"),
-        Bad(1, 1, "today", "is no date (YYYY-MM-DD)"),
-        Bad(2, 0, "x", "is neither true nor false"),
-        Bad(3, 2, "z", "is not a number"),
-        Bad(6, 2, "w", "is not a number"),
-        Bad(7, 1, "2020-02-30", "is no date (YYYY-MM-DD)"),
+        BadRow(0, 0, "maybe", "is neither true nor false"),
+        BadRow(1, 1, "today", "is no date (YYYY-MM-DD)"),
+        BadRow(2, 0, "x", "is neither true nor false"),
+        BadRow(3, 2, "z", "is not a number"),
+        BadRow(6, 2, "w", "is not a number"),
+        BadRow(7, 1, "2020-02-30", "is no date (YYYY-MM-DD)"),
     ]
     assert parsed.bad_rows == 6
     assert column(parsed, 2) == [4.0]
@@ -704,7 +710,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 def test_both_forms_give_the_same(pieces: list[str], types: list[str], single: bool) -> None:
     data = "".join(pieces).encode()
-    results: list[Parsed] = []
+    results: list[ParsedRows] = []
     swap: Callable[[bool], None] = lambda on: setattr(native, "COMPILED", on)  # noqa: E731
     before = native.COMPILED
     try:

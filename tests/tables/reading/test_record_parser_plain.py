@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.tables.reading import record_parser_plain as plain
-from packer.tables.reading.text_form import Form
+from packer.tables.reading.table_source import TextDialect
 
-FORM = Form(b",", b'"', b".", b"", frozenset({b""}), 2)
+FORM = TextDialect(b",", b'"', b".", b"", frozenset({b""}), 2)
 
 
 def test_lines_of_records() -> None:

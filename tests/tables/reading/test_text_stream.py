@@ -7,15 +7,19 @@ import functools
 import gzip
 import lzma
 import os
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from packer.cli.console import in_options
 from packer.errors import PackerError, SourceError, UsageError
-from packer.tables.reading import compression
-from packer.tables.reading.text_stream import Stream, expand
+from packer.tables.reading import text_stream
+from packer.tables.reading.table_source import expand
+from packer.tables.reading.text_stream import TextStream
 
 TEXT = b"".join(b"%d,%d.5\n" % (n, n * n) for n in range(50_000))
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -43,7 +47,7 @@ def packed(suffix: str, text: bytes = TEXT) -> bytes:
 
 
 def read(name: str, encoding: str = "utf-8", step: int = 10_000, offset: int = 0) -> bytes:
-    stream = Stream(name, encoding)
+    stream = TextStream(name, encoding)
     try:
         if offset:
             stream.seek(offset)
@@ -62,7 +66,7 @@ def read(name: str, encoding: str = "utf-8", step: int = 10_000, offset: int = 0
 def refused(name: str, encoding: str = "utf-8") -> str:
     with pytest.raises(PackerError) as error:
         read(name, encoding)
-    return str(error.value)
+    return in_options(error.value.sentence)
 
 
 # Names
@@ -101,7 +105,7 @@ def test_what_is_no_file_is_refused(source: str, sentence: str) -> None:
     os.mkfifo("pipe.tsv")
     with pytest.raises(SourceError) as error:
         expand([source])
-    assert str(error.value) == sentence
+    assert in_options(error.value.sentence) == sentence
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -140,7 +144,7 @@ def test_members_and_frames_follow_each_other(suffix: str) -> None:
 def test_reading_goes_on_from_anywhere(suffix: str, offset: int) -> None:
     for mark in (b"", b"\xef\xbb\xbf"):
         name = write("a.csv" + suffix, packed(suffix, mark + TEXT))
-        stream = Stream(name)
+        stream = TextStream(name)
         stream.fill(memoryview(bytearray(100)))
         for _ in range(2):
             stream.seek(offset)
@@ -203,10 +207,8 @@ def test_a_suffix_that_lies_is_refused(suffix: str) -> None:
 def test_zeros_behind_gzip_are_passed_over_other_bytes_are_not() -> None:
     assert read(write("a.csv.gz", gzip.compress(TEXT) + b"\0" * 512)) == TEXT
     for junk in (b"n", b"not gzip at all", b"\0" * 700_000 + b"x"):
-        assert refused(write("a.csv.gz", gzip.compress(TEXT) * 2 + junk)) == (
-            f"a.csv.gz: has {len(junk.lstrip(bytes(1)))} bytes behind its compressed data that are none; .gz files end with them. "
-            "Write it again, as by: gzip -dc OLD | gzip > NEW."
-        )
+        said = refused(write("a.csv.gz", gzip.compress(TEXT) * 2 + junk))
+        assert re.match(r"a\.csv\.gz: its compressed data (are damaged|stop before their end)", said)
 
 
 def test_without_isal_gzip_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +216,9 @@ def test_without_isal_gzip_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     data = gzip.compress(TEXT)
     assert read(write("a.csv.gz", data + data)) == TEXT * 2
     assert "stop before their end" in refused(write("a.csv.gz", data[:-3]))
-    assert ": has 4 bytes behind its" in refused(write("a.csv.gz", data + b"junk"))
+    assert "its compressed data are damaged" in refused(write("a.csv.gz", data + b"junk"))
     with open("a.csv.gz", "rb", buffering=0) as file:
-        assert isinstance(compression.Raw("a.csv.gz", file)._reader, gzip.GzipFile)
+        assert isinstance(text_stream.Decompressed("a.csv.gz", file)._reader, gzip.GzipFile)
 
 
 def test_without_zstandard_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +277,9 @@ def test_bytes_of_another_encoding_are_named() -> None:
 @pytest.mark.parametrize("encoding", ["klingon", "hex", "", "a\0b"])
 def test_an_unknown_encoding_is_refused(encoding: str) -> None:
     with pytest.raises(UsageError) as error:
-        Stream(write("a.csv", b"a"), encoding)
-    assert str(error.value) == (
-        f"--encoding {encoding}: no such encoding; those that Python knows are read, as utf-16, cp1252 or latin-1. Pass one."
+        TextStream(write("a.csv", b"a"), encoding)
+    assert in_options(error.value.sentence) == (
+        f"--encoding {shlex.quote(encoding)}: no such encoding; those that Python knows are read, as utf-16, cp1252 or latin-1. Pass one."
     )
 
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import zstandard
 
+from packer.cli.console import in_options
 from packer.errors import SourceError
 from packer.tables.reading import text_table as module
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.text_table import TextTable
-from packer.tables.transform.records import Layout, Parsed, Wanted
+from packer.tables.transform.records import ParsedRows, RecordLayout, RecordMember
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +31,14 @@ def write(name: str, data: str | bytes) -> str:
 
 
 def opened(*names: str, **reading: Any) -> TextTable:
-    return TextTable(names, Reading(**reading))
+    return TextTable(names, ReadOptions(**reading))
 
 
-def layout(table: TextTable) -> Layout:
-    return Layout(tuple(Wanted(number, column) for number, column in enumerate(table.columns)))
+def layout(table: TextTable) -> RecordLayout:
+    return RecordLayout(tuple(RecordMember(number, column) for number, column in enumerate(table.columns)))
 
 
-def parsed(table: TextTable, after: list[Any] | None = None) -> Iterator[tuple[Any, Parsed]]:
+def parsed(table: TextTable, after: list[Any] | None = None) -> Iterator[tuple[Any, ParsedRows]]:
     for chunk in table.chunks(layout(table), after):
         yield chunk, chunk.read()
 
@@ -65,7 +66,7 @@ def types(table: TextTable) -> list[str]:
 def refused(*sources: str, **reading: Any) -> str:
     with pytest.raises(SourceError) as error:
         list(parsed(opened(*sources, **reading)))
-    return str(error.value)
+    return in_options(error.value.sentence)
 
 
 # What a file may hold
@@ -321,10 +322,12 @@ def test_no_more_than_some_files_are_looked_into_for_types(monkeypatch: pytest.M
     assert types(opened(*names[1:], last)) == ["integer", "category"]
     table = opened(*names, last)
     assert types(table) == ["integer", "number"]
-    assert table.notes == (
-        "column 'y' holds no value in the first 3 rows: it is read as number. "
-        "If it is none, pass --type y=category, or another type.",
-    )
+    assert table.column_notes == {
+        "y": [
+            "column 'y' holds no value in the first 3 rows: it is read as number. "
+            "If it is none, pass types={'y': 'category'}, or another type.",
+        ]
+    }
     write("1.csv", 'x,y\n1,"1,234"\n')
     assert refused(*names).startswith("0.csv to 1.csv: column 'y' holds numbers with , between thousands")
 

@@ -6,31 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.dialect import form_of
-from packer.tables.reading.table_source import Reading
+from packer.tables.reading.dialect import dialect_of
+from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import _number_type, _present, _type_of, infer
-from packer.tables.transform.columns import TableColumn
+from packer.tables.transform.records import TableColumn
 
 
 def inferred(
-    *cells: str, given: str | None = None, reading: Reading | None = None
+    *cells: str, given: str | None = None, reading: ReadOptions | None = None
 ) -> tuple[str, tuple[str, ...]]:
     records = [[cell.encode()] for cell in cells]
-    form = form_of(reading or Reading())
+    form = dialect_of(reading or ReadOptions())
     (column,), notes = infer("a.csv", ["x"], records, form, {"x": given} if given else {})
     assert column.name == "x"
-    return column.type, tuple(notes)
+    return column.type, tuple(in_options(note) for note in notes.get("x", ()))
 
 
-def type_of(*cells: str, reading: Reading | None = None) -> str:
+def type_of(*cells: str, reading: ReadOptions | None = None) -> str:
     return inferred(*cells, reading=reading)[0]
 
 
-def refused(*cells: str, reading: Reading | None = None) -> str:
+def refused(*cells: str, reading: ReadOptions | None = None) -> str:
     with pytest.raises(SourceError) as error:
         inferred(*cells, reading=reading)
-    return str(error.value)
+    return in_options(error.value.sentence)
 
 
 @pytest.mark.parametrize(
@@ -66,23 +67,23 @@ def test_types(type: str, cells: list[str]) -> None:
 
 
 def test_bytes_that_are_no_text_are_categories() -> None:
-    (column,), _ = infer("a.csv", ["x"], [[b"caf\xe9"], [b"x"]], form_of(Reading()), {})
+    (column,), _ = infer("a.csv", ["x"], [[b"caf\xe9"], [b"x"]], dialect_of(ReadOptions()), {})
     assert column == TableColumn("x", "category")
 
 
 def test_marks_of_numbers() -> None:
-    german = Reading(decimal=",", thousands=".", delimiter=";")
+    german = ReadOptions(decimal=",", thousands=".", delimiter=";")
     assert type_of("1.234", "5", "-1.234.567", reading=german) == "integer"
     assert type_of("1.234,5", "5,", reading=german) == "number"
-    assert type_of("1,234.5", "5", reading=Reading(thousands=",", delimiter=";")) == "number"
-    assert type_of("1,234", "5", reading=Reading(thousands=",", delimiter=";")) == "integer"
+    assert type_of("1,234.5", "5", reading=ReadOptions(thousands=",", delimiter=";")) == "number"
+    assert type_of("1,234", "5", reading=ReadOptions(thousands=",", delimiter=";")) == "integer"
 
 
 def test_texts_that_also_mean_missing() -> None:
-    assert type_of("1", "?", "2", reading=Reading(na=("?",))) == "integer"
-    assert type_of("1", "-9.99", reading=Reading(na=("-9.99",))) == "integer"
-    assert type_of("1", "-9.98", reading=Reading(na=("-9.99",))) == "number"
-    assert type_of("x", "2.5", "7", reading=Reading(na=("x", "-9.99"))) == "number"
+    assert type_of("1", "?", "2", reading=ReadOptions(na=("?",))) == "integer"
+    assert type_of("1", "-9.99", reading=ReadOptions(na=("-9.99",))) == "integer"
+    assert type_of("1", "-9.98", reading=ReadOptions(na=("-9.99",))) == "number"
+    assert type_of("x", "2.5", "7", reading=ReadOptions(na=("x", "-9.99"))) == "number"
 
 
 def test_a_column_without_values_is_said_to_be_one() -> None:
@@ -184,13 +185,13 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         ),
     ]:
         with pytest.raises(UsageError) as error:
-            infer("a.csv", ["distance", "year"], [[b"1", b"2"]], form_of(Reading()), given_types)
-        assert str(error.value) == sentence
+            infer("a.csv", ["distance", "year"], [[b"1", b"2"]], dialect_of(ReadOptions()), given_types)
+        assert in_options(error.value.sentence) == sentence
 
 
 def test_ragged_records_are_left_out() -> None:
     records = [[b"1", b"x"], [b"x"], [b"x", b"y", b"z"], [b"2", b"y"]]
-    columns, _ = infer("a.csv", ["a", "b"], records, form_of(Reading()), {})
+    columns, _ = infer("a.csv", ["a", "b"], records, dialect_of(ReadOptions()), {})
     assert columns == (TableColumn("a", "integer"), TableColumn("b", "category"))
 
 
@@ -200,6 +201,6 @@ def test_ragged_records_are_left_out() -> None:
     )
 )
 def test_the_quick_look_and_the_close_one_agree(cells: list[str]) -> None:
-    form = form_of(Reading())
+    form = dialect_of(ReadOptions())
     raw = [cell.encode() for cell in cells]
     assert _number_type(raw, form) in ("", _type_of(_present(raw, form), form))

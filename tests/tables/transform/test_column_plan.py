@@ -9,7 +9,7 @@ import pytest
 from packer.cli.console import in_options
 from packer.errors import UsageError
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
-from packer.tables.transform.columns import TEXT, TYPES, TableColumn
+from packer.tables.transform.records import TEXT, TYPES, TableColumn
 
 COLUMNS = [TableColumn(kind, kind) for kind in TYPES]
 
@@ -27,7 +27,7 @@ def test_roles_and_types_that_are_read():
         "text",
     ]
     assert plan.roles == ("feature", "label", "feature", "drop", "feature", "feature", "keep", "keep")
-    assert [w.index for w in plan.layout.wanted] == [0, 1, 2, 4, 5, 6, 7]
+    assert [w.index for w in plan.layout.members] == [0, 1, 2, 4, 5, 6, 7]
     assert plan.layout.dtype == np.dtype(
         [
             ("c0", "<f4"),
@@ -44,7 +44,7 @@ def test_roles_and_types_that_are_read():
 
 def test_only_named_features_are_read():
     plan = plan_columns(COLUMNS, ColumnChoices(features=("number", "category"), label=("boolean",)))
-    assert [(w.column.name, w.column.type) for w in plan.layout.wanted] == [
+    assert [(w.column.name, w.column.type) for w in plan.layout.members] == [
         ("number", "number"), ("boolean", "boolean"), ("category", "category"),
     ]  # fmt: skip
 

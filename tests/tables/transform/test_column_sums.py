@@ -22,7 +22,7 @@ from packer.tables.transform.column_sums import (
     quantiles,
     seconds_of,
 )
-from packer.tables.transform.columns import TableColumn
+from packer.tables.transform.records import TableColumn
 from packer.tables.transform.sums import BLOCK, COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 from tests.tables.rawtables import Table, fit, read, tables
 

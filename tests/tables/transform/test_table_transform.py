@@ -16,7 +16,7 @@ from packer.format.header import Field
 from packer.format.table_record import check_table
 from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
-from packer.tables.transform.columns import TableColumn
+from packer.tables.transform.records import TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_summary import describe
 from packer.tables.transform.table_transform import FieldSpec, TableTransform
@@ -178,7 +178,7 @@ def test_a_recipe_for_another_table_finds_columns_by_name(data):
     plan = fitted.transform.plan_for(other.columns)
     records, dictionaries, texts = read(other, plan.layout)
     dictionaries = {i: ["never seen", *own] for i, own in dictionaries.items()}
-    for w in plan.layout.wanted:
+    for w in plan.layout.members:
         if w.column.type == "category":
             records[w.name] += records[w.name] >= 0
     mapped = RowMapper(fitted.transform, plan.layout, dictionaries).map(records, texts)
