@@ -1,13 +1,15 @@
-"""The command line: a thin skin over packer's functions. Only this folder knows click and progress bars.
+"""The command line: a thin skin over packer's functions. Only this folder knows click.
 
-    converting.py    convert; tables.py: its options for tables
-    looking.py       info, verify
-    reworking.py     append, merge, split, repack, export
-    benching.py      bench
-    previewing.py    preview
-    console.py       text for people, JSON for programs
+    convert_command.py    convert: images, or a table, into one file
+    table_options.py      its options for tables
+    conversion_output.py  what a conversion is about to do, did, and left out
+    looking.py            info, verify
+    reworking.py          append, merge, split, repack, export
+    benching.py           bench
+    previewing.py         preview
+    console.py            text for people, JSON for programs
 
-Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
+Start with convert_command.py. Imports: bench, convert, format, load, orders, pixels, previews, progress, tables.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import click
 
 from packer.cli.benching import bench
 from packer.cli.console import in_options, say, say_lines
-from packer.cli.converting import convert
+from packer.cli.convert_command import convert
 from packer.cli.looking import info, verify
 from packer.cli.previewing import preview
 from packer.cli.reworking import append, export, merge, repack, split
@@ -51,7 +53,10 @@ for command in (append, bench, convert, export, info, merge, preview, repack, sp
 
 
 def main() -> NoReturn:
-    """Run the command line and exit; every error is a sentence on stderr."""
+    """Run the command line and exit; every error is a sentence on stderr.
+
+    Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
+    """
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             number = getattr(signal, name)

@@ -7,15 +7,12 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
-
-SKIPPED = 3
-SHOWN = 20  # skipped inputs printed; all are in the pack's header
 
 # Keywords whose option has another name.
 _OPTIONS = {"pairs": "pair", "types": "type"}
@@ -69,15 +66,6 @@ def _typed_option(option: Option) -> str:
         case value:
             text = _SPELLED.get((option.name, str(value)), str(value))
             return f'{name} "{text}"' if text == "'" else f"{name} {shlex.quote(text)}"
-
-
-def list_skipped(skipped: tuple[dict[str, str], ...], count: int, remedy: str) -> NoReturn:
-    """Print the first of them, count being all, and end with the exit code for that."""
-    for item in skipped[:SHOWN]:
-        say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
-    if count > SHOWN:
-        say(f"  and {count - SHOWN:,} more; {remedy}", err=True)
-    raise click.exceptions.Exit(SKIPPED)
 
 
 json_option = click.option(

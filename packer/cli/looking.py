@@ -9,7 +9,7 @@ import click
 
 from packer import units
 from packer.cli.console import json_option, print_json, say
-from packer.cli.converting import parse_pairs
+from packer.cli.convert_command import parse_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ import click
 
 from packer import units
 from packer.cli.console import in_options, json_option, print_json, say
-from packer.cli.converting import announce_plan, parse_pairs, tell_notes, tell_skipped
-from packer.cli.tables import tell_left_out
+from packer.cli.conversion_output import announce_plan, tell_left_out, tell_notes, tell_skipped
+from packer.cli.convert_command import parse_pairs
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def append(
     if as_json:
         print_json("append", report.to_dict())
     elif not quiet:
-        tell_notes(report, said)
+        tell_notes(report.notes, said)
         _tell(report, "added")
     tell_skipped(report.skipped, pack, listed=not as_json)
 
@@ -214,8 +214,7 @@ def export(
         record |= {"notes": [in_options(note) for note in report.notes], "convert_command": report.command}
         print_json("export", record)
     elif not quiet:
-        for note in report.notes:
-            say(f"note: {in_options(note)}")
+        tell_notes(report.notes)
         say(
             f"wrote {units.count(report.files, 'file')}, {units.size(report.nbytes)}, in {units.duration(report.seconds)}"
         )
@@ -241,8 +240,7 @@ def _append_table(
     if as_json:
         print_json("append", report.to_dict())
     elif not quiet:
-        for note in report.notes:
-            say(f"note: {in_options(note)}")
+        tell_notes(report.notes)
         say(
             f"added {units.count(report.rows, 'row')}, {units.size(report.bytes_written)},"
             f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} rows/s)"

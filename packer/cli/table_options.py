@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from packer import units
-from packer.cli.console import SKIPPED, in_options, list_skipped, print_json, say
+from packer.cli.console import say
+from packer.cli.conversion_output import tell_conversion, tell_left_out, tell_notes
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.tables.table_conversion import TablePlan, TableReport
+    from packer.tables.table_conversion import TablePlan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -177,26 +178,8 @@ def convert_tables(sources: tuple[str, ...], out: str, *, as_json: bool, quiet: 
         on_plan=announce,
         **options,
     )
-    if as_json:
-        print_json("convert", report.to_dict())
-    elif not quiet:
-        _tell(report, said)
+    tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
     tell_left_out(report, out, listed=not as_json)
-
-
-def tell_left_out(report: TableReport, out: str, *, listed: bool) -> None:
-    """Say which rows were left out, if any were, and end with the exit code that says so. listed: print them."""
-    if not report.skipped_rows or report.already:
-        return
-    if not listed:
-        raise click.exceptions.Exit(SKIPPED)
-    why = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
-    say(f"left out {units.count(report.skipped_rows, 'row')} ({why}):", err=True)
-    list_skipped(
-        report.skipped,
-        report.skipped_rows,
-        f"packer info {out} --json lists the first {len(report.skipped):,}",
-    )
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -221,32 +204,11 @@ def _announce(sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
     say(
         f"{name}: {rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)} -> {out}: {'; '.join(parts)}"
     )
-    for note in plan.notes:
-        say(f"note: {in_options(note)}")
+    tell_notes(plan.notes)
 
 
 def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
-
-
-def _tell(report: TableReport, said: list[str]) -> None:
-    """What was done. said: the notes that were shown before."""
-    if report.cleared:
-        say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
-    if report.already:
-        say(f"{report.out}: holds all {units.count(report.rows, 'row')} already")
-        return
-    for note in report.notes:
-        if note not in said:
-            say(f"note: {in_options(note)}")
-    resumed = f", {report.resumed:,} of them read before it was interrupted" if report.resumed else ""
-    speed = f"{report.rows_per_second:,.0f} rows/s, {units.count(report.workers, 'worker')}"
-    if report.bytes_read:
-        speed = f"{units.size(report.bytes_read / report.seconds)}/s, {speed}"
-    say(
-        f"packed {units.count(report.rows, 'row')}{resumed}, {units.size(report.bytes_read)} -> {units.size(report.bytes_written)},"
-        f" in {units.duration(report.seconds)} ({speed})"
-    )
 
 
 def about_other(given: Mapping[str, str], table: bool, source: str) -> None:

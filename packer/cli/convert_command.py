@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from packer import units
-from packer.cli.console import SKIPPED, in_options, json_option, list_skipped, print_json, say
-from packer.cli.tables import IMAGES, TABLES, about_other, convert_tables, table_options
+from packer.cli.console import json_option
+from packer.cli.conversion_output import announce_plan, tell_conversion, tell_skipped
+from packer.cli.table_options import IMAGES, TABLES, about_other, convert_tables, table_options
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.convert.image_conversion import ConversionPlan, Report
+    from packer.convert.image_conversion import ConversionPlan
 
 
 @click.command()
@@ -164,10 +163,7 @@ def _convert_images(
         on_plan=announce,
         **options,
     )
-    if as_json:
-        print_json("convert", report.to_dict())
-    elif not quiet:
-        _tell(report, said)
+    tell_conversion(report, said, "image", as_json=as_json, quiet=quiet)
     if not report.already:
         tell_skipped(report.skipped, out, listed=not as_json)
 
@@ -181,52 +177,3 @@ def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--pair {text}: is not NAME=DIR, each name once. Pass for example mask=masks/.")
         pairs[name] = folder
     return pairs
-
-
-def announce_plan(source: str, out: str, plan: ConversionPlan) -> None:
-    """What is about to be done."""
-    classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
-    shape = "their own size" if plan.shape is None else "x".join(map(str, plan.shape))
-    say(
-        f"{source}: {units.count(plan.rows, 'image')}{classes} -> {out}: {shape} each, about {units.size(plan.bytes)}"
-    )
-    if plan.splits:
-        say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
-    chosen, *others = plan.trades
-    if others:
-        sizes = ", ".join(f"{t.name} {units.size(t.row_bytes * plan.rows)}" for t in others)
-        say(f"stored as {chosen.name}: {units.size(chosen.row_bytes)} a row; it could be {sizes}")
-    for note in plan.notes:
-        say(f"note: {in_options(note)}")
-
-
-def tell_notes(report: Report, said: Sequence[str]) -> None:
-    """Print the notes of a report that were not printed before, with its plan."""
-    for note in report.notes:
-        if note not in said:
-            say(f"note: {in_options(note)}")
-
-
-def _tell(report: Report, said: Sequence[str]) -> None:
-    """What was done. said: the notes that were printed before."""
-    if report.cleared:
-        say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
-    if report.already:
-        say(f"{report.out}: holds all {units.count(report.rows, 'image')} already")
-        return
-    tell_notes(report, said)
-    resumed = f", {report.resumed:,} of them before it was interrupted" if report.resumed else ""
-    say(
-        f"packed {units.count(report.rows, 'image')}{resumed}, {units.size(report.bytes_read)} -> {units.size(report.bytes_written)},"
-        f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} images/s, {units.count(report.workers, 'worker')})"
-    )
-
-
-def tell_skipped(skipped: tuple[dict[str, str], ...], out: str, *, listed: bool = True) -> None:
-    """List inputs that were left out, and end with the exit code for that."""
-    if not skipped:
-        return
-    if not listed:
-        raise click.exceptions.Exit(SKIPPED)
-    say(f"skipped {units.count(len(skipped), 'input')}:", err=True)
-    list_skipped(skipped, len(skipped), f"packer info {out} --json lists them all")
