@@ -31,8 +31,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packer.augment.passes import cuda, plain, spec
-from packer.augment.passes.spec import Pass
+from packer.augment.passes import pass_spec, torch_pass, triton_pass
+from packer.augment.passes.pass_spec import Pass
 from packer.bench.conditions import versions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -138,18 +138,18 @@ def everything(case: Case, dtype: str, draws: torch.Generator) -> tuple[Pass, Te
     columns[:, 10], columns[:, 11] = across.clamp(min=1), down.clamp(min=1)
     columns[:, 12:14], columns[:, 14:16] = -0.5, side - 0.5
     columns[:, 16], columns[:, 17] = 1 / across, 1 / down
-    grey = torch.tensor(spec.GREY)
+    grey = torch.tensor(pass_spec.GREY)
     for step, (kind, factor) in enumerate(
         (
-            (spec.MATRIX, uniform(0.6, 1.4)),
-            (spec.CONTRAST, uniform(0.6, 1.4)),
-            (spec.MATRIX, uniform(0.6, 1.4)),
-            (spec.HUE, uniform(-0.1, 0.1)),
+            (pass_spec.MATRIX, uniform(0.6, 1.4)),
+            (pass_spec.CONTRAST, uniform(0.6, 1.4)),
+            (pass_spec.MATRIX, uniform(0.6, 1.4)),
+            (pass_spec.HUE, uniform(-0.1, 0.1)),
         )
     ):
-        at = spec.STEPS_AT + spec.STEP_WIDTH * step
+        at = pass_spec.STEPS_AT + pass_spec.STEP_WIDTH * step
         columns[:, at], columns[:, at + 1] = kind, factor
-        if kind == spec.MATRIX:  # the brightness, then the saturation
+        if kind == pass_spec.MATRIX:  # the brightness, then the saturation
             matrix = torch.zeros(n, 3, 4)
             matrix[:, :, :3] = factor[:, None, None] * torch.eye(3)
             if step:
@@ -300,8 +300,8 @@ def make_work(case: Case, stack: str, dtype: str, device: torch.device, rotate: 
     outs = [torch.empty(result, dtype=kept, device=device).permute(0, 3, 1, 2) for _ in range(turns)]
     work = Work(what, columns.to(device), images, outs, nbytes)
     some = min(case.batch, 32)
-    cuda.run(what, images[0][:some], work.columns[:some], None, outs[0][:some])
-    plain.run(what, images[0][:some], work.columns[:some], None, outs[1][:some])
+    triton_pass.run(what, images[0][:some], work.columns[:some], None, outs[0][:some])
+    torch_pass.run(what, images[0][:some], work.columns[:some], None, outs[1][:some])
     apart = (outs[0][:some].float() - outs[1][:some].float()).abs() > 0.05
     if float(apart.float().mean()) > 1e-3:
         raise SystemExit(f"{stack}, {case}, {dtype}: the kernel and plain operations differ.")
@@ -310,7 +310,7 @@ def make_work(case: Case, stack: str, dtype: str, device: torch.device, rotate: 
 
 def compiled_plain() -> Callable[..., None]:
     """What torch.compile makes of the plain operations."""
-    run: Callable[..., None] = torch.compile(plain.run, dynamic=False)
+    run: Callable[..., None] = torch.compile(torch_pass.run, dynamic=False)
     return run
 
 
@@ -322,7 +322,7 @@ def measure(
     for case, stack, dtype in itertools.product(cases, STACKS, dtypes):
         limit = copy_rate(device, 1 << 20 if small else 512 << 20)
         work = make_work(case, stack, dtype, device, 1 if small else CACHE)
-        calls = {"packer": work.call(cuda.run), "plain torch": work.call(plain.run)}
+        calls = {"packer": work.call(triton_pass.run), "plain torch": work.call(torch_pass.run)}
         if not small and dtype == "bfloat16":
             calls["plain torch, compiled"] = work.call(compiled_plain())
         for name, peer in peers(case, stack, getattr(torch, dtype)).items():

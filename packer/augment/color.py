@@ -1,24 +1,28 @@
-"""What colours become, one pixel at a time."""
+"""Transforms of colors and values: jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize."""
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import checks
-from packer.augment.draws import Draws
-from packer.augment.passes import spec
-from packer.augment.transform import Colour, Columns, Params, Shape, Single
+from packer.augment import validation
+from packer.augment.passes import pass_spec
+from packer.augment.random_draws import Draws
+from packer.augment.transform import ColorPart, Columns, Params, ScalePart, Shape, SinglePartTransform
+from packer.augment.validation import whole
 from packer.errors import UsageError
 
 _ADJUSTMENTS = ("brightness", "contrast", "saturation", "hue")
 
 
-class ColorJitter(Single, Colour):
+class ColorJitter(SinglePartTransform, ColorPart):
     """Change brightness, contrast, saturation and hue, in random order, as torchvision.transforms.v2.ColorJitter.
 
     brightness, contrast, saturation: (least, most) factor, from 0 up; one number v stands for (max(0, 1 - v), 1 + v).
@@ -42,9 +46,9 @@ class ColorJitter(Single, Colour):
             if value is None or value == 0:
                 continue
             if what == "hue":
-                found = checks.around(name, what, value, 0, -0.5, 0.5)
+                found = validation.around(name, what, value, 0, -0.5, 0.5)
             else:
-                found = checks.around(name, what, value, 1, 0)
+                found = validation.around(name, what, value, 1, 0)
             if found[0] != 1 or found[1] != 1:
                 self.ranges[what] = found
         self.steps = len(self.ranges)
@@ -52,7 +56,7 @@ class ColorJitter(Single, Colour):
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return colour_channels("ColorJitter", shape)
+        return color_channels("ColorJitter", shape)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw those of brightness, contrast, saturation and hue that vary: float64 [N] each, and order: int64 [N, k].
@@ -69,23 +73,23 @@ class ColorJitter(Single, Colour):
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         """One step for each of them, in the drawn order."""
         if not self.ranges:
-            return np.zeros((count, 0, spec.STEP_WIDTH), np.float32)
+            return np.zeros((count, 0, pass_spec.STEP_WIDTH), np.float32)
         made = np.stack([STEPS[what](params[what]) for what in self.ranges], axis=1)
         return np.take_along_axis(made, params["order"][:, :, None], axis=1)
 
 
-class RandomGrayscale(Single, Colour):
+class RandomGrayscale(SinglePartTransform, ColorPart):
     """Take the colours of each image with probability p, as torchvision.transforms.v2.RandomGrayscale.
 
     p: 0 <= p <= 1. Grey is 0.2989 red + 0.587 green + 0.114 blue, in all channels.
     """
 
     def __init__(self, p: float = 0.1) -> None:
-        self.p = checks.probability("RandomGrayscale", p)
+        self.p = validation.probability("RandomGrayscale", p)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return colour_channels("RandomGrayscale", shape)
+        return color_channels("RandomGrayscale", shape)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw gray: bool [N]."""
@@ -98,7 +102,7 @@ class RandomGrayscale(Single, Colour):
         return step[:, None]
 
 
-def colour_channels(name: str, shape: Shape) -> Shape:
+def color_channels(name: str, shape: Shape) -> Shape:
     """Colour needs 1 channel, 3, or 4, of which the last is kept."""
     if shape[0] not in (1, 3, 4):
         raise UsageError(
@@ -122,28 +126,28 @@ def brightness(factor: NDArray[np.float64]) -> Columns:
 
 def contrast(factor: NDArray[np.float64]) -> Columns:
     """x -> factor x + (1 - factor) times the image's mean grey."""
-    step = np.zeros((len(factor), spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1] = spec.CONTRAST, factor
+    step = np.zeros((len(factor), pass_spec.STEP_WIDTH), np.float32)
+    step[:, 0], step[:, 1] = pass_spec.CONTRAST, factor
     return step
 
 
 def saturation(factor: NDArray[np.float64]) -> Columns:
     """x -> factor x + (1 - factor) times the pixel's grey."""
     weights = factor[:, None, None]
-    return matrix(weights * np.eye(3) + (1 - weights) * np.array(spec.GREY), np.zeros(3))
+    return matrix(weights * np.eye(3) + (1 - weights) * np.array(pass_spec.GREY), np.zeros(3))
 
 
 def hue(turns: NDArray[np.float64]) -> Columns:
     """Move the hue, in HSV."""
-    step = np.zeros((len(turns), spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1] = spec.HUE, turns
+    step = np.zeros((len(turns), pass_spec.STEP_WIDTH), np.float32)
+    step[:, 0], step[:, 1] = pass_spec.HUE, turns
     return step
 
 
 def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> Columns:
     """Any 3x4 matrix: factors [N, 3, 3], offsets [N, 3] or [3]."""
-    step = np.empty((len(factors), spec.STEP_WIDTH), np.float32)
-    step[:, 0] = spec.MATRIX
+    step = np.empty((len(factors), pass_spec.STEP_WIDTH), np.float32)
+    step[:, 0] = pass_spec.MATRIX
     numbers = step[:, 1:].reshape(-1, 3, 4)
     numbers[:, :, :3], numbers[:, :, 3] = factors, offsets
     step[:, 1:] = numbers.reshape(-1, 12)
@@ -151,3 +155,238 @@ def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> Column
 
 
 STEPS = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+
+
+class RandomSolarize(SinglePartTransform, ColorPart):
+    """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
+
+    threshold: in the images' scale where it stands. p: 0 <= p <= 1.
+    """
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        self.threshold = validation.number("RandomSolarize", "threshold", threshold, 0, 255)
+        self.p = validation.probability("RandomSolarize", p)
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
+        return color_channels("RandomSolarize", shape)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw change: bool [N]."""
+        return {"change": draws.happens("change", self.p)}
+
+    def accept(self, limit: float) -> None:
+        """Raise UsageError for a threshold that no value can reach."""
+        if self.threshold > limit:
+            raise UsageError(
+                f"RandomSolarize: threshold is {self.threshold:g} and the images' values are 0 to {limit:g}; those are "
+                "allowed. Pass it in the images' own scale."
+            )
+
+    def colour(self, params: Params, count: int, limit: float) -> Columns:
+        """A step for those whose change is true."""
+        return chosen(solarize(np.full(count, self.threshold)), params["change"])
+
+
+class RandomPosterize(SinglePartTransform, ColorPart):
+    """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
+
+    bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
+    """
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        self.bits = whole("RandomPosterize", "bits", bits, 0, 8)
+        self.p = validation.probability("RandomPosterize", p)
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
+        return color_channels("RandomPosterize", shape)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw change: bool [N]."""
+        return {"change": draws.happens("change", self.p)}
+
+    def accept(self, limit: float) -> None:
+        """Raise UsageError for images that are not uint8."""
+        bytes_needed("RandomPosterize", limit)
+
+    def colour(self, params: Params, count: int, limit: float) -> Columns:
+        """A step for those whose change is true."""
+        return chosen(posterize(np.full(count, self.bits)), params["change"])
+
+
+class RandomInvert(SinglePartTransform, ColorPart):
+    """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
+
+    p: 0 <= p <= 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = validation.probability("RandomInvert", p)
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
+        return color_channels("RandomInvert", shape)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw change: bool [N]."""
+        return {"change": draws.happens("change", self.p)}
+
+    def colour(self, params: Params, count: int, limit: float) -> Columns:
+        """A matrix for those whose change is true."""
+        inverted = matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
+        return chosen(inverted, params["change"])
+
+
+def bytes_needed(name: str, limit: float) -> None:
+    """Raise UsageError unless 255 is the images' largest value."""
+    if limit != 255:
+        raise UsageError(
+            f"{name}: the images' values are 0 to {limit:g}; uint8, 0 to 255, is allowed. "
+            "Put it before ToDtype and Normalize."
+        )
+
+
+def solarize(threshold: NDArray[np.float64]) -> Columns:
+    """Invert values from the threshold up. threshold: [N], in the images' scale. Returns float32 [N, 13]."""
+    step = np.zeros((len(threshold), pass_spec.STEP_WIDTH), np.float32)
+    step[:, 0], step[:, 1] = pass_spec.SOLARIZE, threshold
+    return step
+
+
+def posterize(bits: NDArray[np.int64]) -> Columns:
+    """Keep the upper bits of uint8 values. bits: [N], 0 to 8. Returns float32 [N, 13]."""
+    step = np.zeros((len(bits), pass_spec.STEP_WIDTH), np.float32)
+    step[:, 0], step[:, 1] = pass_spec.POSTERIZE, 2.0 ** (8 - bits)
+    return step
+
+
+def chosen(step: Columns, change: NDArray[np.bool_]) -> Columns:
+    """The step for some samples, none for the others. step: float32 [N, 13]. Returns float32 [N, 1, 13]."""
+    return np.where(change[:, None], step, np.float32(0))[:, None]
+
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+_INVERSE = 16
+"""Means and deviations up to here may be 1 / std and -mean / std; those of the scale of 0 to 255 are larger."""
+
+
+class Normalize(SinglePartTransform, ScalePart):
+    """Subtract each channel's mean and divide by its deviation, as torchvision.transforms.v2.Normalize.
+
+    mean, std: one number a channel, or one for all, in the scale of 0 to 1, as the pack's own statistics are; tensors and
+    NumPy arrays too.
+    dtype: of the result: float32, float16 or bfloat16.
+
+    uint8 images are brought to the scale of 0 to 1 first: (x / 255 - mean) / std; floating-point images are
+    taken as they are: (x - mean) / std. It is computed as x * scale + shift in float32 and rounded to the
+    result's dtype once (with deviations of about 0.2, float32 results are right to 1e-6).
+    """
+
+    def __init__(
+        self,
+        mean: float | Sequence[float] | Tensor | NDArray[Any],
+        std: float | Sequence[float] | Tensor | NDArray[Any],
+        dtype: torch.dtype | str = torch.float32,
+    ) -> None:
+        means, deviations = _numbers("mean", mean), _numbers("std", std)
+        self._every = means[1] and deviations[1]
+        count = max(len(means[0]), len(deviations[0]))
+        mean, std = (some * count if one else some for some, one in (means, deviations))
+        if len(mean) != len(std) or not len(mean):
+            raise UsageError(
+                f"Normalize: mean has {len(mean)} numbers and std has {len(std)}; "
+                "as many of each are allowed, at least one. Pass one a channel."
+            )
+        if not all(math.isfinite(number) for number in mean):
+            raise UsageError(
+                f"Normalize: mean is {list(mean)}; finite numbers are allowed. Pass one a channel."
+            )
+        if not all(math.isfinite(number) and number > 0 for number in std):
+            raise UsageError(
+                f"Normalize: std is {list(std)}; finite numbers above 0 are allowed. "
+                "Pass 1 for a channel that never changes."
+            )
+        self.mean, self.std = mean, std
+        self.dtype = _dtype("Normalize", dtype)
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError unless mean and std have a number a channel."""
+        if shape[0] != len(self.mean) and not self._every:
+            raise UsageError(
+                f"Normalize: mean and std have {len(self.mean)} numbers and the images {shape[0]} channels; "
+                "one number a channel is allowed. Pass as many as there are channels."
+            )
+        return shape
+
+    def scale(
+        self, limit: float | None, channels: int
+    ) -> tuple[Sequence[float], Sequence[float], float | None]:
+        """1 / std and -mean / std, in the images' scale."""
+        if limit is None:
+            raise UsageError(
+                "Normalize: the images are normalised already; once is allowed. Leave one Normalize out."
+            )
+        most = max(abs(number) for number in self.mean + self.std)
+        if most > 1:
+            inverse = "" if most > _INVERSE else "; to undo a Normalize, compute x * std + mean yourself"
+            raise UsageError(
+                f"Normalize: mean is {list(self.mean)} and std is {list(self.std)}; numbers up to 1 are allowed. "
+                f"Divide those of the scale of 0 to 255 by 255{inverse}."
+            )
+        times = channels if self._every else 1
+        return (
+            [1 / (s * limit) for s in self.std] * times,
+            [-m / s for m, s in zip(self.mean, self.std, strict=True)] * times,
+            None,
+        )
+
+
+class ToDtype(SinglePartTransform, ScalePart):
+    """Make floating-point images of uint8 ones, from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
+
+    dtype: float32, float16 or bfloat16. scale: must be True, as torchvision's default, False, leaves 0 to 255.
+    """
+
+    def __init__(self, dtype: torch.dtype | str = torch.float32, scale: bool = True) -> None:
+        self.dtype = _dtype("ToDtype", dtype)
+        if scale is not True:
+            raise UsageError(
+                f"ToDtype: scale is {scale!r}; True is allowed. Pass scale=True, for values from 0 to 1."
+            )
+
+    def scale(
+        self, limit: float | None, channels: int
+    ) -> tuple[Sequence[float], Sequence[float], float | None]:
+        """1 / 255 for uint8; floating-point images keep their values."""
+        if limit is None:
+            return [1.0] * channels, [0.0] * channels, None
+        return [1 / limit] * channels, [0.0] * channels, 1.0
+
+
+def _numbers(what: str, value: Any) -> tuple[tuple[float, ...], bool]:
+    """Numbers, and whether one stands for all channels."""
+    given = value
+    if isinstance(value, Tensor | np.ndarray):
+        given = value.tolist() if not value.ndim else value.reshape(-1).tolist()
+    one = _is_number(given)
+    many = [given] if one else given
+    if not isinstance(many, Sequence) or isinstance(many, str) or not all(map(_is_number, many)):
+        raise UsageError(
+            f"Normalize: {what} is {value!r}; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1."
+        )
+    return tuple(float(number) for number in many), one
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _dtype(name: str, dtype: torch.dtype | str) -> torch.dtype:
+    for one in DTYPES:
+        if dtype in (one, str(one), str(one).removeprefix("torch.")):
+            return one
+    raise UsageError(
+        f"{name}: dtype is {dtype!r}; {', '.join(map(str, DTYPES))} are allowed. Pass one of them."
+    )

@@ -2,7 +2,7 @@
 
 Draws are made on the host, keyed by (seed, epoch, place in the pipeline, name of the operation) and counted by row, so a
 row gets the same flip and the same crop in whichever batch, on whichever rank and device it is processed. Before images
-are touched, the draws become one row of numbers a sample; stages.py says how.
+are touched, the draws become one row of numbers a sample; pass_stages.py says how.
 """
 
 from __future__ import annotations
@@ -15,15 +15,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import follow, passes
-from packer.augment.boxes import moved_boxes, moved_keypoints
-from packer.augment.checks import whole
-from packer.augment.custom import Layout
-from packer.augment.incoming import check_images, check_range, check_rows
-from packer.augment.prepared import Prepared
-from packer.augment.stages import Entry, MixStage, PassStage, Pixels, Stage, WholeStage, staged
-from packer.augment.steps import steps
+from packer.augment import passes
+from packer.augment.annotations import (
+    mix_labels,
+    move_masks,
+    move_places,
+    moved_boxes,
+    moved_keypoints,
+    soft_labels,
+)
+from packer.augment.draw_steps import ParamLayout, steps
+from packer.augment.pass_stages import (
+    MixStage,
+    PassStage,
+    PixelFormat,
+    PreparedDraws,
+    Stage,
+    StagedPart,
+    WholeImageStage,
+    staged,
+)
 from packer.augment.transform import Shape, Transform
+from packer.augment.validation import check_images, check_range, check_rows, whole
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
@@ -73,7 +86,7 @@ class Pipeline:
         self._steps = steps(self.transforms)
         self._stages: list[Stage] = []
         self._shapes: list[Shape] = []
-        self._layouts: list[Layout] = []
+        self._layouts: list[ParamLayout] = []
         self._checked = False
         if shape is not None:
             self._build(shape)
@@ -149,14 +162,14 @@ class Pipeline:
             for step, shape in zip(self._steps, self._shapes, strict=True)
         ]
 
-    def prepare(self, params: Drawn | Prepared, count: int | None = None) -> Prepared:
+    def prepare(self, params: Drawn | PreparedDraws, count: int | None = None) -> PreparedDraws:
         """Turn draws into the numbers that the stages need; what several calls share is then worked out once.
 
         params: what `sample` returned. count: samples; needed where nothing is drawn.
         Raises UsageError if params are not this pipeline's, or for another number of samples.
         """
         self._known()
-        if isinstance(params, Prepared):
+        if isinstance(params, PreparedDraws):
             width = sum(stage.width for stage in self._stages)
             if params.host.shape[1] != width:
                 raise UsageError(
@@ -180,7 +193,7 @@ class Pipeline:
             draws = [{name: p.numpy() for name, p in each.items()} for each in params]
             pieces = [stage.columns(draws, found) for stage in self._stages]
             joined = np.concatenate(pieces, axis=1) if pieces else np.zeros((found, 0), np.float32)
-            prepared = Prepared(torch.from_numpy(joined))
+            prepared = PreparedDraws(torch.from_numpy(joined))
         if count is not None and found != count:
             raise UsageError(
                 f"Pipeline: params are of {found} samples and there are {count} images; as many are allowed. "
@@ -191,7 +204,7 @@ class Pipeline:
     def apply(
         self,
         images: Tensor,
-        params: Drawn | Prepared,
+        params: Drawn | PreparedDraws,
         *,
         rows: Tensor | None = None,
         out: Tensor | None = None,
@@ -239,7 +252,7 @@ class Pipeline:
             return out
         return made
 
-    def apply_masks(self, masks: Tensor, params: Drawn | Prepared) -> Tensor:
+    def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
 
         masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified.
@@ -259,10 +272,10 @@ class Pipeline:
             )
         columns = self.prepare(params, len(masks)).on(masks.device)
         layers = masks if masks.ndim == 4 else masks[:, None]
-        moved = follow.masks(self._stages, columns, layers, self.mask_fill, self.implementation)
+        moved = move_masks(self._stages, columns, layers, self.mask_fill, self.implementation)
         return moved if masks.ndim == 4 else moved[:, 0]
 
-    def apply_boxes(self, boxes: Tensor, params: Drawn | Prepared) -> Tensor:
+    def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move boxes as the images, and clip them to what is seen.
 
         boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device.
@@ -270,7 +283,7 @@ class Pipeline:
         """
         return self._moved("boxes", moved_boxes, boxes, params, 4)
 
-    def apply_keypoints(self, points: Tensor, params: Drawn | Prepared) -> Tensor:
+    def apply_keypoints(self, points: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move points as the images.
 
         points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
@@ -279,7 +292,7 @@ class Pipeline:
         return self._moved("points", moved_keypoints, points, params, 2)
 
     def apply_labels(
-        self, labels: Tensor, params: Drawn | Prepared, num_classes: int | None = None
+        self, labels: Tensor, params: Drawn | PreparedDraws, num_classes: int | None = None
     ) -> Tensor:
         """Mix labels as the images.
 
@@ -294,9 +307,7 @@ class Pipeline:
                 "Pass such."
             )
         columns = self.prepare(params, len(labels)).on(labels.device)
-        return follow.labels(
-            self._stages, columns, follow.soft_labels(labels, self.num_classes or num_classes)
-        )
+        return mix_labels(self._stages, columns, soft_labels(labels, self.num_classes or num_classes))
 
     def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
@@ -314,9 +325,9 @@ class Pipeline:
                 step.gate[0].output_shape(now)  # raises if it changes the size
             before, now = now, step.transform.output_shape(now)
             self._layouts.append(step.layout(before))
-            entries += [Entry(part, number) for part in step.parts(self._layouts[-1])]
+            entries += [StagedPart(part, number) for part in step.parts(self._layouts[-1])]
         limit = 255.0 if self.dtype == torch.uint8 else 1.0
-        self._stages = staged(entries, Pixels(shape[0], (shape[1], shape[2]), self.dtype, limit))
+        self._stages = staged(entries, PixelFormat(shape[0], (shape[1], shape[2]), self.dtype, limit))
 
     def _known(self) -> Shape:
         if self.shape is None:
@@ -350,7 +361,7 @@ class Pipeline:
         first: int,
         stop: int,
         images: Tensor,
-        prepared: Prepared,
+        prepared: PreparedDraws,
         rows: Tensor | None,
         out: Tensor | None,
     ) -> Tensor:
@@ -367,7 +378,7 @@ class Pipeline:
             else:
                 if rows is not None:
                     images = images.index_select(0, rows)
-                if isinstance(stage, WholeStage):
+                if isinstance(stage, WholeImageStage):
                     images = stage.run(images, columns[:, span], prepared.host[:, span].numpy())
                 else:
                     images = stage.part.mix(images, columns[:, span])
@@ -382,7 +393,7 @@ class Pipeline:
         what: str,
         moved: Callable[[Tensor, Tensor, tuple[int, int]], Tensor],
         places: Tensor,
-        params: Drawn | Prepared,
+        params: Drawn | PreparedDraws,
         width: int,
     ) -> Tensor:
         """Take boxes or points through the stages that move pixels."""
@@ -406,7 +417,7 @@ class Pipeline:
                 f"{self._mixes()[0].part.name}: {what} are not mixed; images and labels are. Leave it out for such data."
             )
         columns = self.prepare(params, len(places)).on(places.device)
-        return follow.places(self._stages, columns, places, moved)
+        return move_places(self._stages, columns, places, moved)
 
 
 def _listed(transforms: Any) -> tuple[Transform, ...]:
@@ -426,5 +437,5 @@ def _same_memory(one: Tensor, other: Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def _empty(count: int, pixels: Pixels, device: torch.device) -> Tensor:
+def _empty(count: int, pixels: PixelFormat, device: torch.device) -> Tensor:
     return passes.new((count, *pixels.size, pixels.channels), pixels.dtype, device)

@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment.draws import Draws
-from packer.augment.passes.spec import Outside, Sampling
-from packer.augment.placement import Placement
+from packer.augment.affine_placement import AffinePlacement
+from packer.augment.passes.pass_spec import Outside, Sampling
+from packer.augment.random_draws import Draws
 
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""
@@ -35,7 +35,7 @@ Params = Mapping[str, NDArray[Any]]
 Columns = NDArray[np.float32]
 
 
-class Part:
+class TransformPart:
     """Something a pipeline can do to images; `name` is what errors call it."""
 
     @property
@@ -48,7 +48,7 @@ class Part:
         return shape
 
 
-class Geometry(Part, ABC):
+class GeometryPart(TransformPart, ABC):
     """sampling: "shift" if it moves whole pixels.
 
     antialias: whether the filter widens when it shrinks, None if it does not resize.
@@ -64,11 +64,11 @@ class Geometry(Part, ABC):
     fill: float | Sequence[float] = 0.0
 
     @abstractmethod
-    def place(self, placement: Placement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: Params) -> None:
         """Move the images' placements as drawn."""
 
 
-class Colour(Part, ABC):
+class ColorPart(TransformPart, ABC):
     """steps: how many colour steps a sample may need. contrast: whether one may be CONTRAST."""
 
     steps: int = 1
@@ -79,10 +79,10 @@ class Colour(Part, ABC):
 
     @abstractmethod
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Colour steps as spec.py has them: float32 [count, steps, 13]. limit: the largest value of a pixel."""
+        """Colour steps as pass_spec.py has them: float32 [count, steps, 13]. limit: the largest value of a pixel."""
 
 
-class Scale(Part, ABC):
+class ScalePart(TransformPart, ABC):
     """Changes pixels' scale and number type, the same for all images."""
 
     dtype: torch.dtype | None = None
@@ -97,7 +97,7 @@ class Scale(Part, ABC):
         """
 
 
-class Erase(Part, ABC):
+class ErasePart(TransformPart, ABC):
     """value: what boxes are filled with, one number or one a channel, in the image's scale; None for noise."""
 
     value: float | Sequence[float] | None = 0.0
@@ -105,10 +105,10 @@ class Erase(Part, ABC):
 
     @abstractmethod
     def erase(self, params: Params, size: tuple[int, int]) -> Columns:
-        """Boxes as spec.py has them: float32 [N, boxes, 5]. size: (h, w) of the images."""
+        """Boxes as pass_spec.py has them: float32 [N, boxes, 5]. size: (h, w) of the images."""
 
 
-class Whole(Part, ABC):
+class WholeImagePart(TransformPart, ABC):
     """width: columns a sample. bytes_only: whether it takes uint8 images alone."""
 
     width: int = 0
@@ -128,7 +128,7 @@ class Whole(Part, ABC):
         """
 
 
-class Mix(Part, ABC):
+class MixPart(TransformPart, ABC):
     """Combines each image of a batch with another one of it. Columns of zeros leave an image as it is."""
 
     num_classes: int | None = None
@@ -181,7 +181,7 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         """
         return {}
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[TransformPart]:
         """What it consists of, in order; each gets all that `sample` drew. Empty: it has `apply`."""
         return ()
 
@@ -194,10 +194,10 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         raise NotImplementedError
 
 
-class Single(Transform):
+class SinglePartTransform(Transform):
     """An operation that is one part: itself."""
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[TransformPart]:
         """Itself."""
-        assert isinstance(self, Part)
+        assert isinstance(self, TransformPart)
         return (self,)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import torch
 
     from packer.augment import Pipeline, Transform
-    from packer.augment.prepared import Prepared
+    from packer.augment.pass_stages import PreparedDraws
 
     One = str | Sequence[Transform] | Pipeline
     Augment = One | Mapping[str, One]
-    Draws = tuple[Prepared, ...]
+    Draws = tuple[PreparedDraws, ...]
 
 
 class Augmenter:
@@ -90,7 +90,7 @@ class Augmenter:
         if self._points:
             made["keypoints"] = self._pipeline.apply_keypoints(batch.keypoints, mine)
         if self._boxes:
-            from packer.augment.boxes import moved_lists
+            from packer.augment.annotations import moved_lists
 
             labels = batch.box_label if self._box_label else None
             made["boxes"], labels = moved_lists(
@@ -110,7 +110,7 @@ class _ImageView:
         self.pipeline, self._rows, self._spare = pipeline, rows, spare
         self._slots: Slots | None = None
 
-    def images(self, image: torch.Tensor | IndexedRows, draws: Prepared) -> torch.Tensor:
+    def images(self, image: torch.Tensor | IndexedRows, draws: PreparedDraws) -> torch.Tensor:
         """Return the augmented images of a batch."""
         pipeline = self.pipeline
         if isinstance(image, IndexedRows):
@@ -130,7 +130,7 @@ class _ImageView:
 
 
 def mixed_labels(
-    pipeline: Pipeline, labels: torch.Tensor, draws: Prepared, num_classes: int | None
+    pipeline: Pipeline, labels: torch.Tensor, draws: PreparedDraws, num_classes: int | None
 ) -> torch.Tensor:
     """Return labels mixed as the images: classes [N] as shares float32 [N, classes]; numbers float [N] or [N, K] as such."""
     if labels.ndim == 1 and labels.is_floating_point():

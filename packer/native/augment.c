@@ -1,4 +1,4 @@
-/* A pass over images in plain C: what augment/passes/spec.py says, for compiled.py. The loops are in augment_loops.h.
+/* A pass over images in plain C: what augment/passes/pass_spec.py says, for compiled.py. The loops are in augment_loops.h.
 
 Whatever the columns hold, nothing outside the images is read: coordinates become numbers of pixels only after they were
 moved into the taps' box, and that into the image. Rows are checked by compiled.py.

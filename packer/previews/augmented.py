@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import Normalize
-from packer.augment.boxes import moved_lists
+from packer.augment.annotations import moved_lists
 from packer.format.pack import Pack
 from packer.load.augmenting import fit_views, mixed_labels, pipeline_of
 from packer.previews.preview_batch import PreviewBatch

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import Pipeline, Transform
-from packer.augment.stages import Entry, Pixels, staged
-from packer.augment.steps import steps
+from packer.augment.draw_steps import steps
+from packer.augment.pass_stages import PixelFormat, StagedPart, staged
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
@@ -79,11 +79,11 @@ def separately(
 ) -> Tensor:
     """Each operation as a stage of its own, one after the other, with a pipeline's draws."""
     limit = 255.0 if images.dtype == torch.uint8 else 1.0
-    pixels = Pixels(images.shape[1], (images.shape[2], images.shape[3]), images.dtype, limit)
+    pixels = PixelFormat(images.shape[1], (images.shape[2], images.shape[3]), images.dtype, limit)
     for step, drawn in zip(steps(transforms), params, strict=True):
         layout = {name: (tuple(p.shape[1:]), p.numpy().dtype) for name, p in drawn.items()}
         for part in step.parts(layout):
-            (stage,) = staged([Entry(part, 0)], pixels)
+            (stage,) = staged([StagedPart(part, 0)], pixels)
             columns = stage.columns([arrays(drawn)], len(images))
             if hasattr(stage, "what"):
                 images = stage.run(images, torch.from_numpy(columns), implementation=implementation)

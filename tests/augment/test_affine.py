@@ -1,4 +1,4 @@
-"""packer.augment.affine: against torchvision's formulation in float64 and OpenCV, for every parameter."""
+"""packer.augment.geometric: against torchvision's formulation in float64 and OpenCV, for every parameter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from packer.augment import Pipeline, RandomAffine, RandomRotation, ToDtype
-from packer.augment.draws import Draws
+from packer.augment.random_draws import Draws
 from tests.augment.conftest import (
     assert_alike,
     assert_uniform,

@@ -1,4 +1,4 @@
-"""packer.augment.boxes: what is painted into an image lies where its box and its points went."""
+"""packer.augment.annotations: what is painted into an image lies where its box and its points went."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from packer.augment import (
     Resize,
     Transform,
 )
-from packer.augment.boxes import moved_lists
+from packer.augment.annotations import moved_lists
 from tests.augment.conftest import given, refusal
 
 SHAPE = (1, 48, 56)

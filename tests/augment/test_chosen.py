@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import chosen
-from packer.augment.chosen import changed
+from packer.augment import filters
+from packer.augment.filters import changed
 from tests.augment.conftest import noise_images
 
 
@@ -26,7 +26,7 @@ def raised(pixels: Tensor, columns: Tensor, known: NDArray[np.float32]) -> Tenso
 def test_those_that_were_chosen_change(
     monkeypatch: pytest.MonkeyPatch, group: int, share: float, planes: bool
 ) -> None:
-    monkeypatch.setattr(chosen, "_CPU_BYTES", group)
+    monkeypatch.setattr(filters, "_CPU_BYTES", group)
     images = noise_images(20, 3, 9, 7).float()
     images = images.contiguous() if planes else images
     known = np.arange(1, 21, dtype=np.float32)[:, None]

@@ -1,4 +1,4 @@
-"""packer.augment.crops: as NumPy pads and slices, fair corners, one sentence a mistake."""
+"""packer.augment.geometric: as NumPy pads and slices, fair corners, one sentence a mistake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from packer.augment import (
     Resize,
     ToDtype,
 )
-from packer.augment.draws import Draws
+from packer.augment.random_draws import Draws
 from tests.augment.conftest import assert_fair, given, levels, noise_images, one, refusal, separately
 
 MODES = ("constant", "edge", "reflect")

@@ -1,4 +1,4 @@
-"""packer.augment.erase: the drawn boxes and nothing else, values and noise, torchvision's distribution."""
+"""packer.augment.erasing: the drawn boxes and nothing else, values and noise, torchvision's distribution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from packer.augment import ColorJitter, Cutout, Normalize, Pipeline, RandomCrop, RandomErasing, ToDtype
-from packer.augment.draws import Draws
+from packer.augment.random_draws import Draws
 from tests.augment.conftest import (
     assert_alike,
     assert_fair,

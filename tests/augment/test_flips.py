@@ -1,4 +1,4 @@
-"""packer.augment.flips: pixel by pixel as NumPy mirrors, with the asked probability."""
+"""packer.augment.geometric: pixel by pixel as NumPy mirrors, with the asked probability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from packer.augment import (
     RandomVerticalFlip,
     Transform,
 )
-from packer.augment.draws import Draws
+from packer.augment.random_draws import Draws
 from tests.augment.conftest import assert_unrelated, given, noise_images, one, refusal
 
 FLIPS = [(RandomHorizontalFlip, -1), (RandomVerticalFlip, -2), (AlternatingHorizontalFlip, -1)]

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from packer.augment import Pipeline, RandomAutocontrast, RandomEqualize, ToDtype
-from packer.augment.levels import autocontrast, equalized
+from packer.augment.filters import autocontrast, equalized
 from tests.augment.conftest import refusal
 
 

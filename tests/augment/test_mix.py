@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import CutMix, MixUp, Normalize, Pipeline, RandomHorizontalFlip, mix
-from packer.augment.mix import blended, blended_singly, copied, selected
+from packer.augment import CutMix, MixUp, Normalize, Pipeline, RandomHorizontalFlip, mixing
+from packer.augment.mixing import blended, blended_singly, copied, selected
 from tests.augment.conftest import assert_fair, noise_images, refusal
 
 SHAPE = (3, 20, 26)
@@ -133,7 +133,7 @@ def test_rectangles_of_the_partner_are_put_in(count: int) -> None:
 def test_a_device_that_does_not_know_the_places_makes_the_same(
     monkeypatch: pytest.MonkeyPatch, group: int
 ) -> None:
-    monkeypatch.setattr(mix, "_GPU_IMAGES", group)
+    monkeypatch.setattr(mixing, "_GPU_IMAGES", group)
     pipeline = Pipeline([CutMix()], SHAPE)
     columns = pipeline.prepare(pipeline.sample(np.arange(10))).host
     one_by_one, together = images_of(10), images_of(10)
@@ -148,7 +148,7 @@ def test_a_device_that_does_not_know_the_places_makes_the_same(
 def test_a_device_that_does_not_know_the_shares_makes_the_same(
     monkeypatch: pytest.MonkeyPatch, group: int, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(mix, "_GPU_IMAGES", group)
+    monkeypatch.setattr(mixing, "_GPU_IMAGES", group)
     pipeline = Pipeline([MixUp()], SHAPE)
     columns = pipeline.prepare(pipeline.sample(np.arange(10))).host
     one_by_one, together = images_of(10).to(dtype), images_of(10).to(dtype)

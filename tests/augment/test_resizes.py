@@ -1,4 +1,4 @@
-"""packer.augment.resizes: against interpolate in float64 and Pillow, torchvision's distribution of rectangles."""
+"""packer.augment.geometric: against interpolate in float64 and Pillow, torchvision's distribution of rectangles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from packer.augment import Pipeline, RandomResizedCrop, Resize, ToDtype
-from packer.augment.draws import Draws
+from packer.augment.random_draws import Draws
 from tests.augment.conftest import (
     assert_alike,
     assert_fair,

@@ -1,4 +1,4 @@
-"""packer.augment.scale: right to the last bits of its dtype, against float64; one sentence a mistake."""
+"""packer.augment.color: right to the last bits of its dtype, against float64; one sentence a mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""packer.augment.stages: few passes, and the same images as one operation after the other."""
+"""packer.augment.pass_stages: few passes, and the same images as one operation after the other."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from packer.augment import FiveCrop, HorizontalFlips, Shifts, TenCrop, averaged
-from packer.augment.views import Views
+from packer.augment.averaged_views import Views
 from packer.errors import UsageError
 
 ALL: list[Callable[[], Views]] = [
@@ -224,12 +224,12 @@ def test_views_are_made_one_at_a_time() -> None:
         ),
         (
             lambda x: averaged(lambda v: v, x, HorizontalFlips),
-            "averaged: <class 'packer.augment.views.HorizontalFlips'> is among the views; FiveCrop, TenCrop, "
+            "averaged: <class 'packer.augment.averaged_views.HorizontalFlips'> is among the views; FiveCrop, TenCrop, "
             "HorizontalFlips, Shifts and other Views are allowed. Pass HorizontalFlips(), an instance.",
         ),
         (
             lambda x: averaged(lambda v: v, x, [Shifts(1), HorizontalFlips]),
-            "averaged: <class 'packer.augment.views.HorizontalFlips'> is among the views; FiveCrop, TenCrop, "
+            "averaged: <class 'packer.augment.averaged_views.HorizontalFlips'> is among the views; FiveCrop, TenCrop, "
             "HorizontalFlips, Shifts and other Views are allowed. Pass HorizontalFlips(), an instance.",
         ),
         (

@@ -204,7 +204,7 @@ def test_labels_stand_under_their_images(make: Make, images: Pixels, tmp_path: P
 
 
 def test_mixed_labels_are_shares(make: Make, images: Pixels, tmp_path: Path) -> None:
-    mix = pytest.importorskip("packer.augment.mix")
+    mix = pytest.importorskip("packer.augment.mixing")
     from packer.previews.contact_sheet import _previewer
     from packer.previews.preview_batch import captions, read_batch
 

@@ -1,11 +1,12 @@
-"""One pass over a batch: sample, colour, scale, erase, cast, lay out. spec.py says what it does; read it first.
+"""One pass over a batch: sample, colour, scale, erase, cast, lay out; three implementations of one specification.
 
-    spec.py      the words: Pass, and the columns of numbers that each sample has
-    plain.py     in torch operations, on any device: the reference
-    compiled.py  on the CPU, in C (native/augment.c), where that was compiled
-    cuda.py      on CUDA, one kernel, in Triton (cuda_kernels.py)
+    pass_spec.py       Pass, and the columns of numbers that each sample has
+    torch_pass.py      the reference: torch operations, on any device
+    compiled.py        on the CPU, in C (native/augment.c), where that was compiled
+    triton_pass.py     on CUDA: one kernel, and how it is launched
+    triton_kernels.py  that kernel, in Triton
 
-They take the same arguments and leave the same result but for float32's rounding. Nothing here knows of operations.
+Start with pass_spec.py. Imports: native.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes import compiled, plain
-from packer.augment.passes.spec import Pass
+from packer.augment.passes import compiled, torch_pass
+from packer.augment.passes.pass_spec import Pass
 
 IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
 
@@ -65,10 +66,10 @@ def _module(name: str, what: Pass, images: Tensor, out: Tensor) -> ModuleType:
     ):
         return compiled
     if name == "cuda" or (name == "auto" and images.device.type == "cuda"):
-        from packer.augment.passes import cuda  # Triton is loaded where there is a GPU
+        from packer.augment.passes import triton_pass  # Triton is loaded where there is a GPU
 
-        if name == "cuda" or cuda.can(what, images, out):
-            return cuda
+        if name == "cuda" or triton_pass.can(what, images, out):
+            return triton_pass
     if images.device.type == "cpu" and not native.COMPILED and name == "auto":
         native.warn("augment")
-    return plain
+    return torch_pass

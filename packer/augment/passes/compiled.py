@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes import spec
-from packer.augment.passes.spec import Pass
+from packer.augment.passes import pass_spec
+from packer.augment.passes.pass_spec import Pass
 from packer.starting import ThreadPool
 
 _SAMPLINGS = ("shift", "nearest", "linear")
@@ -181,8 +181,8 @@ def _packed(what: Pass, floating: bool) -> bytes:
         what.noise,
         _DTYPES.index(what.dtype),
         floating,
-        spec.stride(width),
-        spec.stride(height),
+        pass_spec.stride(width),
+        pass_spec.stride(height),
         what.limit,
         *_four(what.fill, what),
         *_four(what.scale, what),

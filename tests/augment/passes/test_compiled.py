@@ -16,8 +16,8 @@ from torch import Tensor
 
 from packer import native
 from packer.augment import Pipeline, RandomHorizontalFlip
-from packer.augment.passes import compiled, plain, spec
-from packer.augment.passes.spec import Pass
+from packer.augment.passes import compiled, pass_spec, torch_pass
+from packer.augment.passes.pass_spec import Pass
 
 built = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 
@@ -77,26 +77,28 @@ def coloured(draws: np.random.Generator, what: Pass, columns: Tensor) -> None:
     """Colour steps of all kinds. Thresholds lie between whole numbers, so that rounding does not cross them."""
     for column in columns:
         for step in range(what.steps):
-            at = spec.STEPS_AT + spec.STEP_WIDTH * step
+            at = pass_spec.STEPS_AT + pass_spec.STEP_WIDTH * step
             kind = int(draws.choice([0, 1, 2, 3] if what.contrast else [0, 1, 3]))
             column[at] = kind
-            if kind == spec.MATRIX:
+            if kind == pass_spec.MATRIX:
                 matrix = draws.uniform(-0.4, 1.2, (3, 4))
                 matrix[:, 3] *= 0.2 * what.limit
                 if draws.random() < 0.5:
                     matrix[:, :3] *= np.eye(3)
                 column[at + 1 : at + 13] = torch.from_numpy(matrix.ravel())
             else:
-                column[at + 1] = draws.uniform(0, 2) if kind == spec.CONTRAST else draws.uniform(-1.5, 1.5)
+                column[at + 1] = (
+                    draws.uniform(0, 2) if kind == pass_spec.CONTRAST else draws.uniform(-1.5, 1.5)
+                )
 
 
 def made(
-    number: int, way: str = "", dtype: str = "", channels: int = 0, sampling: spec.Sampling | None = None
+    number: int, way: str = "", dtype: str = "", channels: int = 0, sampling: pass_spec.Sampling | None = None
 ) -> tuple[Pass, Tensor, Tensor, Tensor | None]:
     """A pass, images, columns and rows, all by chance."""
     draws = np.random.default_rng(number)
     sampling = sampling or ("shift", "nearest", "linear")[number % 3]
-    outside: spec.Outside = ("fill", "edge", "reflect")[number // 3 % 3]
+    outside: pass_spec.Outside = ("fill", "edge", "reflect")[number // 3 % 3]
     way = way or ("whole" if sampling == "shift" else str(draws.choice(["whole", "straight", "turned"])))
     channels = channels or int(draws.choice([1, 2, 3, 3, 3, 4]))
     dtype = dtype or str(draws.choice(["uint8", "float32", "float32", "float16", "bfloat16"]))
@@ -142,7 +144,7 @@ def made(
     placed(draws, what, columns, width, height, way)
     coloured(draws, what, columns)
     for box in range(what.boxes):
-        at = what.boxes_at + spec.BOX_WIDTH * box
+        at = what.boxes_at + pass_spec.BOX_WIDTH * box
         columns[:, at : at + 4] = torch.from_numpy(draws.uniform(-10, 60, (count, 4))).round()
         columns[:, at + 4] = torch.from_numpy(draws.integers(0, 2**24, count))
     return what, pixels, columns, rows
@@ -160,7 +162,7 @@ def both(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> tu
     given, expected = results(what, len(columns)), results(what, len(columns))
     assert compiled.can(what, images, given)
     compiled.run(what, images, columns, rows, given)
-    plain.run(what, images, columns, rows, expected)
+    torch_pass.run(what, images, columns, rows, expected)
     return given.double(), expected.double()
 
 
@@ -178,7 +180,7 @@ def largest_difference(what: Pass, given: Tensor, expected: Tensor) -> float:
 
 @built
 @pytest.mark.parametrize("sampling", ["shift", "nearest", "linear"])
-def test_it_makes_what_the_plain_pass_makes(sampling: spec.Sampling) -> None:
+def test_it_makes_what_the_plain_pass_makes(sampling: pass_spec.Sampling) -> None:
     """Positions drawn by chance do not sit on ties, but for whole ones, which both take exactly."""
     for number in range(90):
         what, images, columns, rows = made(number, sampling=sampling)
@@ -204,7 +206,7 @@ def test_shifts_are_exact(channels: int, dtype: str) -> None:
 @built
 @pytest.mark.parametrize("way", ["straight", "turned"])
 @pytest.mark.parametrize("outside", ["fill", "edge", "reflect"])
-def test_weighted_sums_are_right_to_float32s_rounding(way: str, outside: spec.Outside) -> None:
+def test_weighted_sums_are_right_to_float32s_rounding(way: str, outside: pass_spec.Outside) -> None:
     """A position near 200 is right to 2**-17 of a pixel; between a black and a white one that is 0.002, across and down."""
     for number in range(20):
         what, images, columns, rows = made(number, way, "float32", sampling="linear")
@@ -217,10 +219,10 @@ def test_weighted_sums_are_right_to_float32s_rounding(way: str, outside: spec.Ou
 def test_steps_that_round_are_those_of_the_plain_pass() -> None:
     """On bytes that are not weighted, so that no value lies near a threshold but on it."""
     for kind, argument in (
-        (spec.SOLARIZE, 128.0),
-        (spec.POSTERIZE, 32.0),
-        (spec.POSTERIZE, 1.0),
-        (spec.SOLARIZE, 0.0),
+        (pass_spec.SOLARIZE, 128.0),
+        (pass_spec.POSTERIZE, 32.0),
+        (pass_spec.POSTERIZE, 1.0),
+        (pass_spec.SOLARIZE, 0.0),
     ):
         for channels in (1, 3):
             what = Pass(channels, (9, 11), "shift", steps=1)
@@ -228,7 +230,7 @@ def test_steps_that_round_are_those_of_the_plain_pass() -> None:
             columns = torch.zeros(1, what.width)
             columns[0, [0, 4, 10, 11]] = 1
             columns[0, 6:10] = torch.tensor([0, 0, 10, 8])
-            columns[0, spec.STEPS_AT : spec.STEPS_AT + 2] = torch.tensor([kind, argument])
+            columns[0, pass_spec.STEPS_AT : pass_spec.STEPS_AT + 2] = torch.tensor([kind, argument])
             given, expected = both(what, images.permute(0, 3, 1, 2), columns, None)
             assert torch.equal(given, expected)
 
@@ -271,7 +273,7 @@ def test_numbers_are_rounded_to_halves_as_torch_rounds_them() -> None:
 
 @built
 @pytest.mark.parametrize("sampling", ["shift", "nearest", "linear"])
-def test_nonsense_in_the_columns_reads_nothing_outside(sampling: spec.Sampling) -> None:
+def test_nonsense_in_the_columns_reads_nothing_outside(sampling: pass_spec.Sampling) -> None:
     """In a process of its own, with each image at the very end of readable memory, and then at its beginning."""
     subprocess.run([sys.executable, "-c", NONSENSE, sampling], check=True, timeout=120)
 
@@ -280,7 +282,7 @@ NONSENSE = """
 import ctypes, mmap, sys
 import numpy as np, torch
 from packer.augment.passes import compiled
-from packer.augment.passes.spec import Pass
+from packer.augment.passes.pass_spec import Pass
 
 draws = np.random.default_rng(0)
 page = mmap.PAGESIZE
@@ -410,7 +412,7 @@ FORKED = """
 import os, sys
 import torch
 from packer.augment.passes import compiled
-from packer.augment.passes.spec import Pass
+from packer.augment.passes.pass_spec import Pass
 
 compiled.THREAD_WORK = 1
 torch.set_num_threads(2)

@@ -1,4 +1,4 @@
-"""packer.augment.passes.cuda against plain: on the CPU through Triton's interpreter, compiled for GPUs that are not here,
+"""packer.augment.passes.triton_pass against plain: on the CPU through Triton's interpreter, compiled for GPUs that are not here,
 and on a GPU where there is one.
 
 Run as a script, this file prints the interpreter's differences as JSON: Triton reads TRITON_INTERPRET when it is imported.
@@ -22,8 +22,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from packer.augment.passes import cuda, plain, spec
-from packer.augment.passes.spec import Pass
+from packer.augment.passes import pass_spec, torch_pass, triton_pass
+from packer.augment.passes.pass_spec import Pass
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,23 +70,23 @@ def make_columns(what: Pass, count: int, side: int, seed: int = 0) -> Tensor:
     columns[:, 12:14], columns[:, 14:16] = uniform(-1, 1, count, 2), side - uniform(0, 2, count, 2)
     columns[:, 16:18] = uniform(0.5, 2, count, 2)
     for number in range(what.steps):
-        at = spec.STEPS_AT + spec.STEP_WIDTH * number
+        at = pass_spec.STEPS_AT + pass_spec.STEP_WIDTH * number
         columns[:, at] = (torch.arange(count) + number + seed) % 6
         if not what.contrast:
-            columns[:, at][columns[:, at] == spec.CONTRAST] = spec.MATRIX
+            columns[:, at][columns[:, at] == pass_spec.CONTRAST] = pass_spec.MATRIX
         numbers = {
-            spec.MATRIX: uniform(-0.3, 0.9, count, 12),
-            spec.CONTRAST: uniform(0.5, 1.5, count, 1),
-            spec.HUE: uniform(-0.5, 0.5, count, 1),
-            spec.SOLARIZE: uniform(0.3, 0.8, count, 1) * what.limit,
-            spec.POSTERIZE: 2.0 ** whole(0, 7)[:, None],
+            pass_spec.MATRIX: uniform(-0.3, 0.9, count, 12),
+            pass_spec.CONTRAST: uniform(0.5, 1.5, count, 1),
+            pass_spec.HUE: uniform(-0.5, 0.5, count, 1),
+            pass_spec.SOLARIZE: uniform(0.3, 0.8, count, 1) * what.limit,
+            pass_spec.POSTERIZE: 2.0 ** whole(0, 7)[:, None],
         }
         for kind, values in numbers.items():
             columns[:, at + 1 : at + 1 + values.shape[1]] = torch.where(
                 columns[:, at, None] == kind, values, columns[:, at + 1 : at + 1 + values.shape[1]]
             )
     for number in range(what.boxes):
-        at = what.boxes_at + spec.BOX_WIDTH * number
+        at = what.boxes_at + pass_spec.BOX_WIDTH * number
         columns[:, at], columns[:, at + 1] = whole(0, w), whole(0, h)
         columns[:, at + 2] = columns[:, at] + whole(-2, w)
         columns[:, at + 3] = columns[:, at + 1] + whole(0, h)
@@ -108,7 +108,11 @@ def make_images(
 
 
 def difference(
-    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, shape: cuda.Shape | None = None
+    what: Pass,
+    images: Tensor,
+    columns: Tensor,
+    rows: Tensor | None,
+    shape: triton_pass.LaunchShape | None = None,
 ) -> Tensor:
     """|cuda - plain| of every number, in float32; columns with a gap between rows, as they may have."""
     dtype = getattr(torch, what.dtype)
@@ -116,12 +120,12 @@ def difference(
         (len(columns), what.channels, *what.size), dtype=dtype, device=images.device
     ).contiguous(memory_format=torch.channels_last)
     got = torch.full_like(wanted, 77)
-    plain.run(what, images, columns, rows, wanted)
+    torch_pass.run(what, images, columns, rows, wanted)
     wide = torch.full((len(columns), what.width + 3), float("nan"), device=columns.device)
     wide[:, : what.width] = columns
-    assert cuda.can(what, images, got)
-    cuda.run(what, images, wide[:, : what.width], rows, got, shape)
-    assert not cuda._failed
+    assert triton_pass.can(what, images, got)
+    triton_pass.run(what, images, wide[:, : what.width], rows, got, shape)
+    assert not triton_pass._failed
     return (got.float() - wanted.float()).abs()
 
 
@@ -175,7 +179,7 @@ CASES: dict[str, tuple[Pass, torch.dtype]] = {
         torch.uint8,
     ),
 }
-STRIDED = cuda.Shape(across=64, down=1, loops=1, warps=1, write="strided")
+STRIDED = triton_pass.LaunchShape(across=64, down=1, loops=1, warps=1, write="strided")
 
 
 def tolerance(what: Pass) -> float:
@@ -247,7 +251,7 @@ COMPILED = {
 TYPES = {"uint8": "u8", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
-def compiled(whole: cuda._Kernel | None, what: Pass, architecture: int) -> Any:
+def compiled(whole: triton_pass._Kernel | None, what: Pass, architecture: int) -> Any:
     """Compile a kernel for uint8 images and rows, for compute capability architecture / 10."""
     compiler, backends = map(importlib.import_module, ("triton.compiler", "triton.backends.compiler"))
     assert whole is not None
@@ -302,7 +306,7 @@ def local_memory(code: Any, architecture: int, folder: Path) -> int:
 @pytest.fixture(scope="module")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     triton = pytest.importorskip("triton", reason="Triton cannot be imported")
-    if not hasattr(triton, "knobs") or cuda._interprets():
+    if not hasattr(triton, "knobs") or triton_pass._interprets():
         pytest.skip("this Triton is too old, or interprets")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triton.knobs.cache, "dir", str(tmp_path_factory.mktemp("triton")))
@@ -314,7 +318,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.parametrize("name", COMPILED)
 def test_it_compiles_without_local_memory(name: str, architecture: int, tmp_path: Path) -> None:
     what = COMPILED[name]
-    plan = cuda._plan(what, torch.uint8, True, None)
+    plan = triton_pass._plan(what, torch.uint8, True, None)
     code = compiled(plan.kernel, what, architecture)
     assert local_memory(code, architecture, tmp_path) == 0
     if what.contrast:
@@ -325,26 +329,26 @@ def test_it_compiles_without_local_memory(name: str, architecture: int, tmp_path
 @pytest.mark.usefixtures("own_cache")
 def test_stores_are_as_wide_as_they_come() -> None:
     what = COMPILED["crop and flip"]
-    plan = cuda._plan(what, torch.uint8, False, None)
+    plan = triton_pass._plan(what, torch.uint8, False, None)
     assert re.search(r"st\.global\.v4\.b32", compiled(plan.kernel, what, 90).asm["ptx"])
 
 
 def test_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton cannot be imported")
     images, out = make_images(2, 3, 13), make_images(2, 3, 7, torch.float32)
-    if not cuda._interprets():
-        assert not cuda.can(TINY, images, out)  # on the CPU
-        monkeypatch.setattr(cuda, "_interprets", lambda: True)
-    assert cuda.can(TINY, images, out)
-    assert cuda.can(TINY, images[1:], out)
-    assert cuda.can(TINY, make_images(4, 3, 13)[::2], out)
-    assert not cuda.can(TINY, images.contiguous(), out)
-    assert not cuda.can(TINY, images[:, :, :, 1:], out)
-    assert not cuda.can(TINY, images, out.contiguous())
-    assert not cuda.can(TINY, images.double(), out)
-    assert not cuda.can(TINY, images, out.half())
-    assert not cuda.can(TINY, images[:, :2], out)
-    assert not cuda.can(Pass(5, (7, 7)), make_images(2, 5, 13), make_images(2, 5, 7))
+    if not triton_pass._interprets():
+        assert not triton_pass.can(TINY, images, out)  # on the CPU
+        monkeypatch.setattr(triton_pass, "_interprets", lambda: True)
+    assert triton_pass.can(TINY, images, out)
+    assert triton_pass.can(TINY, images[1:], out)
+    assert triton_pass.can(TINY, make_images(4, 3, 13)[::2], out)
+    assert not triton_pass.can(TINY, images.contiguous(), out)
+    assert not triton_pass.can(TINY, images[:, :, :, 1:], out)
+    assert not triton_pass.can(TINY, images, out.contiguous())
+    assert not triton_pass.can(TINY, images.double(), out)
+    assert not triton_pass.can(TINY, images, out.half())
+    assert not triton_pass.can(TINY, images[:, :2], out)
+    assert not triton_pass.can(Pass(5, (7, 7)), make_images(2, 5, 13), make_images(2, 5, 7))
 
 
 def test_a_pass_that_does_not_compile_is_plain(
@@ -352,44 +356,44 @@ def test_a_pass_that_does_not_compile_is_plain(
 ) -> None:
     """There is no CUDA for a CPU's tensors, which is as good a failure as any."""
     pytest.importorskip("triton", reason="Triton cannot be imported")
-    if cuda._interprets():
+    if triton_pass._interprets():
         pytest.skip("the interpreter does not fail")
-    monkeypatch.setattr(cuda, "_interprets", lambda: True)
-    monkeypatch.setattr(cuda, "_failed", set())
-    monkeypatch.setattr(cuda, "_plan", cuda._plan.__wrapped__)
+    monkeypatch.setattr(triton_pass, "_interprets", lambda: True)
+    monkeypatch.setattr(triton_pass, "_failed", set())
+    monkeypatch.setattr(triton_pass, "_plan", triton_pass._plan.__wrapped__)
     what, images = TINY, make_images(2, 3, 13)
     columns, out = make_columns(what, 2, 13), make_images(2, 3, 11, torch.float32)[:, :, :7].contiguous()
     out = out.contiguous(memory_format=torch.channels_last)
     wanted = torch.empty_like(out)
-    plain.run(what, images, columns, None, wanted)
+    torch_pass.run(what, images, columns, None, wanted)
     with caplog.at_level(logging.INFO, "packer.augment"):
         for _ in range(2):
             out.zero_()
-            cuda.run(what, images, columns, None, out)
+            triton_pass.run(what, images, columns, None, out)
             assert torch.equal(out, wanted)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert caplog.messages[0].startswith("augment: Triton did not compile a pass (")
-    assert not cuda.can(what, images, out)
+    assert not triton_pass.can(what, images, out)
 
 
 def test_without_triton_it_is_plain(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "packer.augment.passes.cuda_kernels", raising=False)
-    monkeypatch.delattr("packer.augment.passes.cuda_kernels", raising=False)
-    cuda._kernels.cache_clear()
+    monkeypatch.delitem(sys.modules, "packer.augment.passes.triton_kernels", raising=False)
+    monkeypatch.delattr("packer.augment.passes.triton_kernels", raising=False)
+    triton_pass._kernels.cache_clear()
     what, images = TINY, make_images(2, 3, 13)
     out = torch.empty(2, 3, 7, 11).contiguous(memory_format=torch.channels_last)
     wanted = torch.empty_like(out)
     columns = make_columns(what, 2, 13)
-    plain.run(what, images, columns, None, wanted)
+    torch_pass.run(what, images, columns, None, wanted)
     try:
         with caplog.at_level(logging.INFO, "packer.augment"):
             for _ in range(2):
-                cuda.run(what, images, columns, None, out)
+                triton_pass.run(what, images, columns, None, out)
     finally:
-        cuda._kernels.cache_clear()
+        triton_pass._kernels.cache_clear()
     assert torch.equal(out, wanted)
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert caplog.messages[0].startswith("augment: Triton is not there (")
@@ -433,10 +437,10 @@ def test_a_gpu_equals_plain_on_whole_batches(name: str, count: int, side: int) -
         assert_alike(what, difference(what, images, columns[part], rows[part]))
     out = torch.empty((count, what.channels, *what.size), dtype=getattr(torch, what.dtype), device="cuda")
     out = out.contiguous(memory_format=torch.channels_last)
-    cuda.run(what, images, columns, rows, out)
+    triton_pass.run(what, images, columns, rows, out)
     again = torch.empty_like(out)
     for start in range(0, count, 64):
-        cuda.run(
+        triton_pass.run(
             what, images, columns[start : start + 64], rows[start : start + 64], again[start : start + 64]
         )
     assert torch.equal(out, again)
@@ -456,10 +460,10 @@ def test_a_field_of_more_than_2_gigabytes() -> None:
         memory_format=torch.channels_last
     )
     wanted = torch.empty_like(out)
-    cuda.run(what, field, columns, rows, out)
-    cuda.run(what, images, columns, None, wanted)
+    triton_pass.run(what, field, columns, rows, out)
+    triton_pass.run(what, images, columns, None, wanted)
     assert torch.equal(out, wanted)
-    assert not cuda._failed
+    assert not triton_pass._failed
 
 
 @pytest.mark.gpu
@@ -470,7 +474,7 @@ def test_it_runs_on_the_current_stream_and_does_not_wait() -> None:
     wanted = torch.empty((64, 3, 224, 224), dtype=torch.bfloat16, device="cuda").contiguous(
         memory_format=torch.channels_last
     )
-    cuda.run(what, images, columns, None, wanted)
+    triton_pass.run(what, images, columns, None, wanted)
     late, out = torch.zeros_like(images), torch.zeros_like(wanted)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
@@ -479,7 +483,7 @@ def test_it_runs_on_the_current_stream_and_does_not_wait() -> None:
         with torch.cuda.stream(stream):
             torch.cuda._sleep(200_000_000)
             late.copy_(images)
-            cuda.run(what, late, columns, None, out)
+            triton_pass.run(what, late, columns, None, out)
             assert not stream.query()
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -497,7 +501,7 @@ def test_an_empty_box_reads_nothing_beyond_the_images(sampling: Any, outside: An
     columns[:, 6:10] = torch.tensor([0.0, 0.0, -1e5, -1e5])
     columns[:, 12:16] = torch.tensor([1e6, 1e6, 1e6, 1e6])
     out = torch.empty((64, 3, 224, 224), device="cuda").contiguous(memory_format=torch.channels_last)
-    cuda.run(what, images, columns, None, out)
+    triton_pass.run(what, images, columns, None, out)
     torch.cuda.synchronize()
     assert torch.equal(out, torch.tensor([1.0, 2.0, 3.0], device="cuda")[:, None, None].expand_as(out))
 
@@ -509,8 +513,8 @@ def test_images_that_it_does_not_take_are_made_by_plain() -> None:
     images, columns = make_images(8, 3, 40, device="cuda"), make_columns(what, 8, 40).cuda()
     out = torch.empty((8, 3, 7, 11), device="cuda").contiguous(memory_format=torch.channels_last)
     wanted = torch.empty_like(out)
-    cuda.run(what, images, columns, None, wanted)
-    cuda.run(what, images.contiguous(), columns, None, out)
+    triton_pass.run(what, images, columns, None, wanted)
+    triton_pass.run(what, images.contiguous(), columns, None, out)
     assert torch.equal(out, wanted)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packer.augment import checks
+from packer.augment import validation
 from packer.errors import UsageError
 
 
@@ -44,7 +44,7 @@ class FiveCrop(Views):
     """
 
     def __init__(self, size: int | Sequence[int]) -> None:
-        self.height, self.width = checks.sides(type(self).__name__, "size", size)
+        self.height, self.width = validation.sides(type(self).__name__, "size", size)
 
     def __len__(self) -> int:
         return 5
@@ -71,7 +71,7 @@ class TenCrop(FiveCrop):
 
     def __init__(self, size: int | Sequence[int], vertical_flip: bool = False) -> None:
         super().__init__(size)
-        self.vertical_flip = checks.flag("TenCrop", "vertical_flip", vertical_flip)
+        self.vertical_flip = validation.flag("TenCrop", "vertical_flip", vertical_flip)
 
     def __len__(self) -> int:
         return 10
@@ -104,7 +104,7 @@ class Shifts(Views):
     """
 
     def __init__(self, pixels: int = 1) -> None:
-        self.pixels = checks.side("Shifts", "pixels", pixels)
+        self.pixels = validation.side("Shifts", "pixels", pixels)
 
     def __len__(self) -> int:
         return 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,14 +11,87 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment.apply import Gated
-from packer.augment.custom import Custom, Layout
-from packer.augment.draws import Draws
-from packer.augment.transform import Part, Shape, Transform
+from packer.augment.containers import GatedTransforms
+from packer.augment.filters import changed
+from packer.augment.random_draws import Draws
+from packer.augment.transform import Columns, Params, Shape, Transform, TransformPart, WholeImagePart
 from packer.errors import UsageError
 
+ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Name of a draw -> its shape but for the first dimension, and its dtype."""
 
-class Step(NamedTuple):
+
+class CustomPart(WholeImagePart):
+    """transform: that has `apply`. layout: of its draws.
+
+    The first column says whether an image is changed at all: RandomApply makes it 0.
+    """
+
+    def __init__(self, transform: Transform, layout: ParamLayout) -> None:
+        self._transform = transform
+        self._layout = {name: kept for name, kept in layout.items() if name != "apply"}
+        self.width = 1 + sum(math.prod(shape) for shape, _ in self._layout.values())
+
+    @property
+    def name(self) -> str:
+        """The operation's class."""
+        return type(self._transform).__name__
+
+    def columns(self, params: Params, count: int) -> Columns:
+        """All draws side by side; raises UsageError for numbers that float32 does not hold."""
+        pieces = [np.ones((count, 1), np.float32)]
+        for name, (shape, dtype) in self._layout.items():
+            drawn = np.asarray(params[name])
+            if np.issubdtype(dtype, np.integer) and drawn.size and np.abs(drawn).max() > 1 << 24:
+                raise UsageError(
+                    f"{self.name}: {name} holds {np.abs(drawn).max():,}; whole numbers up to 2**24 are allowed. "
+                    "Draw smaller ones."
+                )
+            pieces.append(_rounded_in(drawn.reshape(count, math.prod(shape))))
+        return np.concatenate(pieces, axis=1)
+
+    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        """What the user's `apply` makes; raises UsageError if its shape or dtype is another."""
+        chosen = known[:, 0] != 0
+        if chosen.all():
+            return self._made(images, columns)
+
+        def change(pixels: Tensor, mine: Tensor, _: Columns) -> Tensor:
+            return self._made(pixels.permute(0, 3, 1, 2), mine).permute(0, 2, 3, 1)
+
+        return changed(images, columns, known, [(chosen, change)])
+
+    def _made(self, images: Tensor, columns: Tensor) -> Tensor:
+        params, at = {}, 1
+        for name, (shape, dtype) in self._layout.items():
+            width = math.prod(shape)
+            like = torch.from_numpy(np.empty(0, dtype)).dtype
+            params[name] = columns[:, at : at + width].reshape(len(columns), *shape).to(like)
+            at += width
+        tracked = not images.is_inference()
+        version = images._version if tracked else 0
+        made: Any = self._transform.apply(images, params)
+        if tracked and images._version != version:
+            raise UsageError(f"{self.name}: apply changed the images that it was given. Return new ones.")
+        if not isinstance(made, Tensor) or made.shape != images.shape or made.dtype != images.dtype:
+            found = f"{made.dtype} {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+            raise UsageError(
+                f"{self.name}: apply returned {found} for {images.dtype} {list(images.shape)}; the same shape and dtype "
+                "are allowed. Return those."
+            )
+        return made
+
+
+def _rounded_in(drawn: NDArray[Any]) -> Columns:
+    """As float32, towards zero: a fraction below 1 must not become 1."""
+    with np.errstate(over="ignore"):
+        near = drawn.astype(np.float32)
+    further = np.abs(near.astype(np.float64)) > np.abs(drawn.astype(np.float64))
+    near[further] = np.nextafter(near[further], np.float32(0))
+    return near
+
+
+class DrawStep(NamedTuple):
     """A transform of a pipeline, or of a RandomApply or RandomChoice in it.
 
     place: keys its draws: 3 is the fourth of the list, "3.0" the first within it. gate: what decides for which images, and
@@ -26,7 +100,7 @@ class Step(NamedTuple):
 
     transform: Transform
     place: int | str
-    gate: tuple[Gated, int, int] | None
+    gate: tuple[GatedTransforms, int, int] | None
 
     def sample(self, rows: NDArray[np.int64], seed: int, epoch: int, shape: Shape) -> dict[str, Tensor]:
         """What is drawn for rows, int64 [N]: tensors on the CPU."""
@@ -41,7 +115,7 @@ class Step(NamedTuple):
             params["apply"] = gated.decide(Draws(rows, seed, epoch, place, type(gated).__name__), number)
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
-    def layout(self, shape: Shape) -> Layout:
+    def layout(self, shape: Shape) -> ParamLayout:
         """Of what it draws for images of this shape. Raises UsageError for draws that are no arrays with an entry a row."""
         rows, name = np.zeros(2, np.int64), type(self.transform).__name__
         drawn = self.transform.sample(Draws(rows, 0, 0, self.place, name), shape)
@@ -65,11 +139,11 @@ class Step(NamedTuple):
             key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
         }
 
-    def parts(self, layout: Layout) -> Sequence[Part]:
+    def parts(self, layout: ParamLayout) -> Sequence[TransformPart]:
         """What the transform consists of."""
-        return (Custom(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
+        return (CustomPart(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
 
-    def check(self, params: Mapping[str, Any], layout: Layout, count: int) -> None:
+    def check(self, params: Mapping[str, Any], layout: ParamLayout, count: int) -> None:
         """Raise UsageError unless params, perhaps changed by hand, are such as it draws, for so many samples."""
         name = type(self.transform).__name__
         if set(params) != set(layout):
@@ -99,15 +173,15 @@ class Step(NamedTuple):
                 )
 
 
-def steps(transforms: Sequence[Transform]) -> list[Step]:
+def steps(transforms: Sequence[Transform]) -> list[DrawStep]:
     """The transforms of a pipeline, those within others too. Raises UsageError for what is none."""
     found = []
     for place, transform in enumerate(transforms):
-        if isinstance(transform, Gated):
+        if isinstance(transform, GatedTransforms):
             for number, inner in enumerate(transform.transforms):
-                found.append(Step(_checked(inner), f"{place}.{number}", (transform, place, number)))
+                found.append(DrawStep(_checked(inner), f"{place}.{number}", (transform, place, number)))
         else:
-            found.append(Step(_checked(transform), place, None))
+            found.append(DrawStep(_checked(transform), place, None))
     return found
 
 

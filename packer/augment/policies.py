@@ -9,18 +9,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import checks, color, tones
-from packer.augment.affine import transform_about
-from packer.augment.checks import whole
-from packer.augment.chosen import changed
-from packer.augment.draws import Draws
-from packer.augment.levels import autocontrast, equalized
-from packer.augment.passes import spec
-from packer.augment.passes.spec import Outside
-from packer.augment.placement import Placement
-from packer.augment.resizes import SAMPLINGS
-from packer.augment.sharpness import smoothed_by
-from packer.augment.transform import Colour, Columns, Geometry, Params, Part, Shape, Transform, Whole
+from packer.augment import color, validation
+from packer.augment.affine_placement import AffinePlacement
+from packer.augment.filters import autocontrast, changed, equalized, smoothed_by
+from packer.augment.geometric import SAMPLINGS, transform_about
+from packer.augment.passes import pass_spec
+from packer.augment.passes.pass_spec import Outside
+from packer.augment.random_draws import Draws
+from packer.augment.transform import (
+    ColorPart,
+    Columns,
+    GeometryPart,
+    Params,
+    Shape,
+    Transform,
+    TransformPart,
+    WholeImagePart,
+)
+from packer.augment.validation import whole
 
 OPERATIONS = (
     "Identity",
@@ -62,10 +68,10 @@ class TrivialAugmentWide(Transform):
     ) -> None:
         name = "TrivialAugmentWide"
         self.num_magnitude_bins = whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
-        self.interpolation = checks.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
-        self.fill = checks.colour(name, "fill", fill)
+        self.interpolation = validation.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
+        self.fill = validation.colour(name, "fill", fill)
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[TransformPart]:
         """Those of one operation."""
         return _slot(self, 0, self.interpolation, self.fill)
 
@@ -97,10 +103,10 @@ class RandAugment(Transform):
         self.num_ops = whole(name, "num_ops", num_ops, 0)
         self.num_magnitude_bins = whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
         self.magnitude = whole(name, "magnitude", magnitude, 0, self.num_magnitude_bins - 1)
-        self.interpolation = checks.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
-        self.fill = checks.colour(name, "fill", fill)
+        self.interpolation = validation.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
+        self.fill = validation.colour(name, "fill", fill)
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[TransformPart]:
         """Those of each operation, in order."""
         return [
             part for slot in range(self.num_ops) for part in _slot(self, slot, self.interpolation, self.fill)
@@ -148,13 +154,19 @@ def _drawn(draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.i
     return {"operation": operation, "magnitude": magnitude}
 
 
-def _slot(policy: Transform, slot: int, interpolation: str, fill: float | Sequence[float]) -> list[Part]:
+def _slot(
+    policy: Transform, slot: int, interpolation: str, fill: float | Sequence[float]
+) -> list[TransformPart]:
     """What one operation of a policy consists of, whichever it is: each part leaves the others' images as they are."""
     name = type(policy).__name__
-    return [_Whole(name, slot), _Geometry(name, slot, interpolation, fill), _Colour(name, slot)]
+    return [
+        _PolicyFilter(name, slot),
+        _PolicyGeometry(name, slot, interpolation, fill),
+        _PolicyColor(name, slot),
+    ]
 
 
-class _Slot(Part):
+class _PolicyPart(TransformPart):
     """A part of the policy's operation number `slot`."""
 
     def __init__(self, name: str, slot: int) -> None:
@@ -167,7 +179,7 @@ class _Slot(Part):
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color.colour_channels(self._name, shape)
+        return color.color_channels(self._name, shape)
 
     def magnitudes(self, params: Params, name: str, otherwise: float = 0.0) -> NDArray[np.float64]:
         """Magnitudes for the samples that drew this operation: float64 [N]."""
@@ -179,7 +191,7 @@ class _Slot(Part):
         return drew
 
 
-class _Whole(_Slot, Whole):
+class _PolicyFilter(_PolicyPart, WholeImagePart):
     """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image.
 
     Columns: the operation's number, 0 for images that stay as they are; the smoothed image's share for Sharpness.
@@ -214,7 +226,7 @@ class _Whole(_Slot, Whole):
         )
 
 
-class _Geometry(_Slot, Geometry):
+class _PolicyGeometry(_PolicyPart, GeometryPart):
     """ShearX, ShearY, TranslateX, TranslateY, Rotate."""
 
     turns = True
@@ -224,7 +236,7 @@ class _Geometry(_Slot, Geometry):
         super().__init__(name, slot)
         self.sampling, self.fill = SAMPLINGS[interpolation], fill
 
-    def place(self, placement: Placement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: Params) -> None:
         """Shear about the top left corner, turn about the middle, or move by whole pixels."""
         across, down = (np.rad2deg(np.arctan(self.magnitudes(params, name))) for name in ("ShearX", "ShearY"))
         transform_about(placement, (0, 0), shear_x=across, shear_y=down)
@@ -237,7 +249,7 @@ class _Geometry(_Slot, Geometry):
         )
 
 
-class _Colour(_Slot, Colour):
+class _PolicyColor(_PolicyPart, ColorPart):
     """Brightness, Color, Contrast, Posterize, Solarize."""
 
     steps = 1
@@ -245,11 +257,11 @@ class _Colour(_Slot, Colour):
 
     def accept(self, limit: float) -> None:
         """Raise UsageError for images that are not uint8."""
-        tones.bytes_needed(self._name, limit)
+        color.bytes_needed(self._name, limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         """A step for those that drew one of the five: float32 [count, 1, 13]."""
-        step = np.zeros((count, spec.STEP_WIDTH), np.float32)
+        step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
         for name, made in (
             ("Brightness", color.brightness),
@@ -259,7 +271,7 @@ class _Colour(_Slot, Colour):
             drew = self.drew(params, name)
             step[drew] = made(1 + magnitude[drew])
         drew = self.drew(params, "Posterize")
-        step[drew] = tones.posterize(magnitude[drew].astype(np.int64))
+        step[drew] = color.posterize(magnitude[drew].astype(np.int64))
         drew = self.drew(params, "Solarize")
-        step[drew] = tones.solarize(limit * magnitude[drew])
+        step[drew] = color.solarize(limit * magnitude[drew])
         return step[:, None]

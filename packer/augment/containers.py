@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.augment import checks
-from packer.augment.draws import Draws
-from packer.augment.transform import Part, Scale, Shape, Transform
+from packer.augment import validation
+from packer.augment.random_draws import Draws
+from packer.augment.transform import ScalePart, Shape, Transform, TransformPart
 from packer.errors import UsageError
 
 
-class Gated(Transform, ABC):
+class GatedTransforms(Transform, ABC):
     """Transforms that keep the images' size, each applied to some images only."""
 
     def __init__(self, transforms: Any) -> None:
@@ -30,7 +30,7 @@ class Gated(Transform, ABC):
                 raise UsageError(
                     f"{name}: {transform.__name__} is a class; transforms are allowed. Write {transform.__name__}(...)."
                 )
-            if not isinstance(transform, Transform) or isinstance(transform, Gated | Scale):
+            if not isinstance(transform, Transform) or isinstance(transform, GatedTransforms | ScalePart):
                 raise UsageError(
                     f"{name}: {transform!r} is among the transforms; those that can be left out for an image are "
                     "allowed, not ToDtype, Normalize, RandomApply or RandomChoice. Put it outside."
@@ -51,12 +51,12 @@ class Gated(Transform, ABC):
                 )
         return shape
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[TransformPart]:
         """Those of all transforms."""
         return [part for transform in self.transforms for part in transform.parts()]
 
 
-class RandomApply(Gated):
+class RandomApply(GatedTransforms):
     """Apply all of these transforms to an image, or none, as torchvision.transforms.v2.RandomApply, but image by image.
 
     transforms: that keep the images' size; neither ToDtype nor Normalize. p: 0 <= p <= 1.
@@ -64,14 +64,14 @@ class RandomApply(Gated):
 
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         super().__init__(transforms)
-        self.p = checks.probability("RandomApply", p)
+        self.p = validation.probability("RandomApply", p)
 
     def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
         """The same for all transforms."""
         return draws.happens("apply", self.p)
 
 
-class RandomChoice(Gated):
+class RandomChoice(GatedTransforms):
     """Apply one of these transforms to each image, as torchvision.transforms.v2.RandomChoice, but image by image.
 
     transforms: as RandomApply's, MixUp and CutMix among them. p: how likely each is, numbers from 0 up; alike if None.
@@ -86,7 +86,7 @@ class RandomChoice(Gated):
                 f"RandomChoice: p is {p!r}; a list of numbers, one a transform, is allowed. Pass such."
             )
         self.p = (
-            None if p is None else tuple(checks.number("RandomChoice", "p", share, 0, 1e9) for share in p)
+            None if p is None else tuple(validation.number("RandomChoice", "p", share, 0, 1e9) for share in p)
         )
         if self.p is not None and (len(self.p) != len(self.transforms) or not sum(self.p)):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""A pass on CUDA: one Triton kernel (cuda_kernels.py) for a whole batch, and how it is launched.
+"""A pass on CUDA: one Triton kernel (triton_kernels.py) for a whole batch, and how it is launched.
 
 Nothing here waits for the device, and nothing is allocated but the means of CONTRAST. A kernel is compiled for each kind
 of pass and size of result, at its first use (about a second; Triton keeps it on disk).
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packer.augment.passes import plain, spec
-from packer.augment.passes.spec import Pass
+from packer.augment.passes import pass_spec, torch_pass
+from packer.augment.passes.pass_spec import Pass
 
 _LOG = logging.getLogger("packer.augment")
 _DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.uint8, torch.float16, torch.bfloat16, torch.float32)}
@@ -25,7 +25,7 @@ _LARGEST = 2**31
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchShape:
     """How a pass is cut up among programs.
 
     across, down: what is made at a time, powers of 2: numbers of a line, and lines ("flat" kernel), or pixels on end, and 1.
@@ -58,7 +58,12 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
 
 
 def run(
-    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor, shape: Shape | None = None
+    what: Pass,
+    images: Tensor,
+    columns: Tensor,
+    rows: Tensor | None,
+    out: Tensor,
+    shape: LaunchShape | None = None,
 ) -> None:
     """Fill out; see passes.run. Enqueued on the current stream.
 
@@ -68,7 +73,7 @@ def run(
     if not len(out):
         return
     if not can(what, images, out):
-        plain.run(what, images, columns, rows, out)
+        torch_pass.run(what, images, columns, rows, out)
         return
     plan = _plan(what, images.dtype, rows is not None, shape)
     if plan.launched:
@@ -85,7 +90,7 @@ def run(
             type(error).__name__,
             error,
         )
-        plain.run(what, images, columns, rows, out)
+        torch_pass.run(what, images, columns, rows, out)
     else:
         plan.launched = True
 
@@ -96,13 +101,13 @@ _failed: set[tuple[Pass, torch.dtype]] = set()
 @functools.cache
 def _kernels() -> ModuleType | None:
     try:
-        from packer.augment.passes import cuda_kernels
+        from packer.augment.passes import triton_kernels
     except ImportError as error:
         _LOG.info(
             "augment: Triton is not there (%s); passes on CUDA are made by plain torch operations.", error
         )
         return None
-    return cuda_kernels
+    return triton_kernels
 
 
 def _interprets() -> bool:
@@ -153,7 +158,7 @@ class _Kernel:
 
 
 @dataclass
-class _Plan:
+class _LaunchPlan:
     """What is the same at every launch of a pass on images of a dtype, with rows or without.
 
     programs: a sample. numbers: fill, scale, shift and box_fill, four each. means: the kernel for the means of CONTRAST, or
@@ -169,7 +174,7 @@ class _Plan:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: Shape | None) -> _Plan:
+def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: LaunchShape | None) -> _LaunchPlan:
     kernels = _kernels()
     assert kernels is not None
     height, width = what.size
@@ -200,32 +205,32 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: Shape | None) -> _P
         programs = -(-height * width // (shape.across * shape.loops))
         own: dict[str, Any] = {"LINEAR": what.sampling == "linear", "STEPS": what.steps}
         constants |= own | {"BLOCK": shape.across, "WRITE": shape.write}
-        grid = {"ACROSS": spec.stride(width), "DOWN": spec.stride(height), "BLOCK": 1024}
+        grid = {"ACROSS": pass_spec.stride(width), "DOWN": pass_spec.stride(height), "BLOCK": 1024}
         if what.contrast and what.steps:
             means = _Kernel(
                 kernels.means, sampling | own | grid | {"num_warps": 8, "num_stages": 1}, kernels.DIRECT
             )
     kernel = _Kernel(kernels.flat if is_flat(what) else kernels.pixels, constants, kernels.DIRECT)
-    return _Plan(what, kernel, programs, coefficients, means)
+    return _LaunchPlan(what, kernel, programs, coefficients, means)
 
 
-def default_shape(what: Pass) -> Shape:
+def default_shape(what: Pass) -> LaunchShape:
     """The shape that is taken if none is passed."""
     if not is_flat(what):
-        return Shape(across=512 if what.steps else 256, down=1, loops=4, warps=4)
+        return LaunchShape(across=512 if what.steps else 256, down=1, loops=4, warps=4)
     height, line = what.size[0], what.size[1] * what.channels
     warps = 4 if height * line >= 1 << 14 else 2
     across = next(n for n in (256, 128, 64, 32) if -(-line // n) * n <= 1.06 * line or n == 32)
     down = 256 * warps // across  # 8 numbers a thread, 16 bytes of a result of 16 bits
     blocks = -(-height // down)
-    return Shape(across, down, loops=-(-blocks // max(1, round(blocks / 8))), warps=warps)
+    return LaunchShape(across, down, loops=-(-blocks // max(1, round(blocks / 8))), warps=warps)
 
 
 def _four(numbers: tuple[float, ...]) -> tuple[float, ...]:
     return (*map(float, numbers), 0.0, 0.0, 0.0, 0.0)[:4]
 
 
-def _launch(plan: _Plan, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+def _launch(plan: _LaunchPlan, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
     if images.is_cuda and images.device.index != torch.cuda.current_device():
         with torch.cuda.device(images.device):
             _launch(plan, images, columns, rows, out)

@@ -1,4 +1,4 @@
-"""A pass in plain torch operations, on any device: what spec.py says, and what the others are held against."""
+"""A pass in plain torch operations, on any device: what pass_spec.py says, and what the others are held against."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from packer.augment.passes import spec
-from packer.augment.passes.spec import Pass
+from packer.augment.passes import pass_spec
+from packer.augment.passes.pass_spec import Pass
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
@@ -31,9 +31,9 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     if what.scale is not None and what.shift is not None:
         pixels = pixels * pixels.new_tensor(what.scale) + pixels.new_tensor(what.shift)
     for box in range(what.boxes):
-        start = what.boxes_at + spec.BOX_WIDTH * box
+        start = what.boxes_at + pass_spec.BOX_WIDTH * box
         left, top, right, bottom, seed = (
-            column[:, None, None, None] for column in columns[:, start : start + spec.BOX_WIDTH].T
+            column[:, None, None, None] for column in columns[:, start : start + pass_spec.BOX_WIDTH].T
         )
         across, down = u[:, None], v[:, None, None]
         inside = (across >= left) & (across < right) & (down >= top) & (down < bottom)
@@ -45,14 +45,14 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
 
 
 def _step(columns: Tensor, step: int) -> Tensor:
-    start = spec.STEPS_AT + spec.STEP_WIDTH * step
-    return columns[:, start : start + spec.STEP_WIDTH]
+    start = pass_spec.STEPS_AT + pass_spec.STEP_WIDTH * step
+    return columns[:, start : start + pass_spec.STEP_WIDTH]
 
 
 def _with_means(what: Pass, source: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
     """Turn every CONTRAST into the MATRIX that it is, once the mean is known."""
     height, width = what.size
-    p, q = spec.stride(width), spec.stride(height)
+    p, q = pass_spec.stride(width), pass_spec.stride(height)
     u = torch.arange(p // 2, width, p, device=columns.device, dtype=torch.float32)
     v = torch.arange(q // 2, height, q, device=columns.device, dtype=torch.float32)
     pixels = _sampled(what, source, columns, rows, u, v)
@@ -60,15 +60,17 @@ def _with_means(what: Pass, source: Tensor, columns: Tensor, rows: Tensor) -> Te
     for number in range(what.steps):
         step = _step(columns, number)
         red, green, blue = _channels(pixels)
-        means = (spec.GREY[0] * red + spec.GREY[1] * green + spec.GREY[2] * blue).mean(dim=(1, 2))
+        means = (pass_spec.GREY[0] * red + pass_spec.GREY[1] * green + pass_spec.GREY[2] * blue).mean(
+            dim=(1, 2)
+        )
         factor = step[:, 1]
         matrix = torch.zeros(len(step), 3, 4, device=step.device)
         for channel in range(3):
             matrix[:, channel, channel] = factor
         matrix[:, :, 3] = ((1 - factor) * means)[:, None]
-        contrast = step[:, :1] == spec.CONTRAST
+        contrast = step[:, :1] == pass_spec.CONTRAST
         step[:, 1:] = torch.where(contrast, matrix.flatten(1), step[:, 1:])
-        step[:, :1] = torch.where(contrast, float(spec.MATRIX), step[:, :1])
+        step[:, :1] = torch.where(contrast, float(pass_spec.MATRIX), step[:, :1])
         pixels = _stepped(what, pixels, step)
     return columns
 
@@ -79,17 +81,19 @@ def _sampled(what: Pass, source: Tensor, columns: Tensor, rows: Tensor, u: Tenso
     across, down = u[None, None, :], v[None, :, None]
     x = a * across + (b * down + c)
     y = d * across + (e * down + f)
-    x0, y0, x1, y1 = (column[:, None, None] for column in columns[:, spec.TAPS_AT : spec.SUPPORT_AT].T)
+    x0, y0, x1, y1 = (
+        column[:, None, None] for column in columns[:, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].T
+    )
     if what.sampling == "linear":
         pixels = _triangle(what, source, columns, rows, x, y, (x0, y0, x1, y1))
     else:
-        i = _inside(what, (x + spec.TIE + 0.5).floor(), x0, x1)
-        j = _inside(what, (y + spec.TIE + 0.5).floor(), y0, y1)
+        i = _inside(what, (x + pass_spec.TIE + 0.5).floor(), x0, x1)
+        j = _inside(what, (y + pass_spec.TIE + 0.5).floor(), y0, y1)
         pixels = _taken(source, rows, j, i)
     if not what.framed:
         return pixels
     left, top, right, bottom, kx, ky = (
-        column[:, None, None] for column in columns[:, spec.FRAME_AT : spec.STEPS_AT].T
+        column[:, None, None] for column in columns[:, pass_spec.FRAME_AT : pass_spec.STEPS_AT].T
     )
     if what.sampling == "linear":
         cover = (
@@ -99,7 +103,7 @@ def _sampled(what: Pass, source: Tensor, columns: Tensor, rows: Tensor, u: Tenso
             * _edge((bottom - y) * ky)
         )
     else:
-        xn, yn = x + spec.TIE, y + spec.TIE
+        xn, yn = x + pass_spec.TIE, y + pass_spec.TIE
         cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).float()
     fill = pixels.new_tensor(what.fill)
     return torch.where(cover[..., None] > 0, cover[..., None] * pixels + (1 - cover[..., None]) * fill, fill)
@@ -115,10 +119,11 @@ def _triangle(
     x0, y0, x1, y1 = box
     if what.outside != "reflect":
         x, y = x.clamp(x0, x1), y.clamp(y0, y1)
-    sx, sy = (column[:, None, None] for column in columns[:, spec.SUPPORT_AT : spec.FRAME_AT].T)
+    sx, sy = (column[:, None, None] for column in columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].T)
     first_x, first_y = (x - sx).floor() + 1, (y - sy).floor() + 1
     count_x, count_y = (
-        math.ceil(2 * float(column.max())) for column in columns[:, spec.SUPPORT_AT : spec.FRAME_AT].T
+        math.ceil(2 * float(column.max()))
+        for column in columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].T
     )
     total: Tensor | float = 0.0
     weights: Tensor | float = 0.0
@@ -171,10 +176,10 @@ def _stepped(what: Pass, pixels: Tensor, step: Tensor) -> Tensor:
     pixels, alpha = pixels[..., :3], pixels[..., 3:]
     result = pixels
     for kind, made in (
-        (spec.MATRIX, _multiplied(what, pixels, matrix)),
-        (spec.HUE, _turned(pixels, step[:, 1])),
-        (spec.SOLARIZE, torch.where(pixels >= _sample(step[:, 1]), what.limit - pixels, pixels)),
-        (spec.POSTERIZE, _sample(step[:, 1]) * ((pixels + 0.5).floor() / _sample(step[:, 1])).floor()),
+        (pass_spec.MATRIX, _multiplied(what, pixels, matrix)),
+        (pass_spec.HUE, _turned(pixels, step[:, 1])),
+        (pass_spec.SOLARIZE, torch.where(pixels >= _sample(step[:, 1]), what.limit - pixels, pixels)),
+        (pass_spec.POSTERIZE, _sample(step[:, 1]) * ((pixels + 0.5).floor() / _sample(step[:, 1])).floor()),
     ):
         result = torch.where(_sample(kinds) == kind, made, result)
     return torch.cat([result, alpha], dim=-1) if alpha.shape[-1] else result
@@ -214,21 +219,21 @@ def _turned(pixels: Tensor, turns: Tensor) -> Tensor:
 
 
 def noise(seed: Tensor, shape: torch.Size) -> Tensor:
-    """Draws of N(0, 1) for every number of [N, h, w, C]: float32, as NOISE_STEP in spec.py says. seed: [N, 1, 1, 1]."""
+    """Draws of N(0, 1) for every number of [N, h, w, C]: float32, as NOISE_STEP in pass_spec.py says. seed: [N, 1, 1, 1]."""
     _, height, width, channels = shape
     number = torch.arange(height * width * channels, device=seed.device).view(1, height, width, channels)
-    hashed = _hash((seed.long() + spec.NOISE_STEP * (number + 1)) & 0xFFFFFFFF)
+    hashed = _hash((seed.long() + pass_spec.NOISE_STEP * (number + 1)) & 0xFFFFFFFF)
     a = ((hashed >> 8) + 0.5) / 2**24
-    b = (_hash(hashed ^ spec.NOISE_STEP) >> 8) / 2**24
+    b = (_hash(hashed ^ pass_spec.NOISE_STEP) >> 8) / 2**24
     return (-2 * a.log()).sqrt() * (2 * math.pi * b).cos()
 
 
 def _hash(x: Tensor) -> Tensor:
     """x: int64, 0 <= x < 2**32."""
     x = x ^ (x >> 16)
-    x = _times(x, spec.NOISE_1)
+    x = _times(x, pass_spec.NOISE_1)
     x = x ^ (x >> 13)
-    x = _times(x, spec.NOISE_2)
+    x = _times(x, pass_spec.NOISE_2)
     return x ^ (x >> 16)
 
 

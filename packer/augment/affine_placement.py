@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.augment.passes import spec
+from packer.augment.passes import pass_spec
 
 Floats = NDArray[np.float64]
 Numbers = float | NDArray[Any]
@@ -20,7 +20,7 @@ Numbers = float | NDArray[Any]
 _FAR = 1e6  # an edge that no picture reaches; float32 still holds its neighbourhood to 1/16
 
 
-class Placement:
+class AffinePlacement:
     """Results of one size, one a sample, seen in sources of one size.
 
     count: samples. size: (height, width) of the source, and of the result until it is changed.
@@ -47,16 +47,16 @@ class Placement:
     def __len__(self) -> int:
         return int(self.matrix.shape[1])
 
-    def copy(self) -> Placement:
+    def copy(self) -> AffinePlacement:
         """The same placements, to be changed apart."""
-        other = Placement(0, self.size)
+        other = AffinePlacement(0, self.size)
         other.matrix, other.taps, other.frame = self.matrix.copy(), self.taps.copy(), self.frame.copy()
         other.softness, other.support = self.softness.copy(), self.support.copy()
         other._whole = self._whole.copy()
         other._straight, other._continued = self._straight.copy(), self._continued
         return other
 
-    def restore(self, samples: NDArray[np.bool_], before: Placement) -> None:
+    def restore(self, samples: NDArray[np.bool_], before: AffinePlacement) -> None:
         """Undo what happened to these samples since the copy was made."""
         for mine, old in (
             (self.matrix, before.matrix),
@@ -142,9 +142,9 @@ class Placement:
         self._continued = True
 
     def columns(self) -> NDArray[np.float32]:
-        """The first columns of a pass, as spec.py has them: float32 [N, 18]."""
+        """The first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
         a, b, c, d, e, f = self.matrix
-        columns = np.empty((spec.STEPS_AT, len(self)))
+        columns = np.empty((pass_spec.STEPS_AT, len(self)))
         columns[0:2], columns[2] = (a, b), c + (a + b) / 2 - 0.5
         columns[3:5], columns[5] = (d, e), f + (d + e) / 2 - 0.5
         columns[6:8], columns[8:10] = self.taps[:2], self.taps[2:] - 1

@@ -19,26 +19,69 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import passes
-from packer.augment.passes import spec
-from packer.augment.passes.spec import Pass
-from packer.augment.placement import Placement
-from packer.augment.transform import Colour, Columns, Erase, Geometry, Mix, Params, Part, Scale, Whole
+from packer.augment.affine_placement import AffinePlacement
+from packer.augment.passes import pass_spec
+from packer.augment.passes.pass_spec import Pass
+from packer.augment.transform import (
+    ColorPart,
+    Columns,
+    ErasePart,
+    GeometryPart,
+    MixPart,
+    Params,
+    ScalePart,
+    TransformPart,
+    WholeImagePart,
+)
 from packer.errors import UsageError
+
+
+class PreparedDraws:
+    """One row of numbers a sample; slices are batches of fewer samples.
+
+    host: float32 [N, P].
+    """
+
+    def __init__(self, host: Tensor) -> None:
+        self.host = host
+        self._device: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.host)
+
+    def __getitem__(self, samples: slice) -> PreparedDraws:
+        part = PreparedDraws(self.host[samples])
+        if self._device is not None:
+            part._device = self._device[samples]
+        return part
+
+    def on(self, device: torch.device) -> Tensor:
+        """The same on a device; copied there once, on the current stream, without waiting.
+
+        Slices that are made afterwards share that copy, and are to be used on the same stream.
+        """
+        if device.type == "cpu":
+            return self.host
+        if self._device is None or self._device.device != device:
+            host = self.host.pin_memory() if device.type == "cuda" else self.host
+            self._device = host.to(device, non_blocking=True)
+        return self._device
+
 
 Draws = Sequence[Params]
 """What each transform of a pipeline drew."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class StagedPart:
     """A part of a transform. transform: its number in the pipeline, and so in the draws."""
 
-    part: Part
+    part: TransformPart
     transform: int
 
 
 @dataclass(frozen=True)
-class Pixels:
+class PixelFormat:
     """What the images are between two stages. limit: their largest value, None after Normalize."""
 
     channels: int
@@ -50,13 +93,13 @@ class Pixels:
 class PassStage:
     """A pass over images, put together part by part: `take` until it returns False, then `end`."""
 
-    def __init__(self, source: Pixels) -> None:
+    def __init__(self, source: PixelFormat) -> None:
         self.source = source
         self.result = source
-        self._geometry: list[tuple[Entry, Geometry]] = []
-        self._colours: list[tuple[Entry, Colour]] = []
-        self._scales: list[Scale] = []
-        self._erasers: list[tuple[Entry, Erase]] = []
+        self._geometry: list[tuple[StagedPart, GeometryPart]] = []
+        self._colours: list[tuple[StagedPart, ColorPart]] = []
+        self._scales: list[ScalePart] = []
+        self._erasers: list[tuple[StagedPart, ErasePart]] = []
         self._scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
         self._fill: tuple[float, ...] = ()
         self._box_fill: tuple[float, ...] = ()
@@ -78,17 +121,17 @@ class PassStage:
         """Whether it has geometry, that masks, boxes and points follow."""
         return bool(self._geometry)
 
-    def take(self, entry: Entry) -> bool:
+    def take(self, entry: StagedPart) -> bool:
         """Take one more part if that keeps the meaning; False if a new stage must begin."""
         part = entry.part
-        if isinstance(part, Geometry):
+        if isinstance(part, GeometryPart):
             return self._take_geometry(entry, part)
-        if isinstance(part, Colour):
+        if isinstance(part, ColorPart):
             return self._take_colour(entry, part)
-        if isinstance(part, Scale):
+        if isinstance(part, ScalePart):
             self._take_scale(part)
             return True
-        if isinstance(part, Erase):
+        if isinstance(part, ErasePart):
             return self._take_erase(entry, part)
         return False
 
@@ -118,7 +161,7 @@ class PassStage:
 
     def columns(self, draws: Draws, count: int) -> Columns:
         """What the pass needs of each sample: float32 [count, width]."""
-        placement = Placement(count, self.source.size)
+        placement = AffinePlacement(count, self.source.size)
         for entry, part in self._geometry:
             params = draws[entry.transform]
             before = placement.copy() if "apply" in params else None
@@ -129,11 +172,11 @@ class PassStage:
         for entry, colour in self._colours:
             params = draws[entry.transform]
             steps = colour.colour(params, count, self.what.limit)
-            pieces.append(_applied(steps, params).reshape(count, spec.STEP_WIDTH * colour.steps))
+            pieces.append(_applied(steps, params).reshape(count, pass_spec.STEP_WIDTH * colour.steps))
         for entry, eraser in self._erasers:
             params = draws[entry.transform]
             boxes = eraser.erase(params, self.result.size)
-            pieces.append(_applied(boxes, params).reshape(count, spec.BOX_WIDTH * eraser.boxes))
+            pieces.append(_applied(boxes, params).reshape(count, pass_spec.BOX_WIDTH * eraser.boxes))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
     def run(
@@ -162,9 +205,11 @@ class PassStage:
                 fill=fill,
                 dtype="uint8",
             )
-        return passes.run(self._masks[key], masks, columns[:, : spec.STEPS_AT], None, None, implementation)
+        return passes.run(
+            self._masks[key], masks, columns[:, : pass_spec.STEPS_AT], None, None, implementation
+        )
 
-    def _take_geometry(self, entry: Entry, part: Geometry) -> bool:
+    def _take_geometry(self, entry: StagedPart, part: GeometryPart) -> bool:
         if self._colours or self._scales or self._erasers:
             return False
         mine = [p for _, p in self._geometry]
@@ -189,7 +234,7 @@ class PassStage:
         self.result = replace(self.result, channels=channels, size=(height, width))
         return True
 
-    def _take_colour(self, entry: Entry, part: Colour) -> bool:
+    def _take_colour(self, entry: StagedPart, part: ColorPart) -> bool:
         if self.result.limit is None:
             raise UsageError(
                 f"{part.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
@@ -202,7 +247,7 @@ class PassStage:
         self._colours.append((entry, part))
         return True
 
-    def _take_scale(self, part: Scale) -> None:
+    def _take_scale(self, part: ScalePart) -> None:
         channels = self.source.channels
         part.check((channels, *self.result.size))
         scale, shift, limit = part.scale(self.result.limit, channels)
@@ -215,7 +260,7 @@ class PassStage:
         self._scales.append(part)
         self.result = replace(self.result, dtype=part.dtype or self.result.dtype, limit=limit)
 
-    def _take_erase(self, entry: Entry, part: Erase) -> bool:
+    def _take_erase(self, entry: StagedPart, part: ErasePart) -> bool:
         if part.value is None:
             if self.result.limit is not None:
                 raise UsageError(
@@ -237,7 +282,7 @@ class PassStage:
         """Whether boxes are filled with noise."""
         return any(part.value is None for _, part in self._erasers)
 
-    def _sampling(self) -> spec.Sampling:
+    def _sampling(self) -> pass_spec.Sampling:
         for _, part in self._geometry:
             if part.sampling != "shift":
                 return part.sampling
@@ -260,12 +305,12 @@ class PassStage:
         return tuple(float(number) for number in numbers)
 
 
-class WholeStage:
+class WholeImageStage:
     """An operation on the images as tensors, between passes."""
 
     moves = False
 
-    def __init__(self, source: Pixels, entry: Entry, part: Whole) -> None:
+    def __init__(self, source: PixelFormat, entry: StagedPart, part: WholeImagePart) -> None:
         part.check((source.channels, *source.size))
         if part.bytes_only and source.dtype != torch.uint8:
             raise UsageError(
@@ -294,7 +339,7 @@ class MixStage:
 
     moves = False
 
-    def __init__(self, source: Pixels, entry: Entry, part: Mix) -> None:
+    def __init__(self, source: PixelFormat, entry: StagedPart, part: MixPart) -> None:
         part.check((source.channels, *source.size))
         self.source = self.result = source
         self._entry, self.part = entry, part
@@ -310,10 +355,10 @@ class MixStage:
         return _applied(self.part.columns(params, count, self.source.size), params)
 
 
-Stage = PassStage | WholeStage | MixStage
+Stage = PassStage | WholeImageStage | MixStage
 
 
-def staged(entries: Sequence[Entry], source: Pixels) -> list[Stage]:
+def staged(entries: Sequence[StagedPart], source: PixelFormat) -> list[Stage]:
     """Put parts into stages. Raises UsageError if one cannot take the images it would get."""
     stages: list[Stage] = []
     current = PassStage(source)
@@ -325,11 +370,13 @@ def staged(entries: Sequence[Entry], source: Pixels) -> list[Stage]:
 
     for entry in entries:
         part = entry.part
-        if isinstance(part, Whole | Mix):
+        if isinstance(part, WholeImagePart | MixPart):
             close()
             before = stages[-1].result if stages else source
             stages.append(
-                WholeStage(before, entry, part) if isinstance(part, Whole) else MixStage(before, entry, part)
+                WholeImageStage(before, entry, part)
+                if isinstance(part, WholeImagePart)
+                else MixStage(before, entry, part)
             )
             current = PassStage(before)
         elif not current.take(entry):

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.augment import checks
-from packer.augment.draws import Draws
-from packer.augment.passes import spec
-from packer.augment.transform import Columns, Erase, Params, Shape, Single
+from packer.augment import validation
+from packer.augment.passes import pass_spec
+from packer.augment.random_draws import Draws
+from packer.augment.transform import Columns, ErasePart, Params, Shape, SinglePartTransform
 from packer.errors import UsageError
 
 _ATTEMPTS = 10
 
 
-class RandomErasing(Single, Erase):
+class RandomErasing(SinglePartTransform, ErasePart):
     """Fill a rectangle of each image with probability p, as torchvision.transforms.v2.RandomErasing.
 
     p: 0 <= p <= 1. scale: least and largest area, as shares of the image's. ratio: least and largest height / width, its
@@ -32,14 +32,14 @@ class RandomErasing(Single, Erase):
         value: float | Sequence[float] | str = 0.0,
     ) -> None:
         name = "RandomErasing"
-        self.p = checks.probability(name, p)
-        self.scale = checks.interval(name, "scale", scale, 0, 1)
-        self.ratio = checks.interval(name, "ratio", ratio, 1e-3, 1e3)
+        self.p = validation.probability(name, p)
+        self.scale = validation.interval(name, "scale", scale, 0, 1)
+        self.ratio = validation.interval(name, "ratio", ratio, 1e-3, 1e3)
         if isinstance(value, str) and value != "random":
             raise UsageError(
                 f"{name}: value is {value!r}; 'random', a number, or one a channel, is allowed. Pass such."
             )
-        self.value = None if isinstance(value, str) else checks.colour(name, "value", value)
+        self.value = None if isinstance(value, str) else validation.colour(name, "value", value)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
@@ -73,7 +73,7 @@ class RandomErasing(Single, Erase):
         return _boxes(left, top, left + params["width"], top + params["height"], params.get("seed"))
 
 
-class Cutout(Single, Erase):
+class Cutout(SinglePartTransform, ErasePart):
     """Fill a square about a random pixel of each image.
 
     size: side in pixels. value: one number or one a channel, in the images' scale where it stands.
@@ -83,8 +83,8 @@ class Cutout(Single, Erase):
     """
 
     def __init__(self, size: int, value: float | Sequence[float] = 0.0) -> None:
-        self.size = checks.side("Cutout", "size", size)
-        self.value = checks.colour("Cutout", "value", value)
+        self.size = validation.side("Cutout", "size", size)
+        self.value = validation.colour("Cutout", "value", value)
 
     def check(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError for a square that would cover every image wherever it lies."""
@@ -107,7 +107,7 @@ class Cutout(Single, Erase):
 
 
 def _boxes(left: Columns, top: Columns, right: Columns, bottom: Columns, seed: Columns | None) -> Columns:
-    boxes = np.zeros((len(left), 1, spec.BOX_WIDTH), np.float32)
+    boxes = np.zeros((len(left), 1, pass_spec.BOX_WIDTH), np.float32)
     boxes[:, 0, :4] = np.stack([left, top, right, bottom], axis=1)
     if seed is not None:
         boxes[:, 0, 4] = seed

@@ -7,28 +7,29 @@
     means     the means of CONTRAST, one program a sample
 
 Each program makes some blocks of one sample, and reads that sample's columns once, so that what differs by sample
-costs a branch or a loop's bound and not a choice for each pixel. `spec` says what is computed, step by step.
+costs a branch or a loop's bound and not a choice for each pixel. pass_spec.py says what is computed, step by step.
 """
 
 import triton
 import triton.language as tl
 
-from packer.augment.passes import spec
+from packer.augment.passes import pass_spec
 
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) == (3, 6)
 """Whether compiled kernels of this Triton are known to take the same arguments as its functions, in order, constants too."""
 
 # Each launch compares these with what was compiled, a microsecond each: hence no names for a sample's first 18 columns.
-TIE = tl.constexpr(spec.TIE)
-RED, GREEN, BLUE = (tl.constexpr(weight) for weight in spec.GREY)
+TIE = tl.constexpr(pass_spec.TIE)
+RED, GREEN, BLUE = (tl.constexpr(weight) for weight in pass_spec.GREY)
 MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = (
-    tl.constexpr(kind) for kind in (spec.MATRIX, spec.CONTRAST, spec.HUE, spec.SOLARIZE, spec.POSTERIZE)
+    tl.constexpr(kind)
+    for kind in (pass_spec.MATRIX, pass_spec.CONTRAST, pass_spec.HUE, pass_spec.SOLARIZE, pass_spec.POSTERIZE)
 )
 STEPS_AT, STEP_WIDTH, BOX_WIDTH = (
-    tl.constexpr(number) for number in (spec.STEPS_AT, spec.STEP_WIDTH, spec.BOX_WIDTH)
+    tl.constexpr(number) for number in (pass_spec.STEPS_AT, pass_spec.STEP_WIDTH, pass_spec.BOX_WIDTH)
 )
 NOISE_STEP, NOISE_1, NOISE_2 = (
-    tl.constexpr(number) for number in (spec.NOISE_STEP, spec.NOISE_1, spec.NOISE_2)
+    tl.constexpr(number) for number in (pass_spec.NOISE_STEP, pass_spec.NOISE_1, pass_spec.NOISE_2)
 )
 
 # Numbers that change from call to call must not each compile a kernel of their own.

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from packer.augment import checks
-from packer.augment.checks import whole
-from packer.augment.draws import Draws
-from packer.augment.transform import Columns, Mix, Params, Shape, Single
+from packer.augment import validation
+from packer.augment.random_draws import Draws
+from packer.augment.transform import Columns, MixPart, Params, Shape, SinglePartTransform
+from packer.augment.validation import whole
 from packer.errors import UsageError
 
 _GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
-class _Ring(Single, Mix):
+class _Ring(SinglePartTransform, MixPart):
     """The last column is `partner`."""
 
     def partners(self, columns: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class MixUp(_Ring):
     blends = True
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        self.alpha = checks.number("MixUp", "alpha", alpha, 1e-3)
+        self.alpha = validation.number("MixUp", "alpha", alpha, 1e-3)
         self.num_classes = None if num_classes is None else whole("MixUp", "num_classes", num_classes, 1)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -90,7 +90,7 @@ class CutMix(_Ring):
     width = 6
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        self.alpha = checks.number("CutMix", "alpha", alpha, 1e-3)
+        self.alpha = validation.number("CutMix", "alpha", alpha, 1e-3)
         self.num_classes = None if num_classes is None else whole("CutMix", "num_classes", num_classes, 1)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:

@@ -1,0 +1,195 @@
+"""Masks, boxes, keypoints and labels moved and mixed as the images of a pipeline are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from packer.augment.pass_stages import MixStage, PassStage, Stage
+from packer.augment.passes import pass_spec
+from packer.errors import UsageError
+
+
+def moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
+    """Move boxes and clip them to what is seen.
+
+    boxes: [N, K, 4], left, top, right, bottom, in pixels from the source's top left corner; not modified.
+    columns: float32 [N, P], of a pass (pass_spec.py). size: (h, w) of the result.
+    Returns: [N, K, 4], same dtype, the smallest upright boxes about the moved ones, within the result; without area if
+    nothing of them is seen.
+    """
+    low, high = _seen(columns)
+    left, top = boxes[..., :2].double().maximum(low).minimum(high).unbind(-1)
+    right, bottom = boxes[..., 2:].double().maximum(low).minimum(high).unbind(-1)
+    corners = torch.stack([left, top, right, top, right, bottom, left, bottom], dim=-1)
+    moved = _moved(corners.reshape(len(boxes), 4 * boxes.shape[1], 2), columns).reshape(
+        *boxes.shape[:2], 4, 2
+    )
+    first, end = (_clipped(corner, size) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
+    # What was clipped to a line would have area again once it is turned.
+    nothing = (right <= left) | (bottom <= top)
+    return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1).to(boxes.dtype)
+
+
+def moved_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
+    """Move points; those that are not seen become NaN.
+
+    points: [N, K, 2]. columns, size, Returns: as moved_boxes. Edges count as inside.
+    """
+    low, high = _seen(columns)
+    moved = _moved(points.double(), columns)
+    inside = _clipped(moved, size)
+    seen = (points >= low) & (points <= high) & ((moved - inside).abs() <= _NEAR)
+    return torch.where(seen.all(-1, keepdim=True), inside, torch.nan).to(points.dtype)
+
+
+def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
+    """Moved into a picture of this (h, w). By Python's numbers: a tensor of them would have to be waited for on a GPU."""
+    x, y = points.unbind(-1)
+    return torch.stack([x.clamp(0, size[1]), y.clamp(0, size[0])], dim=-1)
+
+
+def moved_lists(
+    boxes: Sequence[Tensor], labels: Sequence[Tensor] | None, move: Callable[[Tensor], Tensor]
+) -> tuple[list[Tensor], list[Tensor] | None]:
+    """Move boxes of images that have each their own number; those of which nothing is seen go, and their labels.
+
+    boxes: N of [k, 4]. labels: N of [k, ...], or None. move: what moves [N, K, 4] floating point, Pipeline.apply_boxes.
+    Returns: boxes, floating point, float32 if they were whole numbers; labels.
+    """
+    counts = [len(one) for one in boxes]
+    kind = boxes[0].dtype if boxes and boxes[0].is_floating_point() else torch.float32
+    together = torch.zeros(len(boxes), max(counts, default=0), 4, dtype=kind)
+    for row, one in zip(together, boxes, strict=True):
+        row[: len(one)] = one
+    moved = move(together)
+    seen = (moved[..., 2:] > moved[..., :2]).all(dim=-1)
+    keep = [each[:count] for each, count in zip(seen, counts, strict=True)]
+    kept = [row[: len(k)][k] for row, k in zip(moved, keep, strict=True)]
+    return kept, None if labels is None else [each[k] for each, k in zip(labels, keep, strict=True)]
+
+
+_NEAR = 1e-3  # columns are float32: points on an edge must stay there
+
+
+def _seen(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """The part of the source of which anything is seen: its first and last corner, float64 [N, 1, 2] each."""
+    taps = columns[:, None, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].double()
+    frame = columns[:, None, pass_spec.FRAME_AT : pass_spec.SHARPNESS_AT].double() + 0.5
+    return taps[..., :2].maximum(frame[..., :2]), (taps[..., 2:] + 1).minimum(frame[..., 2:])
+
+
+def _moved(points: Tensor, columns: Tensor) -> Tensor:
+    """float64 [N, K, 2] in the source -> the same in the result."""
+    a, b, c, d, e, f = (column[:, None] for column in columns[:, : pass_spec.TAPS_AT].double().unbind(-1))
+    # The matrix goes from the middles of pixels to the middles of pixels, and the other way round.
+    x, y = points.unbind(-1)
+    x, y = x - 0.5 - c, y - 0.5 - f
+    determinant = a * e - b * d
+    return torch.stack([(e * x - b * y) / determinant, (a * y - d * x) / determinant], dim=-1) + 0.5
+
+
+_TOGETHER = 4  # bytes of a pixel that one pass moves
+
+
+def move_masks(
+    stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: int, implementation: str
+) -> Tensor:
+    """Move masks [N, K, H, W] of any type by the stages' numbers, float32 [N, P]: [N, K, h, w].
+
+    fill: what is beyond the edges. A pixel of any type moves as that many bytes, four in a pass.
+    """
+    count, depth, height, width = layers.shape
+    filling = _filling(fill, layers.dtype).view(torch.uint8).tolist() * depth
+    moving = _numbers(layers).view(torch.uint8).view(count, height, width, len(filling)).permute(0, 3, 1, 2)
+    for stage, mine in _each(stages, columns):
+        if isinstance(stage, PassStage) and stage.moves:
+            parts = [
+                stage.run_masks(
+                    moving[:, at : at + _TOGETHER].contiguous(memory_format=torch.channels_last),
+                    mine,
+                    tuple(map(float, filling[at : at + _TOGETHER])),
+                    implementation,
+                )
+                for at in range(0, len(filling), _TOGETHER)
+            ]
+            moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        elif isinstance(stage, MixStage):
+            moving = stage.part.mix_masks(moving, mine)
+    size = moving.shape[-2:]
+    return _numbers(moving).view(layers.dtype).view(count, *size, depth).permute(0, 3, 1, 2)
+
+
+def move_places(
+    stages: Sequence[Stage],
+    columns: Tensor,
+    points: Tensor,
+    moved: Callable[[Tensor, Tensor, tuple[int, int]], Tensor],
+) -> Tensor:
+    """Move boxes or points, [N, K, 4 or 2], by moved_boxes or moved_keypoints."""
+    for stage, mine in _each(stages, columns):
+        if isinstance(stage, PassStage) and stage.moves:
+            points = moved(points, mine, stage.result.size)
+    return points
+
+
+def mix_labels(stages: Sequence[Stage], columns: Tensor, soft: Tensor) -> Tensor:
+    """Mix shares of classes, float32 [N, K]."""
+    for stage, mine in _each(stages, columns):
+        if isinstance(stage, MixStage):
+            own = stage.part.share(mine)[:, None]
+            soft = own * soft + (1 - own) * soft.index_select(0, stage.part.partners(mine))
+    return soft
+
+
+def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
+    """Shares of classes, float32 [N, K], of class numbers [N] or shares [N, K].
+
+    Raises UsageError for others, and on the CPU for numbers beyond the classes; on a GPU, which would have to be waited
+    for, such rows are all 0.
+    """
+    if labels.ndim == 2:
+        return labels.float()
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise UsageError(
+            f"MixUp, CutMix: labels are {labels.dtype} {list(labels.shape)}; whole numbers [N], or shares [N, K], are "
+            "allowed. Pass such."
+        )
+    if classes is None:
+        raise UsageError(
+            "MixUp, CutMix: num_classes is None; the number of classes is needed. Pass num_classes."
+        )
+    if (
+        labels.device.type == "cpu"
+        and len(labels)
+        and not 0 <= int(labels.min()) <= int(labels.max()) < classes
+    ):
+        raise UsageError(
+            f"MixUp, CutMix: labels are {int(labels.min())} to {int(labels.max())}; 0 to {classes - 1} are allowed. "
+            "Pass the right num_classes."
+        )
+    return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+
+
+def _each(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage, Tensor]]:
+    at = 0
+    for stage in stages:
+        yield stage, columns[:, at : at + stage.width]
+        at += stage.width
+
+
+def _numbers(images: Tensor) -> Tensor:
+    """All numbers of [N, C, H, W], pixel after pixel."""
+    return images.permute(0, 2, 3, 1).reshape(-1).contiguous()
+
+
+def _filling(value: int, dtype: torch.dtype) -> Tensor:
+    """One number of a mask's type. Raises UsageError if it holds no such number."""
+    fill = torch.tensor([value]).to(dtype)
+    if fill.to(torch.float64).item() != value:
+        raise UsageError(
+            f"Pipeline: mask_fill is {value} and the masks are {dtype}; a number that they hold is allowed. Pass another."
+        )
+    return fill

@@ -1,0 +1,385 @@
+"""Transforms that look at neighbouring pixels or at the whole image: sharpness, autocontrast, equalize, blur."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from packer.augment import validation
+from packer.augment.color import color_channels, without_alpha
+from packer.augment.random_draws import Draws
+from packer.augment.transform import Columns, Params, Shape, Transform, TransformPart, WholeImagePart
+from packer.errors import UsageError
+
+# Images changed at a time: a CPU's cache then holds them and what is worked out between; a GPU's memory holds them easily.
+_CPU_BYTES, _GPU_BYTES = 512 << 10, 64 << 20
+
+Change = Callable[[Tensor, Tensor, Columns], Tensor]
+"""(pixels [n, H, W, C], contiguous; their columns float32 [n, P]; the same on the host) -> changed pixels, a new tensor."""
+
+
+def changed(
+    images: Tensor, columns: Tensor, known: Columns, changes: Sequence[tuple[NDArray[np.bool_], Change]]
+) -> Tensor:
+    """Change the images that were chosen; each by at most one of the changes.
+
+    images: [N, C, H, W], channels_last; not modified. columns: float32 [N, P], same device. known: the same on the host.
+    changes: for each which images it is for, bool [N] on the host (so nothing waits for the device), and what it does.
+    Returns: the same shape and dtype, channels_last; the images themselves if none is chosen.
+    """
+    if not any(chosen.any() for chosen, _ in changes):
+        return images
+    pixels = images.permute(0, 2, 3, 1).contiguous()
+    every = any(chosen.all() for chosen, _ in changes)
+    result = torch.empty_like(pixels) if every else pixels.clone()
+    step = max(1, (_CPU_BYTES if images.device.type == "cpu" else _GPU_BYTES) // pixels[:1].nbytes)
+    for chosen, change in changes:
+        numbers = np.flatnonzero(chosen)
+        index = _sent(numbers, images.device)
+        for start in range(0, len(numbers), step):
+            part = slice(start, start + step)
+            mine = known[numbers[part]]
+            if every:
+                result[part] = change(pixels[part], columns[part], mine)
+            else:
+                some = index[part]
+                made = change(pixels.index_select(0, some), columns.index_select(0, some), mine)
+                result.index_copy_(0, some, made)
+    return result.permute(0, 3, 1, 2)
+
+
+def _sent(numbers: NDArray[np.int64], device: torch.device) -> Tensor:
+    sent = torch.from_numpy(numbers)
+    if device.type == "cuda":
+        sent = sent.pin_memory()
+    return sent.to(device, non_blocking=True)
+
+
+class RandomAdjustSharpness(Transform):
+    """Change the sharpness of each image with probability p, as torchvision.transforms.v2.RandomAdjustSharpness.
+
+    sharpness_factor: from 0 up: 0 is smoothed, 1 as it is, 2 twice as sharp. p: 0 <= p <= 1. uint8 images only.
+    """
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        self.sharpness_factor = validation.number(
+            "RandomAdjustSharpness", "sharpness_factor", sharpness_factor, 0
+        )
+        self.p = validation.probability("RandomAdjustSharpness", p)
+
+    def parts(self) -> Sequence[TransformPart]:
+        """The change."""
+        return (_Sharpness(1 - self.sharpness_factor),)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw sharpen: bool [N]."""
+        return {"sharpen": draws.happens("sharpen", self.p)}
+
+
+class _Sharpness(WholeImagePart):
+    """Column: the smoothed image's share, which is below 0 for a sharper one; 0 for images that stay as they are."""
+
+    width = 1
+    bytes_only = True
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    @property
+    def name(self) -> str:
+        """The operation's class."""
+        return "RandomAdjustSharpness"
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
+        return color_channels(self.name, shape)
+
+    def columns(self, params: Params, count: int) -> Columns:
+        """Return the shares: float32 [count, 1]."""
+        return np.where(params["sharpen"], np.float32(self._share), np.float32(0))[:, None]
+
+    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        """Change those whose share is not 0."""
+        return changed(images, columns, known, [(known[:, 0] != 0, _sharpened)])
+
+
+def _sharpened(pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    return without_alpha(pixels, lambda some: smoothed_by(some, columns[:, 0]))
+
+
+def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
+    """Blend images with themselves smoothed by [[1, 1, 1], [1, 5, 1], [1, 1, 1]] / 13.
+
+    pixels: uint8 [N, H, W, C]. share: of the smoothed image, float32 [N]; below 0 sharpens.
+    Returns: uint8, rounded as torchvision's adjust_sharpness does: the smoothed image to the nearest, the result down.
+    Pixels at the edges stay as they are.
+    """
+    count, height, width, channels = pixels.shape
+    if min(height, width) < 3:
+        return pixels.clone()
+    source = pixels.reshape(count, height, -1).float()
+    rows = source[:, :-2] + source[:, 1:-1]
+    rows += source[:, 2:]
+    middle = source[:, 1:-1, channels:-channels]
+    smooth = rows[:, :, : -2 * channels] + rows[:, :, channels:-channels]
+    smooth += rows[:, :, 2 * channels :]
+    smooth.add_(middle, alpha=4).mul_(1 / 13).round_()  # a 13th is never half way between two numbers
+    smooth.sub_(middle).mul_(share[:, None, None]).add_(middle).clamp_(0, 255)
+    result = pixels.clone()
+    result[:, 1:-1, 1:-1] = smooth.view(count, height - 2, width - 2, channels)
+    return result
+
+
+class RandomAutocontrast(Transform):
+    """Stretch each channel to 0..255 with probability p, as torchvision.transforms.v2.RandomAutocontrast.
+
+    p: 0 <= p <= 1. uint8 images only.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = validation.probability("RandomAutocontrast", p)
+
+    def parts(self) -> Sequence[TransformPart]:
+        """The change."""
+        return (_Levels("RandomAutocontrast", autocontrast),)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw change: bool [N]."""
+        return {"change": draws.happens("change", self.p)}
+
+
+class RandomEqualize(Transform):
+    """Equalise each channel's histogram with probability p, as torchvision.transforms.v2.RandomEqualize.
+
+    p: 0 <= p <= 1. uint8 images only.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = validation.probability("RandomEqualize", p)
+
+    def parts(self) -> Sequence[TransformPart]:
+        """The change."""
+        return (_Levels("RandomEqualize", equalized),)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw change: bool [N]."""
+        return {"change": draws.happens("change", self.p)}
+
+
+class _Levels(WholeImagePart):
+    """Column: 1 for images to change."""
+
+    width = 1
+    bytes_only = True
+
+    def __init__(self, name: str, change: Callable[[Tensor], Tensor]) -> None:
+        self._name, self._change = name, change
+
+    @property
+    def name(self) -> str:
+        """The operation's class."""
+        return self._name
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
+        return color_channels(self._name, shape)
+
+    def columns(self, params: Params, count: int) -> Columns:
+        """Return change: float32 [count, 1]."""
+        return params["change"].astype(np.float32)[:, None]
+
+    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        """Change those that were drawn."""
+        return changed(
+            images, columns, known, [(known[:, 0] > 0, lambda p, c, _: without_alpha(p, self._change))]
+        )
+
+
+def autocontrast(pixels: Tensor) -> Tensor:
+    """Stretch each channel from its least and largest value to 0..255, rounded down; one without contrast stays.
+
+    pixels: uint8 [N, H, W, C]. Returns the same.
+    """
+    count, height, width, channels = pixels.shape
+    rows = pixels.reshape(count, height, -1)
+    # First down, over whole rows: reducing both sides at once would go through memory in steps of C.
+    least = rows.amin(dim=1).view(count, width, channels).amin(dim=1).float()
+    most = rows.amax(dim=1).view(count, width, channels).amax(dim=1).float()
+    step = (most - least) * (1 / 255)
+    flat = most == least
+    least, step = least.masked_fill(flat, 0), step.masked_fill(flat, 1)
+    made = rows.float().sub_(least.repeat(1, width)[:, None]).div_(step.repeat(1, width)[:, None])
+    return made.clamp_(0, 255).to(torch.uint8).view(pixels.shape)
+
+
+def equalized(pixels: Tensor) -> Tensor:
+    """Give each channel a flat histogram by Pillow's formula; a channel with too few values for that stays.
+
+    With n the histogram and `step` the pixels below the largest value that occurs, over 255, rounded down, value i
+    becomes (n[0] + ... + n[i - 1] + step // 2) // step. pixels: uint8 [N, H, W, C]. Returns the same.
+    """
+    count, height, width, channels = pixels.shape
+    planes = count * channels
+    first = torch.arange(planes, device=pixels.device).view(count, 1, channels) * 256
+    places = (pixels.reshape(count, -1, channels) + first).view(-1)
+    ones = torch.ones(1, dtype=torch.int32, device=pixels.device).expand(len(places))
+    histogram = torch.zeros(planes * 256, dtype=torch.int32, device=pixels.device)
+    histogram = histogram.scatter_add_(0, places, ones).view(planes, 256)
+    so_far = histogram.cumsum(dim=1)
+    last = so_far.argmax(dim=1, keepdim=True)  # where the sum is complete for the first time
+    step = (height * width - histogram.gather(1, last)) // 255
+    made = (so_far - histogram + step // 2) // step.clamp(min=1)
+    same = torch.arange(256, device=pixels.device)
+    table = torch.where(step > 0, made.clamp(0, 255), same).to(torch.uint8)
+    return table.view(-1).index_select(0, places).view(pixels.shape)
+
+
+_ROWS = 32  # of a result that one product of matrices makes; it reads these and half a kernel above and below
+_FEW = 7  # weights down, up to which shifted sums are faster than products
+_CPU_NUMBERS = 200_000  # blurred at a time on a CPU: an image of 224 pixels; three took twice as long each
+_DEVIATIONS = 5  # beyond which weights are left out: all of them together are 6e-7
+
+
+class GaussianBlur(Transform):
+    """Blur each image, as torchvision.transforms.v2.GaussianBlur, with a sigma of its own.
+
+    kernel_size: odd number of pixels, or two of them (across, down). sigma: (least, most) standard deviation in pixels,
+    above 0, or one number. Edges are mirrored, without the outermost pixel twice. Works on uint8 images, rounded once at
+    the end, and on floating-point ones.
+    """
+
+    def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
+        # Order as torchvision's kernels: across, then down.
+        self.kernel_size = validation.sides("GaussianBlur", "kernel_size", kernel_size)
+        if any(side % 2 == 0 for side in self.kernel_size):
+            raise UsageError(
+                f"GaussianBlur: kernel_size is {kernel_size!r}; odd numbers are allowed. Pass one more or one less."
+            )
+        if validation.is_number(sigma):
+            least = validation.number("GaussianBlur", "sigma", sigma, 1e-3)
+            self.sigma = least, least
+        else:
+            self.sigma = validation.interval("GaussianBlur", "sigma", sigma, 1e-3)
+
+    def parts(self) -> Sequence[TransformPart]:
+        """The blur."""
+        return (_Blur(self.kernel_size),)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw sigma, in pixels: float64 [N]."""
+        return {"sigma": draws.uniform("sigma", *self.sigma)}
+
+
+class _Blur(WholeImagePart):
+    """Column: sigma, 0 for images that stay as they are."""
+
+    width = 1
+
+    def __init__(self, kernel_size: tuple[int, int]) -> None:
+        self._kernel_size = kernel_size
+
+    @property
+    def name(self) -> str:
+        """The operation's class."""
+        return "GaussianBlur"
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError if half the kernel reaches past an edge's mirror."""
+        across, down = self._kernel_size
+        if across // 2 >= shape[2] or down // 2 >= shape[1]:
+            raise UsageError(
+                f"GaussianBlur: kernel_size is {across}x{down} and the images are {shape[2]}x{shape[1]}, across x down; "
+                "less than twice the image's sides is allowed. Pass a smaller kernel."
+            )
+        return shape
+
+    def columns(self, params: Params, count: int) -> Columns:
+        """Return sigma: float32 [count, 1]."""
+        return params["sigma"].astype(np.float32)[:, None]
+
+    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        """Blur those whose sigma is above 0."""
+        return changed(images, columns, known, [(known[:, 0] > 0, self._blurred)])
+
+    def _blurred(self, pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        far = math.ceil(_DEVIATIONS * float(known.max()))
+        across, down = (_middle(kernels(columns[:, 0], size), far) for size in self._kernel_size)
+        result = torch.empty_like(pixels)
+        step = len(pixels)
+        if pixels.device.type == "cpu":
+            step = max(1, _CPU_NUMBERS // pixels[0].numel())
+        for start in range(0, len(pixels), step):
+            some = slice(start, start + step)
+            made = blurred(pixels[some], across[some], down[some])
+            result[some] = made if pixels.is_floating_point() else made.round_()
+        return result
+
+
+def kernels(sigma: Tensor, size: int) -> Tensor:
+    """Weights of a Gaussian at whole distances, their sum 1: float32 [N, size]. sigma: [N]; 0 gives the pixel itself."""
+    far = torch.arange(size, device=sigma.device, dtype=torch.float32) - size // 2
+    weights = torch.exp(-0.5 * (far / sigma.clamp(min=1e-3)[:, None]) ** 2)
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
+# Products down and shifted sums across need no transposition between them. Grouped convolutions took three to four times
+# as long (224 pixels, one CPU thread).
+def blurred(pixels: Tensor, across: Tensor, down: Tensor) -> Tensor:
+    """Blur down, then across.
+
+    pixels: [N, H, W, C], uint8 or floating point. across, down: weights [N, k], of an odd number of pixels each.
+    Returns: float32 [N, H, W, C].
+    """
+    count, height, width, channels = pixels.shape
+    r, s = across.shape[1] // 2, down.shape[1] // 2
+    source = pixels.index_select(1, _mirrored(height, s, pixels.device)).reshape(count, -1, width * channels)
+    source = source.float()
+    wide = torch.empty(count, height, width + 2 * r, channels, device=pixels.device)
+    numbers = wide.view(count, height, -1)
+    middle = numbers[:, :, r * channels : (r + width) * channels]
+    if down.shape[1] <= _FEW:
+        _sum([source[:, tap : tap + height] for tap in range(2 * s + 1)], down, middle)
+    else:
+        rows = _bands(down)
+        for top in range(0, height, _ROWS):
+            some = min(_ROWS, height - top)
+            read = some + 2 * s
+            middle[:, top : top + some] = torch.bmm(rows[:, :some, :read], source[:, top : top + read])
+    wide[:, :, :r] = wide[:, :, r + 1 : 2 * r + 1].flip(2)
+    wide[:, :, r + width :] = wide[:, :, width - 1 : r + width - 1].flip(2)
+    result = torch.empty(count, height, width * channels, device=pixels.device)
+    taps = range(0, across.shape[1] * channels, channels)
+    _sum([numbers[:, :, tap : tap + width * channels] for tap in taps], across, result)
+    return result.view(count, height, width, channels)
+
+
+def _sum(taps: Sequence[Tensor], weights: Tensor, out: Tensor) -> None:
+    """Add up k times [N, a, b], each with its weight for each image, [N, k]."""
+    torch.mul(taps[0], weights[:, 0, None, None], out=out)
+    for number in range(1, len(taps)):
+        out.addcmul_(taps[number], weights[:, number, None, None])
+
+
+def _middle(weights: Tensor, far: int) -> Tensor:
+    """The weights at distances up to far: [N, k] becomes [N, 2 far + 1] or stays."""
+    away = weights.shape[1] // 2 - far
+    return weights[:, away:-away] if away > 0 else weights
+
+
+def _bands(weights: Tensor) -> Tensor:
+    """Matrices [N, 32, 32 + 2 r] that make 32 rows of those and r more above and below. weights: [N, 2 r + 1]."""
+    r = weights.shape[1] // 2
+    row = torch.arange(_ROWS, device=weights.device)[:, None]
+    tap = (torch.arange(_ROWS + 2 * r, device=weights.device) - row).clamp(-1, 2 * r + 1) + 1
+    return torch.nn.functional.pad(weights, (1, 1))[:, tap]
+
+
+def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
+    """Numbers of the pixels -more..length + more - 1, those outside mirrored at the first and the last one."""
+    number = torch.arange(-more, length + more, device=device).abs()
+    return torch.minimum(number, 2 * (length - 1) - number)
