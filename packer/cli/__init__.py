@@ -96,7 +96,7 @@ def _interrupt(signum: int, frame: object) -> NoReturn:
 
 
 def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
-    """A signal that came during a destructor or a weak reference's callback is dropped there by Python: raise it once more."""
+    """Raise once more a signal that came during a destructor or a weak reference's callback, where Python drops it."""
     if "ref count" in str(dropped.exc_value):
         return  # h5py, closing what a full disk keeps it from writing: the error itself is told
     if not isinstance(dropped.exc_value, KeyboardInterrupt):

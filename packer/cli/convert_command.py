@@ -169,7 +169,7 @@ def _convert_images(
 
 
 def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
-    """{"mask": "masks/"} from ("mask=masks/",)."""
+    """Return {"mask": "masks/"} from ("mask=masks/",)."""
     pairs = {}
     for text in given:
         name, equals, folder = text.partition("=")

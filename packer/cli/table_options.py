@@ -197,7 +197,7 @@ def _types(given: Iterable[str]) -> dict[str, str]:
 
 
 def _announce(sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
-    """What is about to be done."""
+    """Print what is about to be done."""
     name = sources[0] if len(sources) == 1 else units.count(len(sources), "file")
     parts = [f"{role} {_some(columns)}" for role, columns in plan.roles.items()]
     rows = "" if plan.rows is None else f"{units.count(plan.rows, 'row')}, "

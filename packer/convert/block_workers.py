@@ -61,7 +61,7 @@ _TRIAL_SECONDS = 60.0
 
 @dataclass
 class BlockResult:
-    """What running a plan, or one block of it, gave.
+    """The result of running a task, or one block of it.
 
     sums: over the packed images, None where they have no common size; reasons: planned row -> why its input could not be packed;
     bytes_read: of the inputs; narrowed: how many of them had more than 8 bits a channel.
@@ -81,7 +81,7 @@ class BlockResult:
         self.narrowed += other.narrowed
 
     def to_note(self) -> list[Any]:
-        """As plain JSON values, for the journal."""
+        """Return plain JSON values, for the journal."""
         sums = None if self.sums is None else [self.sums.pixels, self.sums.sums, self.sums.squares]
         return [sums, list(self.reasons.items()), self.bytes_read, self.narrowed]
 
@@ -100,7 +100,7 @@ def _pixel_sums(channels: int, *begun: Any) -> PixelSums:
 
 
 class BlockWriter(Protocol):
-    """What takes in blocks: a PackWriter, or what mends a pack."""
+    """A taker of blocks: a PackWriter, or what repairs a pack."""
 
     out: str
     fields: tuple[Field, ...]
@@ -110,7 +110,7 @@ class BlockWriter(Protocol):
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """Number of blocks."""
 
     def open_block(self, block: int) -> AbstractContextManager[WriteRows]:
         """See PackWriter."""
@@ -188,7 +188,7 @@ def _run_blocks(
 
 @contextmanager
 def _one_thread_an_image(made: bool) -> Iterator[None]:
-    """Images are the parallel work: OpenCV's own threads would only fight ours. made: whether rows are made one by one."""
+    """Keep OpenCV to one thread where images are the parallel work: its own would fight ours. made: rows are made one by one."""
     if not made:
         yield
         return
@@ -234,7 +234,7 @@ def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple
 
 
 def _pool(workers: int, run: _Run) -> Executor:
-    """Workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
+    """Return workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
     forks = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if workers > 1 and forks:
         with suppress(OSError):  # no semaphores: /dev/shm is missing, or full
@@ -282,7 +282,7 @@ class _StoppedError(Exception):
 
 
 class _Run:
-    """What the workers of one run share; the counters lie in memory that forked processes share, too."""
+    """State that the workers of one run share; the counters lie in memory that forked processes share, too."""
 
     def __init__(self, maker: RowMaker, writer: BlockWriter, samples: Samples, skip: bool) -> None:
         self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
@@ -307,7 +307,7 @@ class _Run:
 
     @property
     def makes(self) -> bool:
-        """Whether there is anything to be made row by row."""
+        """True if there is anything to be made row by row."""
         return bool(self._made or self._ragged)
 
     @property
@@ -352,7 +352,7 @@ class _Run:
             self.maker.make(sample, {name: buffer[0] for name, buffer in self._buffers().items()})
 
     def no_sums(self) -> PixelSums | None:
-        """Where a block's sums begin."""
+        """Return the sums that a block begins with."""
         if self._pixels is None or self._pixels.shape is None:
             return None
         return _pixel_sums(self._pixels.shape[2])
@@ -436,7 +436,7 @@ class _Run:
         return made.ragged
 
     def _buffers(self) -> dict[str, NDArray[Any]]:
-        """This worker's memory for a few rows of each field that is made."""
+        """Return this worker's memory for a few rows of each field that is made."""
         local = self._local
         if not hasattr(local, "buffers"):
             local.buffers = {f.name: np.empty((self._step, *(f.shape or ())), f.dtype) for f in self._made}

@@ -45,7 +45,7 @@ class NothingPackedError(SourceError):
 
 @dataclass(frozen=True)
 class ConversionTask:
-    """What is to be written.
+    """A pack that is to be written.
 
     maker: of the rows; order: of its samples; storing: how fields are stored, and in how many shards; members: those of Header
     that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed.
@@ -64,12 +64,12 @@ class ConversionTask:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Of the pack, as they are stored."""
+        """Fields of the pack, as they are stored."""
         stored = self.storing.fields(self.maker.fields)
         return (*stored, KEY) if self.keyed else stored
 
     def shard(self, number: int, rows: int) -> ConversionTask:
-        """The part of the task that is one shard, of so many rows."""
+        """Return the part of the task that is one shard, of so many rows."""
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
         plan = {**self.plan, "shard": number}
@@ -78,7 +78,7 @@ class ConversionTask:
 
 @dataclass
 class RunResult:
-    """What was written.
+    """The result of a run.
 
     header: of the whole pack; bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a
     channel.
@@ -93,7 +93,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a task is run; the result does not depend on it.
+    """Options of a run; the result does not depend on them.
 
     workers: in parallel; skip: bad inputs are left out, else the first one ends the run; overwrite: replace an existing pack;
     resume: refuse what an interrupted run of another plan has left; progress: called with the rows done so far.
@@ -291,7 +291,7 @@ def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str) 
 
 
 def _keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:
-    """Each kept row's key, in the order of the rows."""
+    """Yield each kept row's key, in the order of the rows."""
     for row in range(kept):
         sample = int(task.order.samples[moves.get(row, row)])
         yield task.maker.key(sample).encode("utf-8", "surrogateescape")
@@ -319,7 +319,7 @@ def check_room(out: str, needed: int, name: str | None = None) -> None:
 
 
 def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwrite: bool) -> Header | None:
-    """The header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
+    """Return the header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
 
     rows: of the pack, inputs that were skipped included; None where that is not known beforehand.
     Raises UsageError, naming the difference, if it is another pack; FormatError if it is none.
@@ -364,7 +364,7 @@ def interrupted(out: str) -> Iterator[None]:
 
 
 def _free(folder: str, out: str) -> bool:
-    """Whether nobody is at work in a folder of work in progress."""
+    """Return True if nobody is at work in a folder of work in progress."""
     try:
         with locked(folder, out):
             return True
@@ -373,7 +373,7 @@ def _free(folder: str, out: str) -> bool:
 
 
 def _nbytes(folder: str) -> int:
-    """Bytes on the disk below a folder."""
+    """Return the bytes on the disk below a folder."""
     return sum(
         os.lstat(os.path.join(where, name)).st_blocks * 512
         for where, _, names in os.walk(folder)

@@ -49,7 +49,7 @@ KEEP = "keep"
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """What a conversion is about to write.
+    """A conversion that is about to begin.
 
     rows: images; shape: (H, W, C) of each, None if they keep their own; bytes: of the pack, about; classes: how many, None without
     class names; splits: name -> rows; trades: how else the images could be stored, and at what size; notes: sentences about the
@@ -67,7 +67,7 @@ class ConversionPlan:
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did.
+    """The result of a conversion.
 
     rows: images in the pack; seconds: wall time, flushing included; bytes_read: of inputs; bytes_written: of the pack;
     skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had
@@ -93,7 +93,7 @@ class Report:
         return max(0, self.rows - self.resumed) / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the report as plain JSON values."""
         return asdict(self)
 
 
@@ -384,12 +384,12 @@ def prepare(
 
 
 def _missing_loops(keep: bool) -> list[str]:
-    """A note where pixels are made without the compiled loops."""
+    """Return a note where pixels are made without the compiled loops."""
     return [] if keep or native.COMPILED else [native.without("pixels")]
 
 
 def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:
-    """(height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
+    """Return (height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
     sides: list[int]
     try:
         if isinstance(size, str):
@@ -416,7 +416,7 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
 
 
 def _columns(names: str | Sequence[str] | None) -> list[str] | None:
-    """["a", "b"] from "a,b" or ("a", "b")."""
+    """Return ["a", "b"] from "a,b" or ("a", "b")."""
     if names is None:
         return None
     return [as_text(name).strip() for name in (names.split(",") if isinstance(names, str) else names)]
@@ -425,7 +425,7 @@ def _columns(names: str | Sequence[str] | None) -> list[str] | None:
 def _targets(
     source: ImageSource, labels: str | os.PathLike[str] | None, options: Mapping[str, Any], skip: bool
 ) -> ImageTargets:
-    """What is known of each image: from the CSV, or else from the folders."""
+    """Return what is known of each image: from the CSV, or else from the folders."""
     chosen: dict[str, Any] = {name: options.get(name) for name in TARGET_OPTIONS}
     if labels is not None:
         return read_targets(os.fspath(labels), source.keys, **chosen, skip=skip)
@@ -438,7 +438,7 @@ def _targets(
 
 
 def _order(source: ImageSource, targets: ImageTargets, options: Mapping[str, Any]) -> SampleOrder:
-    """The rows: splits by folders, or drawn with equal shares of each class, or none."""
+    """Return the rows: splits by folders, or drawn with equal shares of each class, or none."""
     count, shares, seed = len(source), options.get("split"), options.get("seed")
     if shares is not None and source.splits:
         raise UsageError(
@@ -455,7 +455,7 @@ def _order(source: ImageSource, targets: ImageTargets, options: Mapping[str, Any
 def report_of(
     written: RunResult, out: str, began: float, workers: int, notes: tuple[str, ...] = ()
 ) -> Report:
-    """What was written, and since `began`, of time.perf_counter(). notes: of the plan."""
+    """Return the report of what was written since `began`, a time.perf_counter(). notes: of the plan."""
     if written.narrowed:
         many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
         notes += (

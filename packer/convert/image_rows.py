@@ -59,7 +59,7 @@ class ImageRows:
         self.ragged_bytes = int(source.sizes.mean()) if keep else 0
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
-        """What the CSV, or the folders, say, wherever the picture lies."""
+        """Return what the CSV, or the folders, say, wherever the picture lies."""
         return {name: np.ascontiguousarray(values[samples]) for name, values in self._targets.fixed.items()}
 
     def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
@@ -93,19 +93,19 @@ class ImageRows:
         return MadeRow(read, ragged, narrowed)
 
     def name(self, sample: int) -> str:
-        """The file's path, or its path in the archive."""
+        """Return the file's path, or its path in the archive."""
         return f"{self._source.name}/{self._source.keys[sample]}"
 
     def key(self, sample: int) -> str:
-        """Its path below the source."""
+        """Return its path below the source."""
         return self._source.keys[sample]
 
     def notes(self) -> list[str]:
-        """What a user may not expect, a sentence each."""
+        """Return what a user may not expect, a sentence each."""
         return [*self._targets.notes, *(note for pair in self._pairs for note in pair.notes)]
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells whether the inputs are still the same, on whatever machine: names, sizes and labels, not contents."""
+        """Return what tells whether the inputs are still the same, on any machine: names, sizes and labels, not contents."""
         return {
             "images": len(self._source.keys),
             "bytes": int(self._source.sizes.sum()),
@@ -122,16 +122,16 @@ class ImageRows:
         yield self._targets.fingerprint()
 
     def newest(self) -> list[str]:
-        """Which files were changed last: of the images, and of each pair."""
+        """Return the files that were changed last: of the images, and of each pair."""
         return [self._source.newest, *(pair.newest for pair in self._pairs)]
 
     def times(self) -> str:
-        """Digest of when each file was changed last, for the plan: packs hold no times."""
+        """Return a digest of when each file was changed last, for the plan: packs hold no times."""
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
 
     def _kept(self, data: bytes) -> tuple[bytes, tuple[int, int], bool]:
-        """A JPEG file as it is, if the loader can decode it, anything else as one of its own size.
+        """Return a JPEG file as it is, if the loader can decode it, anything else as one of its own size.
 
         Returns: it, its upright (height, width), and whether the input had more than 8 bits a channel.
         """

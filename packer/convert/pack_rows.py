@@ -29,7 +29,7 @@ _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with b
 
 
 def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[NDArray[np.int64]]]:
-    """Several packs as one, in memory.
+    """Return several packs as one, in memory.
 
     Returns: it; the classes of all, or None; and for each of its parts the number there of each of the part's classes ([] where
     all have the same, or none). Different ones are sorted.
@@ -120,7 +120,7 @@ class PackRows:
             self.ragged_bytes = sum(e.nbytes for e in pack.header.extents["image"]) // pack.rows
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
-        """The fields that stay as they are."""
+        """Return the fields that stay as they are."""
         found: dict[str, NDArray[np.generic]] = {}
         for f in self._bulk:
             out = np.empty((len(samples), f.row_bytes), np.uint8)
@@ -160,22 +160,22 @@ class PackRows:
         return MadeRow(nbytes, ragged)
 
     def name(self, sample: int) -> str:
-        """The pack, and the row in it."""
+        """Return the pack, and the row in it."""
         part = int(self._parts(np.array([sample]))[0])
         return f"{self._pack.parts[part].path}, row {sample - int(self._firsts[part])}"
 
     def key(self, sample: int) -> str:
-        """The row's own key."""
+        """Return the row's own key."""
         run = Runs(np.array([sample]), np.array([1]))
         return self._reader.read_ragged("key", run)[0].decode("utf-8", "surrogateescape")
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells whether the packs are still the same."""
+        """Return what tells whether the packs are still the same."""
         seals = digest(part.seal for part in self._pack.parts).hex()
         return {"rows": self._pack.rows, "digest of the packs": seals}
 
     def _fill(self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None) -> tuple[int, int]:
-        """The row's picture; returns its (height, width) in the pack."""
+        """Fill in the row's picture; returns its (height, width) in the pack."""
         if "image" not in row:
             return 0, 0
         out: NDArray[np.uint8] = row["image"]
@@ -196,15 +196,15 @@ class PackRows:
         return stored.shape[0], stored.shape[1]
 
     def _parts(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
-        """The number of the part in which each row lies."""
+        """Return the number of the part in which each row lies."""
         return np.searchsorted(self._firsts, samples, "right") - 1
 
     def _moved(self, f: Field) -> bool:
-        """Whether a field follows the picture when that is placed anew."""
+        """Return True for a field that follows the picture when that is placed anew."""
         return self._spec is not None and (f.about.get("sampling") == "nearest" or f.name in _PLACED)
 
     def _made(self, f: Field, image: Field) -> Field:
-        """A field as it is made."""
+        """Return a field as it is made."""
         if f.name == "image":
             return image
         if self._spec is None or f.about.get("sampling") != "nearest":

@@ -51,7 +51,7 @@ def _read(path: str) -> list[str]:
 
 
 class ReferencePack(NamedTuple):
-    """What a conversion takes from a pack that it is to match.
+    """A pack that a conversion is to match.
 
     size: [height, width] or "keep"; label: its field, None if it has none; normalization: mean and std that its ``Normalize()`` as
     text means, empty if it has none.
@@ -115,7 +115,7 @@ class ReferencePack(NamedTuple):
 
 
 def label_as(made: Pack | ReferencePack | None) -> str | None:
-    """How labels are taken that are to match a pack's: "float" where those are, else None."""
+    """Return how labels are taken that are to match a pack's: "float" where those are, else None."""
     if made is None:
         return None
     own = (

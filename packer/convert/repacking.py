@@ -283,7 +283,7 @@ class _Work:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What the new pack says of how it was made."""
+        """Record of how the new pack is made, for its header."""
         first, *others = (part.header.provenance.get("options", {}) for part in self.pack.parts)
         kept = _kept_options(first)
         if any(other.get(NORMALIZE) != first.get(NORMALIZE) for other in others):
@@ -298,7 +298,7 @@ class _Work:
         }
 
     def found(self, out: str) -> Report | None:
-        """A report of the pack under that name, if it is this one already."""
+        """Return a report of the pack under that name, if it is this one already."""
         try:
             header = already(out, self.provenance, len(self.order.samples), overwrite=False)
         except PackerError:
@@ -329,7 +329,7 @@ class _Work:
 
 
 def _kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a source's options those that still say something of the rows, not how they are stored."""
+    """Return those of a source's options that still say something of the rows, not how they are stored."""
     stored = ("format", "store", "quality", "compress", "shard_rows", "shard_size")
     return {name: value for name, value in options.items() if name not in stored}
 
@@ -341,7 +341,7 @@ def _opened(
     compress: str | None = None,
     shard_rows: int | None = None,
 ) -> tuple[Pack, tuple[str, ...] | None, RowStorage, PackRows | TablePackRows]:
-    """Several packs as one, its classes, how it is stored under a name, and its rows."""
+    """Return several packs as one, its classes, how it is stored under a name, and its rows."""
     if is_table(opened[0]):
         pack = tables_together(opened)
         storing = _table_storing(pack, out, format, compress, shard_rows)
@@ -354,7 +354,7 @@ def _opened(
 def _table_storing(
     pack: Pack, out: str, format: str | None, compress: str | None, shard_rows: int | None
 ) -> RowStorage:
-    """As asked for, else as the pack is stored."""
+    """Return the storage that was asked for, else the pack's own."""
     format = format or format_of(out)
     codec = next((f.codec for f in pack.fields if f.compressed), None)
     if compress is None:
@@ -374,7 +374,7 @@ def _running(
 
 
 def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
-    """The rows of each split, in the order in which they begin, or all. Raises UsageError for rows in no split."""
+    """Return the rows of each split, in the order in which they begin, or all. Raises UsageError for rows in no split."""
     if not pack.header.splits:
         return {"": np.arange(pack.rows)}
     members = {
@@ -391,7 +391,7 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
 
 
 def _labels(pack: Pack) -> NDArray[np.int64] | None:
-    """The class of each row, if there are any."""
+    """Return the class of each row, if there are any."""
     header: Header = pack.header
     if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in header.fields):
         return None
@@ -408,7 +408,7 @@ def _storing(
     compress: str | None = None,
     shard_rows: int | None = None,
 ) -> RowStorage:
-    """As asked for, else as the pack is stored."""
+    """Return the storage that was asked for, else the pack's own."""
     image = pack.header.field("image")
     codec = dict(image.codec or {})
     store = store or ("jpeg" if image.ragged else "raw")

@@ -14,7 +14,7 @@ from packer.format.pack_writer import Rows
 
 
 class MadeRow(NamedTuple):
-    """What making a row took and gave beside what was filled in.
+    """The result of making a row, beside what was filled in.
 
     bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields; narrowed: the input had more than 8 bits a channel.
     """
@@ -25,7 +25,7 @@ class MadeRow(NamedTuple):
 
 
 class RowMaker(Protocol):
-    """Makes rows of all fields but the key. One object serves any number of threads and forked processes, with equal results.
+    """A maker of rows, of all fields but the key. One object serves any number of threads and forked processes, with equal results.
 
     fields: as they are made; how an image is stored (raw, JPEG, compressed) is not its business. ragged_bytes: about how many a
     row's ragged fields have together.
@@ -40,7 +40,7 @@ class RowMaker(Protocol):
         """About, a row."""
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """The fields that need no row made, the same ones whatever the samples: of fixed fields [len(samples), *shape],
+        """Return the fields that need no row made, the same ones whatever the samples: of fixed fields [len(samples), *shape],
         C-contiguous; of ragged ones a list of each row's bytes.
         """
 
@@ -51,10 +51,10 @@ class RowMaker(Protocol):
         """
 
     def name(self, sample: int) -> str:
-        """What to call the sample's input in messages."""
+        """Return what the sample's input is called in messages."""
 
     def key(self, sample: int) -> str:
-        """What the pack calls it: its relative path."""
+        """Return what the pack calls it: its relative path."""
 
 
 class ColumnRows(ABC):
@@ -68,13 +68,13 @@ class ColumnRows(ABC):
         """See RowMaker; all fields."""
 
     def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> MadeRow:
-        """Nothing is left to be made."""
+        """Raise NotImplementedError: nothing is left to be made."""
         raise NotImplementedError
 
     def name(self, sample: int) -> str:
-        """Its number."""
+        """Return its number."""
         return f"row {sample}"
 
     def key(self, sample: int) -> str:
-        """Its number; packs of such rows have no keys."""
+        """Return its number; packs of such rows have no keys."""
         return str(sample)

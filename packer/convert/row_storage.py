@@ -69,7 +69,7 @@ class RowStorage:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowStorage:
-        """From options as a pack records them. Raises UsageError."""
+        """Read options as a pack records them. Raises UsageError."""
         quality, compress = options.get("quality"), options.get("compress")
         return cls(
             options["format"],
@@ -81,18 +81,18 @@ class RowStorage:
 
     @property
     def name(self) -> str:
-        """As estimates call it."""
+        """Name that estimates show."""
         if self.store == "jpeg":
             return f"jpeg, quality {self.quality}"
         return self.store if self.compress == "none" else self.compress
 
     @property
     def gathered(self) -> bool:
-        """Whether blocks lie in files of their own until the end, and so for a moment twice on the disk."""
+        """True if blocks lie in files of their own until the end, and so for a moment twice on the disk."""
         return self.store == "jpeg" or self.compress != "none"
 
     def sharded(self, row_bytes: float, shard_size: int | str | None) -> RowStorage:
-        """The same, in shards of about so many bytes ("2GB"). row_bytes: of a row as it is stored. Raises UsageError."""
+        """Return the same storage, in shards of about so many bytes ("2GB"). row_bytes: of a row as it is stored. Raises UsageError."""
         if shard_size is None:
             return self
         if self.shard_rows is not None:
@@ -103,24 +103,24 @@ class RowStorage:
         return replace(self, shard_rows=max(1, int(nbytes / row_bytes)))
 
     def versions(self) -> dict[str, str]:
-        """The versions of what makes the stored bytes."""
+        """Return the versions of what makes the stored bytes."""
         if self.store == "jpeg":
             return jpeg.versions()
         return {} if self.compress == "none" else block_codec(self.compress, (), np.dtype("u1")).versions()
 
     def fields(self, made: Sequence[Field]) -> tuple[Field, ...]:
-        """The fields as they are stored. Raises UsageError for images that JPEG cannot hold."""
+        """Return the fields as they are stored. Raises UsageError for images that JPEG cannot hold."""
         largest = max((f.row_bytes for f in made if not f.ragged), default=0)
         return tuple(self._field(f, min(_LEAST_ROW_BYTES, largest)) for f in made)
 
     def block_rows(self, maker: RowMaker, rows: int) -> int:
-        """Rows of a block."""
+        """Return the rows of a block."""
         fixed = sum(f.row_bytes for f in maker.fields if not f.ragged)
         coded = self.compress != "none" or fixed < maker.ragged_bytes
         return block_rows(rows, fixed + maker.ragged_bytes, CODED_BLOCK_BYTES if coded else BLOCK_BYTES)
 
     def options(self) -> dict[str, Any]:
-        """What a pack records of it: only what is not the rule, and what it depends on."""
+        """Return what a pack records of it: only what is not the rule, and what it depends on."""
         said: dict[str, Any] = {"format": self.format, "store": self.store}
         if self.store == "jpeg":
             said["quality"] = self.quality
@@ -131,7 +131,7 @@ class RowStorage:
         return said
 
     def _field(self, f: Field, least: int) -> Field:
-        """least: bytes that a row has at least to be compressed."""
+        """Return a field as it is stored. least: bytes that a row has at least to be compressed."""
         if f.ragged:
             return f
         if self.store == "jpeg" and f.name == "image":
@@ -170,7 +170,7 @@ class StorageEstimate(NamedTuple):
 def estimate(
     maker: RowMaker, storing: RowStorage, order: SampleOrder, *, compare: bool
 ) -> tuple[StorageEstimate, ...]:
-    """The way chosen, then, to compare, the others.
+    """Estimate the size of a row in the way chosen, then, to compare, in the others.
 
     Exact for raw rows; else from up to 16 samples, evenly spread: the same ones whenever inputs and options are the same.
     """
@@ -204,7 +204,7 @@ def estimate(
 
 
 def _made(maker: RowMaker, samples: list[int]) -> NDArray[np.uint8]:
-    """The samples' images, without those that cannot be made."""
+    """Return the samples' images, without those that cannot be made."""
     known = maker.columns(np.empty(0, np.int64))
     images = []
     for sample in samples:

@@ -63,7 +63,7 @@ def arrange(members: Mapping[str, NDArray[np.int64]], *, shuffle: bool, seed: in
 
 
 def parse_split(text: str | Mapping[str, float]) -> dict[str, float]:
-    """{"train": 0.9, "val": 0.1} from "train=0.9,val=0.1". Raises UsageError unless the shares are positive and make 1.
+    """Return {"train": 0.9, "val": 0.1} from "train=0.9,val=0.1". Raises UsageError unless the shares are positive and make 1.
 
     Sorted by name: a pack's record of its options does not keep their order, and says all that its rows depend on.
     """

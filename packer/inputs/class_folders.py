@@ -55,7 +55,10 @@ def image_order(keys: list[str]) -> NDArray[np.int64]:
 
 
 class FolderLayout(NamedTuple):
-    """What folders mean. labels: int64 [N], numbering classes, or None for both; splits: name -> its images, int64, rising."""
+    """Labels, classes and splits that folders stand for.
+
+    labels: int64 [N], numbering classes, or None for both; splits: name -> its images, int64, rising.
+    """
 
     labels: NDArray[np.int64] | None
     classes: list[str] | None
@@ -63,7 +66,7 @@ class FolderLayout(NamedTuple):
 
 
 def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
-    """The splits that the folders at the top are, {} if they are none.
+    """Return the splits that the folders at the top are, {} if they are none.
 
     subject: what to call the source in messages; keys: the images' paths, in `image_order`; folders: at the top, not hidden, as
     paths below it. Raises: SourceError when a split has no images.
@@ -134,7 +137,7 @@ def _classes(
     listed: Collection[str],
     empty: list[str] | None,
 ) -> tuple[NDArray[np.int64] | None, list[str] | None]:
-    """Labels, int64 [N], and the classes they number; (None, None) for a flat folder. split: its path, or ""."""
+    """Return labels, int64 [N], and the classes they number; (None, None) for a flat folder. split: its path, or ""."""
     tops = [key.partition("/")[0] for key in keys if "/" in key]
     if not tops:
         return None, None

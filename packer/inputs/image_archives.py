@@ -368,13 +368,13 @@ def _pass_over(tar: tarfile.TarFile) -> None:
 
 
 def _free(file: IO[bytes]) -> int:
-    """Bytes that its disk has left."""
+    """Return the bytes that its disk has left."""
     status = os.fstatvfs(file.fileno())
     return status.f_bavail * status.f_frsize
 
 
 def _zip_name(member: zipfile.ZipInfo) -> str:
-    """The name of a member: where it is not marked as UTF-8, it is that all the same if its bytes are (macOS marks none)."""
+    """Return the name of a member: where it is not marked as UTF-8, it is that all the same if its bytes are (macOS marks none)."""
     name = member.orig_filename  # unlike filename not cut off at a NUL
     if member.flag_bits & _ZIP_UTF8:
         return name

@@ -83,13 +83,13 @@ _AT_ONCE = 1 << 16
 
 
 class PairKind(NamedTuple):
-    """What the values of a pair are. dtype: numpy type string, one of _KINDS; channels: 1 or more."""
+    """The type of a pair's values. dtype: numpy type string, one of _KINDS; channels: 1 or more."""
 
     dtype: str
     channels: int
 
     def __str__(self) -> str:
-        """As a message has it."""
+        """Return the type as a message has it."""
         name = np.dtype(self.dtype).name
         return name if self.channels == 1 else f"{name} in {self.channels} channels"
 
@@ -147,7 +147,7 @@ class Pair:
         return len(data)
 
     def fingerprint(self) -> bytes:
-        """Sixteen bytes that differ if the names or sizes of the files do, or what is stored of them."""
+        """Return sixteen bytes that differ if the names or sizes of the files do, or what is stored of them."""
         state = blake2b(repr(self.field).encode(), digest_size=16)
         for start in range(0, len(self.sizes), _AT_ONCE):
             paths = map(self._files.path, range(start, min(start + _AT_ONCE, len(self.sizes))))
@@ -248,7 +248,7 @@ class _ListedFile(NamedTuple):
 
 
 class _PairedFiles:
-    """Which file belongs to which image. ``read`` and ``close`` are set by whoever knows what holds them."""
+    """The file of each image. ``read`` and ``close`` are set by whoever knows what holds them."""
 
     read: Callable[[int], bytes]
 
@@ -336,7 +336,7 @@ class _PairedFiles:
         return best[0] if best else ""
 
     def path(self, index: int) -> str:
-        """Path of an image's file below the place; "" if it has none."""
+        """Return the path of an image's file below the place; "" if it has none."""
         if self._codes[index] == _NONE:
             return ""
         return os.path.splitext(self._keys[index])[0] + self._suffixes[int(self._codes[index])]
@@ -373,7 +373,7 @@ class _PairedFiles:
 
 
 def _by_stem(keys: list[str]) -> tuple[dict[str, int], dict[int, int]]:
-    """Path without extension -> the first image of it; and other images of such a path -> the first."""
+    """Return path without extension -> the first image of it, and other images of such a path -> the first."""
     images: dict[str, int] = {}
     twins: dict[int, int] = {}
     for index, key in enumerate(keys):

@@ -194,7 +194,7 @@ def _open_folder(name: str, arrange: Arrange, labelled: bool) -> ImageSource:
 
 
 def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> str:
-    """The name and time (of the last change, UTC) of the newest file; times: int64 [N], nanoseconds since 1970."""
+    """Return the name and time (of the last change, UTC) of the newest file; times: int64 [N], nanoseconds since 1970."""
     index = int(times.argmax()) if len(times) else 0
     seconds, rest = divmod(int(times[index]), 10**9) if len(times) else (0, 0)
     when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
@@ -254,7 +254,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _size(entry: os.DirEntry[bytes]) -> tuple[int, int]:
-    """Bytes, and the time of the last change."""
+    """Return the bytes, and the time of the last change."""
     try:
         status = entry.stat()
     except OSError:

@@ -101,22 +101,22 @@ class Boxes:
         return placed
 
     def owners(self) -> NDArray[np.int64]:
-        """The image of each box, int64 [R], in the order of ``labels``."""
+        """Return the image of each box, int64 [R], in the order of ``labels``."""
         return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
 
     def relabelled(self, labels: NDArray[np.int64]) -> Boxes:
-        """The same boxes with other labels, int64 [R] in the order of ``labels``."""
+        """Return the same boxes with other labels, int64 [R] in the order of ``labels``."""
         boxes = copy(self)
         boxes.labels = labels
         return boxes
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Everything that decides the rows."""
+        """Return everything that decides the rows."""
         return [self._xyxy, self._starts, *([] if self.labels is None else [self.labels])]
 
 
 class ImageTargets:
-    """What is known of each image beside its pixels; made by `read_targets`, or from labels by `of_labels`."""
+    """Labels, boxes and keypoints of each image; made by `read_targets`, or from labels by `of_labels`."""
 
     def __init__(
         self,
@@ -157,12 +157,12 @@ class ImageTargets:
 
     @classmethod
     def of_labels(cls, labels: NDArray[Any] | None, classes: list[str] | None) -> ImageTargets:
-        """What folders or a list say: labels [N] and the classes they number, or None for either."""
+        """Take what folders or a list say: labels [N] and the classes they number, or None for either."""
         return cls(labels, classes)
 
     @property
     def needs_geometry(self) -> bool:
-        """Whether `place` gives anything."""
+        """True if `place` gives anything."""
         return self._boxes is not None or self._keypoints is not None
 
     @property
@@ -250,7 +250,7 @@ class ImageTargets:
         return made
 
     def _of(self, chosen: NDArray[np.bool_], values: NDArray[Any]) -> dict[int, int]:
-        """Images that have some of the chosen classes: image -> the first such. chosen: bool [C]; values: numbers, or [N, C]."""
+        """Return images that have some of the chosen classes: image -> the first such. chosen: bool [C]; values: numbers, or [N, C]."""
         if not chosen.any():
             return {}
         if self._boxes is not None:
@@ -266,7 +266,7 @@ class ImageTargets:
         return found
 
     def fingerprint(self) -> bytes:
-        """Sixteen bytes that differ if anything that is stored does."""
+        """Return sixteen bytes that differ if anything that is stored does."""
         arrays = list(self.fixed.values())
         arrays += [] if self._boxes is None else self._boxes.arrays()
         arrays += [] if self._keypoints is None else [self._keypoints]
@@ -337,7 +337,7 @@ def read_targets(
 def _notes_on(
     values: NDArray[Any], classes: list[str] | None, separator: str | None, refused: Mapping[int, str]
 ) -> list[str]:
-    """What to say about labels, a sentence each."""
+    """Return notes about labels, a sentence each."""
     if separator is not None:
         called = {BARS: '"|" or ";"', " ": "spaces"}.get(separator, f'"{separator}"')
         return [
@@ -425,7 +425,7 @@ def _check_taken(
 def _labels(
     table: LabelTable, names: list[str], separator: str | None, label_as: str, refused: dict[int, str] | None
 ) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
-    """The label of each image, the classes, and what there is to say about the field."""
+    """Return the label of each image, the classes, and what there is to say about the field."""
     columns = [table.columns[name] for name in names] or list(table.columns.values())
     rows = table.one_an_image(columns, "label", refused)
     called = names[0] if names else "the label"
@@ -462,7 +462,7 @@ def _boxes(
     label_as: str,
     refused: dict[int, str] | None,
 ) -> tuple[Boxes, list[str] | None]:
-    """The boxes, and the classes that their labels number."""
+    """Return the boxes, and the classes that their labels number."""
     texts = [table.columns[name] for name in corners]
     there = np.flatnonzero([any(cells) for cells in zip(*texts, strict=True)])
     if not len(there):
@@ -494,7 +494,7 @@ def _boxes(
 
 
 def _keypoints(table: LabelTable, names: list[str], refused: dict[int, str] | None) -> NDArray[np.float64]:
-    """float64 [N, K, 2], NaN where both cells are empty."""
+    """Return float64 [N, K, 2], NaN where both cells are empty."""
     columns = [table.columns[name] for name in names]
     rows = table.one_an_image(columns, "keypoints", refused)
     bad: Bad | None = None if refused is None else {}

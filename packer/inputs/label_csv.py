@@ -124,7 +124,7 @@ class LabelTable:
     def _find(
         self, header: list[str], line: int, chosen: tuple[str, ...], file_column: str | None
     ) -> tuple[int, list[int]]:
-        """Which column names the file, and which are the chosen ones."""
+        """Return the column that names the file, and the chosen ones."""
         where = f"{self.path} line {line}"
         for name in (*chosen, *(() if file_column is None else (file_column,))):
             if header.count(name) != 1:
@@ -239,7 +239,7 @@ def _delimiter(path: str, names: _Names) -> str:
 
 
 class _Names:
-    """Finds images by what a CSV calls them: path, path without extension, or, if unique, name with or without extension."""
+    """An index of images by what a CSV calls them: path, path without extension, or, if unique, name with or without extension."""
 
     def __init__(self, keys: list[str]) -> None:
         self._keys = keys
@@ -280,7 +280,7 @@ class _Names:
         return self._paths.get(os.path.normpath(name)) if index is None else index
 
     def _known_by(self, way: str) -> dict[str, int]:
-        """Images by a shorter name; made when it is needed first: for ten million images it takes two gigabytes."""
+        """Return images by a shorter name; made when it is needed first: for ten million images it takes two gigabytes."""
         if way not in self._others:
             found = self._others[way] = {}
             for index, key in enumerate(self._keys):
@@ -303,7 +303,7 @@ _LEFT_OUT = {"path": "extension", "name": "folder", "stem": "extension"}
 
 
 def _ways(name: str) -> tuple[str, ...]:
-    """By which shorter names an image may be called so."""
+    """Return the shorter names by which an image may be called so."""
     if "/" in name:
         return ("path",)
     return ("name", "stem") if is_image(name) else ("stem",)

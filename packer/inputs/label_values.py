@@ -290,7 +290,7 @@ def finite_numbers(
 
 
 def _whole(text: str) -> int | None:
-    """The value of a number, if it is whole; of one that no int64 can hold, any such one."""
+    """Return the value of a number, if it is whole; of one that no int64 can hold, any such one."""
     plain = _SIGNED.fullmatch(text)
     if plain:
         digits = plain[1].lstrip("0") or "0"

@@ -108,13 +108,13 @@ class ShuffledFile:
         self._fd, self._path = fd, self._work
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """The records of rows start..stop-1 of the order, uint8 [stop - start, itemsize]."""
+        """Return the records of rows start..stop-1 of the order, uint8 [stop - start, itemsize]."""
         if self.direct:
             return self.take(self._order[start:stop])
         return self._rows(np.arange(start, stop))
 
     def take(self, sources: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The records that stand at these places of the first file, uint8 [n, itemsize].
+        """Return the records that stand at these places of the first file, uint8 [n, itemsize].
 
         sources: int64 [n]. Neighbours in the order are fast; others cost a bucket each.
         """
@@ -126,7 +126,7 @@ class ShuffledFile:
         return self._rows(self._order.positions(sources))
 
     def _rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The records of these rows of the order."""
+        """Return the records of these rows of the order."""
         out = np.empty((len(rows), self.itemsize), np.uint8)
         if not len(rows):
             return out
@@ -226,7 +226,7 @@ class _Bucket:
 
 
 def _map(path: str, fd: int, start: int, nbytes: int) -> tuple[NDArray[np.uint8], int]:
-    """Part of a file, from the beginning of a page on, which is returned. Raises SourceError if the file ends before."""
+    """Map part of a file, from the beginning of a page on, which is returned. Raises SourceError if the file ends before."""
     page = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     try:
         mapped = mmap.mmap(fd, start + nbytes - page, prot=mmap.PROT_READ, offset=page)
@@ -247,7 +247,7 @@ def _warm(path: str, fd: int, start: int, nbytes: int) -> None:
 
 
 def _read(fd: int, start: int, nbytes: int) -> NDArray[np.uint8]:
-    """Bytes of a file, fewer only where it ends."""
+    """Read bytes of a file, fewer only where it ends."""
     out = np.empty(nbytes, np.uint8)
     return out[: pread_into(fd, out, start)]
 

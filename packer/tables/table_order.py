@@ -17,27 +17,27 @@ Numbers = NDArray[np.int64]
 
 
 class PermutedRange(NamedTuple):
-    """The source rows low..low+rows-1, shuffled by the key, or in their order where that is None."""
+    """The source rows low..low+rows-1, permuted by the key, or in their order where that is None."""
 
     low: int
     rows: int
     key: int | None
 
     def samples(self, positions: Numbers) -> Numbers:
-        """The source rows at these positions, 0..rows-1."""
+        """Return the source rows at these positions, 0..rows-1."""
         if self.key is None or not len(positions):
             return self.low + positions
         return self.low + randomness.permute(positions, self.rows, self.key)
 
     def positions(self, sources: Numbers) -> Numbers:
-        """Where these rows of the deck stand."""
+        """Return the positions at which these source rows stand."""
         if self.key is None or not len(sources):
             return sources - self.low
         return randomness.unpermute(sources - self.low, self.rows, self.key)
 
 
 class OrderSegment(NamedTuple):
-    """Rows taken from a deck: its positions start..start+rows-1, at least one.
+    """Rows taken from a permuted range: its positions start..start+rows-1, at least one.
 
     members: the rows in rising order, where that is the one wanted: int64 [rows]; start is -1 if they stand anywhere in the deck.
     """
@@ -48,13 +48,13 @@ class OrderSegment(NamedTuple):
     members: Numbers | None = None
 
     def samples(self, positions: Numbers) -> Numbers:
-        """The source rows at these positions of the segment."""
+        """Return the source rows at these positions of the segment."""
         if self.members is not None:
             return self.members[positions]
         return self.deck.samples(self.start + positions)
 
     def part(self, start: int, stop: int) -> OrderSegment:
-        """The rows at its positions start..stop-1."""
+        """Return the rows at its positions start..stop-1."""
         if self.members is not None:
             return OrderSegment(self.deck, -1, stop - start, self.members[start:stop])
         return OrderSegment(self.deck, self.start + start, stop - start)
@@ -91,7 +91,7 @@ class SegmentedOrder:
         return one
 
     def part(self, start: int, stop: int) -> SegmentedOrder:
-        """The rows at positions start..stop-1, computed as these are."""
+        """Return the rows at positions start..stop-1, computed as these are."""
         found = []
         for first, segment in zip(self._firsts.tolist(), self.segments, strict=False):
             low, high = max(start - first, 0), min(stop - first, segment.rows)
@@ -100,7 +100,7 @@ class SegmentedOrder:
         return SegmentedOrder(found)
 
     def positions(self, sources: Numbers) -> Numbers:
-        """Where these source rows stand, int64 [n]; -1 for those that are not in the sequence."""
+        """Return the positions of these source rows, int64 [n]; -1 for those that are not in the sequence."""
         found = np.full(len(sources), -1)
         for first, (segment, mine, at) in zip(self._firsts.tolist(), self._places(sources), strict=False):
             if segment.members is not None:
@@ -109,7 +109,7 @@ class SegmentedOrder:
         return found
 
     def owner(self, sources: Numbers) -> Numbers:
-        """The number of the segment that holds each of these source rows, int64 [n]; -1 for none."""
+        """Return the number of the segment that holds each of these source rows, int64 [n]; -1 for none."""
         found = np.full(len(sources), -1)
         for number, (_, mine, _) in enumerate(self._places(sources)):
             found[mine] = number
@@ -134,7 +134,7 @@ class SegmentedOrder:
         return found
 
     def _places(self, sources: Numbers) -> Iterator[tuple[OrderSegment, NDArray[np.bool_], Numbers]]:
-        """Each segment, which of the rows it holds, and where these stand in it (of the others: anything)."""
+        """Yield each segment, which of the rows it holds, and where these stand in it (of the others: anything)."""
         decks: dict[
             PermutedRange, tuple[NDArray[np.bool_], Numbers]
         ] = {}  # what several segments share is computed once
@@ -171,7 +171,7 @@ class TableOrder(SampleOrder):
 
 
 def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | str]:
-    """How a table's rows are dealt to splits, from "train=0.9,val=0.1", "train=rest,test=last:500000" or a mapping.
+    """Parse how a table's rows are dealt to splits: "train=0.9,val=0.1", "train=rest,test=last:500000" or a mapping.
 
     A share is of the rows that no "first:N" or "last:N" takes; "rest", for one split, is what the shares leave of 1.
     Returns: name -> share, "rest", "first:N" or "last:N", as plain JSON values, sorted by name. Raises UsageError.
@@ -201,7 +201,7 @@ def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def _part(value: Any) -> float | str | None:
-    """A share, "rest", "first:N" or "last:N"; None for anything else."""
+    """Return a share, "rest", "first:N" or "last:N"; None for anything else."""
     word, colon, number = str(value).strip().partition(":")
     if colon:
         known = word.strip() in ("first", "last") and number.strip().isdecimal() and int(number) > 0
@@ -223,7 +223,7 @@ def _no_parts(text: object) -> UsageError:
 
 
 def table_order(rows: int, *, split: str | Mapping[str, Any] | None, shuffle: bool, seed: int) -> TableOrder:
-    """The rows of a table: splits one after the other, by name.
+    """Return the rows of a table: splits one after the other, by name.
 
     rows: of the source; split: see parse_parts; shares are drawn from the seed, each row as likely as any other. shuffle: the rows
     of each split in a random order, drawn from the seed; else in the source's.
@@ -271,14 +271,14 @@ def table_order(rows: int, *, split: str | Mapping[str, Any] | None, shuffle: bo
 
 
 def _range(low: int, count: int, name: str, shuffle: bool, seed: int) -> OrderSegment:
-    """Neighbours in the source, as one split."""
+    """Return neighbours in the source, as one split."""
     return OrderSegment(
         PermutedRange(low, count, randomness.key(seed, "convert", name) if shuffle else None), 0, count
     )
 
 
 def _deal(parts: Mapping[str, float | str], rows: int, split: object) -> dict[str, int]:
-    """Rows of each split that has a share; those that rounding leaves go, one each, to the splits most short-changed."""
+    """Return the rows of each split that has a share; those that rounding leaves go, one each, to the splits most short-changed."""
     given = sum(value for value in parts.values() if isinstance(value, float))
     share = np.array([value if isinstance(value, float) else 1 - given for value in parts.values()])
     counts = np.floor(share * rows + 1e-9).astype(np.int64)
