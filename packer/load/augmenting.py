@@ -19,6 +19,7 @@ from packer.load.batch import batch_type
 from packer.load.caches.indexed_rows import IndexedRows
 from packer.load.slots import Slots, allocate
 from packer.read.loaded_fields import is_mask
+from packer.sentence import Option
 
 if TYPE_CHECKING:
     import torch
@@ -238,7 +239,9 @@ def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
     shape = image.loaded.shape
     if shape is None:
         raise UsageError(
-            f"augment: works on images of one size; those of {path} kept their own. Run packer repack with a --size first."
+            f"augment: works on images of one size; those of {path} kept their own. Run packer repack with a ",
+            Option("size"),
+            " first.",
         )
     if len(shape) != 3 or image.about.get("layout") != "HWC":
         raise UsageError(

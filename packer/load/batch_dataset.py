@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import operator
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -35,7 +34,7 @@ from packer.load.other_loaders import RowsInfo
 from packer.load.prefetcher import Prefetcher
 from packer.load.processes.libraries import adapted
 from packer.load.processes.transforms import PythonTransform, as_transform
-from packer.load.ranks import RanksNotice, check_ranks, present_ranks
+from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.row_sources import FileRows, ReadRequest
 from packer.load.stats import Stats
@@ -47,6 +46,7 @@ from packer.orders.runs import one_run
 from packer.read.loaded_fields import ROW, select_fields, stored
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import overlooked_splits, select
+from packer.sentence import Option
 from packer.starting import interrupt_later
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class PackedBatchDataset(RowsInfo):
         self.report = dataset_options.check_report(report)
         dataset_options.check_shuffle(shuffle)
         self.output, self.device = dataset_options.check_output(output, device)
-        self._given_ranks = check_ranks(rank, world_size)
+        self._ranks = TrainingRanks(self.pack.path, rank, world_size)
         self.fields = select_fields(self.pack, fields)
         self.subset = select(self.pack, split=split, classes=classes, subset=subset)
         self.rows = self.subset.rows
@@ -215,7 +215,6 @@ class PackedBatchDataset(RowsInfo):
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.name == Sequential.name)
         self._choice = dataset_options.describe_rows(split=split, classes=classes, subset=subset)
         self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
-        self._ranks = RanksNotice(self.pack.path, self.rows, self._given_ranks)
         self._chosen = order == AUTO or (order is None and shuffle)
         self._by_pack = shuffled(about).bind(about) if order == AUTO else None
         if why:
@@ -245,8 +244,9 @@ class PackedBatchDataset(RowsInfo):
         if self._chosen and self.order.name == Rows.name and about.coded and self.placement == "disk":
             warnings.warn(
                 f"{self.pack.path}: its rows are compressed in blocks of {about.block_rows:,} and were not shuffled when it was made, so"
-                " a shuffled epoch decodes a block for almost every row. Convert it again without --no-shuffle, or pass"
-                " placement='ram', or order='slices' for speed.",
+                " a shuffled epoch decodes a block for almost every row. Convert it again without "
+                + Option("shuffle", False)
+                + ", or pass placement='ram', or order='slices' for speed.",
                 stacklevel=2,
             )
         self._placement_why = why
@@ -256,7 +256,7 @@ class PackedBatchDataset(RowsInfo):
                 " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
             )
         self._warn_of(self._share(0), stacklevel=4)
-        self._ranks.log()
+        self._ranks.log(self.rows)
         if overlooked := overlooked_splits(self.pack, split, subset):
             warnings.warn(overlooked, stacklevel=3)
         register(PackedBatchDataset, load=False)
@@ -264,12 +264,12 @@ class PackedBatchDataset(RowsInfo):
     @property
     def rank(self) -> int:
         """Rank of this process: as given, or found now."""
-        return self._ranks_now()[0]
+        return self._ranks.now()[0]
 
     @property
     def world_size(self) -> int:
         """Processes that share an epoch: as given, or found now."""
-        return self._ranks_now()[1]
+        return self._ranks.now()[1]
 
     @property
     def epoch(self) -> int:
@@ -348,7 +348,7 @@ class PackedBatchDataset(RowsInfo):
         try:
             share = self._share(origin)
             self._warn_of(share)
-            self._ranks.warn(stacklevel=3)
+            self._ranks.warn(self.rows, stacklevel=3)
             self._stats = stats = Stats(epoch, readers=self.threads)
             prefetcher, sequence = self._made(), self._sequence(epoch)
             requests = (
@@ -375,7 +375,7 @@ class PackedBatchDataset(RowsInfo):
     def __getitem__(self, index: int) -> Any:
         """Return batch `index` of the present epoch, read now. Raises IndexError."""
         other_loaders.refuse_wrappers(other_loaders.caller())
-        self._ranks.warn(stacklevel=3)
+        self._ranks.warn(self.rows, stacklevel=3)
         share = self._share(0)
         try:
             number = operator.index(index)
@@ -406,15 +406,7 @@ class PackedBatchDataset(RowsInfo):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process knows nothing of the ranks of this one: they go along. One that is alone has none to give:
-        # the processes that it starts to train find their own.
-        ranks = self._ranks_now()
-        given = None if self._given_ranks is None and ranks == present_ranks() == (0, 1) else ranks
-        return self.__dict__ | {
-            "_given_ranks": given,
-            "_ranks": self._ranks.carried(given),
-            "_prefetcher": None,
-        }
+        return self.__dict__ | {"_ranks": self._ranks.carried(), "_prefetcher": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -502,14 +494,8 @@ class PackedBatchDataset(RowsInfo):
         # Every rank has to say the same: the first one has a batch for as long as any has.
         return not replace(self._share(origin), rank=0).steps
 
-    def _ranks_now(self) -> tuple[int, int]:
-        if self._given_ranks is not None:
-            return self._given_ranks
-        ranks = present_ranks()
-        return (0, 1) if ranks[1] > 1 and other_loaders.shared_out_by_accelerate(sys._getframe(1)) else ranks
-
     def _share(self, origin: int) -> Share:
-        rank, world_size = self._ranks_now()
+        rank, world_size = self._ranks.now()
         if world_size > 1 and self._by_pack is not None:
             # order="auto" looked at this machine, and another rank's may be another one: what the pack says is alike on all.
             self.order, self._by_pack = self._by_pack, None

@@ -1,8 +1,7 @@
 """Where a batch ends up: in host memory as it lies, or on a GPU by an asynchronous copy from pinned memory.
 
-All offer the same calls: allocate slots, send a filled slot's arrays, receive them as tensors that the current
-stream may use. A CUDA copy runs on a side stream; the receiving stream waits for its event, and the slot's memory is held
-until the copy has been done, however soon the batch is dropped.
+A CUDA copy runs on a side stream; the receiving stream waits for its event, and the slot's memory is held until the copy has been
+done, however soon the batch is dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,33 +25,11 @@ Tensors = dict[str, torch.Tensor | IndexedRows]
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
-class Device(Protocol):
-    """A place for batches. on_host: batches share the slots' memory. copy_seconds: that copies to it took so far."""
+class Device:
+    """Host memory: tensors share the slots' memory, nothing is copied; and the base of devices that batches are copied to.
 
-    on_host: bool
-    copy_seconds: float
-
-    def allocate(self, nbytes: int) -> Bytes:
-        """Return memory for a slot, uint8 [nbytes]."""
-
-    def adopt(self, memory: Bytes) -> Bytes:
-        """Make memory from elsewhere fit for slots, if need be."""
-
-    def send(self, arrays: Arrays) -> Any:
-        """Begin to move a filled slot's arrays; returns at once."""
-
-    def made(self, tensors: Tensors) -> Any:
-        """Return what `receive` takes for tensors that were just made on the device, by the current stream."""
-
-    def receive(self, sent: Any) -> Tensors | Arrays:
-        """Return the arrays as tensors on the device, safe to use on the current stream; on the host the arrays as they are."""
-
-    def finish(self) -> None:
-        """Wait for the copies that were begun."""
-
-
-class Host:
-    """Host memory: tensors share the slot's memory, nothing is copied."""
+    on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so far.
+    """
 
     on_host, copy_seconds = True, 0.0
 
@@ -61,58 +38,40 @@ class Host:
         return allocate(nbytes)
 
     def adopt(self, memory: Bytes) -> Bytes:
-        """Return the memory: any will do."""
+        """Make memory from elsewhere fit for slots, if need be."""
         return memory
 
-    def send(self, arrays: Arrays) -> Arrays:
-        """Return the arrays: there is nothing to move."""
+    def send(self, arrays: Arrays) -> Any:
+        """Begin to move a filled slot's arrays; return at once."""
         return arrays
 
-    def made(self, tensors: Tensors) -> Tensors:
-        """Return the tensors."""
+    def made(self, tensors: Tensors) -> Any:
+        """Return what `receive` takes, for tensors that the current stream has just made on the device."""
         return tensors
 
-    def receive(self, sent: Tensors | Arrays) -> Tensors | Arrays:
-        """Return what was sent."""
-        return sent
+    def receive(self, sent: Any) -> Tensors | Arrays:
+        """Return the arrays as tensors that the current stream may use; on the host the arrays as they are."""
+        received: Tensors | Arrays = sent
+        return received
 
     def finish(self) -> None:
-        """Do nothing: copies are complete when `send` returns."""
+        """Wait for the copies that were begun."""
 
 
-class Copied:
-    """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy when the batch is asked for."""
+class CopyingDevice(Device):
+    """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy when a slot is filled."""
 
-    on_host, copy_seconds = False, 0.0
+    on_host = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-
-    def allocate(self, nbytes: int) -> Bytes:
-        """Return memory for a slot, uint8 [nbytes]."""
-        return allocate(nbytes)
-
-    def adopt(self, memory: Bytes) -> Bytes:
-        """Return the memory: any will do."""
-        return memory
 
     def send(self, arrays: Arrays) -> Tensors:
         """Copy to the device."""
         return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
 
-    def made(self, tensors: Tensors) -> Tensors:
-        """Return the tensors."""
-        return tensors
 
-    def receive(self, sent: Tensors) -> Tensors:
-        """Return the tensors."""
-        return sent
-
-    def finish(self) -> None:
-        """Do nothing: copies are complete when `send` returns."""
-
-
-class Cuda:
+class CudaDevice(Device):
     """A CUDA device: pinned slots, copies on a side stream."""
 
     on_host = False
@@ -191,9 +150,9 @@ def device_of(device: str | torch.device) -> Device:
             f"device={str(device)!r}: is no torch device. Pass for example 'cpu' or 'cuda'."
         ) from None
     if wanted.type == "cpu":
-        return Host()
+        return Device()
     if wanted.type != "cuda":
-        return Copied(wanted)
+        return CopyingDevice(wanted)
     if not torch.cuda.is_available():
         raise UsageError(f"device={str(device)!r}: torch sees no CUDA device here. Pass device='cpu'.")
     index = torch.cuda.current_device() if wanted.index is None else wanted.index
@@ -201,4 +160,4 @@ def device_of(device: str | torch.device) -> Device:
         raise UsageError(
             f"device={str(device)!r}: this machine has {torch.cuda.device_count()} CUDA devices, from cuda:0."
         )
-    return Cuda(torch.device("cuda", index))
+    return CudaDevice(torch.device("cuda", index))

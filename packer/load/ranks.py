@@ -7,9 +7,11 @@ import operator
 import os
 import sys
 import warnings
+from copy import copy
 from typing import NamedTuple
 
 from packer.errors import UsageError
+from packer.load.other_loaders import shared_out_by_accelerate
 
 _LOG = logging.getLogger("packer.load")
 
@@ -85,12 +87,12 @@ def ignored_ranks() -> tuple[int, int] | None:
     return named if named is not None and named[1] > 1 and found_ranks().source == ALONE else None
 
 
-class RanksNotice:
-    """What is said of the ranks of a dataset: in the log when they are found, and a warning where they might be missed."""
+class TrainingRanks:
+    """Rank and world size of a dataset's process, as given, or found whenever they are asked for; and what is said of them."""
 
-    def __init__(self, path: str, rows: int, given: tuple[int, int] | None) -> None:
-        """path, rows: of the dataset. given: ranks as a user gave them, None if they are found whenever an epoch begins."""
-        self._path, self._rows, self._given = path, rows, given
+    def __init__(self, path: str, rank: int | None, world_size: int | None) -> None:
+        """path: of the pack. Raise UsageError for wrong ranks."""
+        self._path, self._given = path, check_ranks(rank, world_size)
         self._source = "as given"
         self._logged: Ranks | None = None
         self._warned = False
@@ -102,21 +104,30 @@ class RanksNotice:
         rank, world_size, source = found_ranks()
         if (ignored := ignored_ranks()) is not None:
             return f"rank 0 of 1: RANK={ignored[0]} and WORLD_SIZE={ignored[1]} count for nothing, as there is {source}"
-        return (
-            f"rank {rank} of {world_size}: {source}"
-            if world_size == 1
-            else f"rank {rank} of {world_size}, found in {source}"
-        )
+        found = "" if world_size == 1 else "found in "
+        return f"rank {rank} of {world_size}{', ' if found else ': '}{found}{source}"
 
-    def carried(self, ranks: tuple[int, int] | None) -> RanksNotice:
-        """Return the notice for another process, which keeps the ranks that this one had; None: it finds its own."""
-        notice = RanksNotice(self._path, self._rows, ranks)
-        notice._warned = self._warned
-        notice._source = self._source if self._given is not None else "found by the process that it came from"
-        return notice
+    def now(self) -> tuple[int, int]:
+        """Return rank and world size."""
+        if self._given is not None:
+            return self._given
+        ranks = present_ranks()
+        return (0, 1) if ranks[1] > 1 and shared_out_by_accelerate(sys._getframe(1)) else ranks
 
-    def log(self) -> None:
-        """Log that rows are shared out among ranks that nobody gave, once for each that are found."""
+    def carried(self) -> TrainingRanks:
+        """Return the ranks for another process, which knows nothing of those of this one and keeps them.
+
+        A process that is alone has none to give: the processes that it starts to train find their own.
+        """
+        kept = copy(self)
+        kept._logged = None
+        ranks = self.now()
+        if self._given is None and not ranks == present_ranks() == (0, 1):
+            kept._given, kept._source = ranks, "found by the process that it came from"
+        return kept
+
+    def log(self, rows: int) -> None:
+        """Log that `rows` rows are shared out among ranks that nobody gave, once for each that are found."""
         if self._given is not None or (found := found_ranks()) == self._logged:
             return
         self._logged = found
@@ -125,20 +136,18 @@ class RanksNotice:
                 "%s: this is rank %d of %d, as found in %s: it reads its share of %s rows. For all of them pass rank=0, world_size=1",
                 self._path,
                 *found,
-                f"{self._rows:,}",
+                f"{rows:,}",
             )
 
-    def warn(self, stacklevel: int) -> None:
-        """Call when rows are about to be read: log ranks that are new, and warn once of an environment that counts for nothing."""
-        if self._given is not None:
-            return
-        self.log()
-        if not self._warned and (ignored := ignored_ranks()) is not None:
+    def warn(self, rows: int, stacklevel: int) -> None:
+        """Log ranks that are new, now that rows are about to be read, and warn once of an environment that counts for nothing."""
+        self.log(rows)
+        if self._given is None and not self._warned and (ignored := ignored_ranks()) is not None:
             self._warned = True
             rank, world_size = ignored
             warnings.warn(
                 f"{self._path}: the environment has RANK={rank} and WORLD_SIZE={world_size}, but there is {ALONE}, so this process"
-                f" reads all {self._rows:,} rows. Pass rank={rank}, world_size={world_size} to read a share of them, or"
+                f" reads all {rows:,} rows. Pass rank={rank}, world_size={world_size} to read a share of them, or"
                 " rank=0, world_size=1 for all.",
                 stacklevel=stacklevel,
             )

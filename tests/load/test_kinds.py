@@ -322,7 +322,7 @@ def test_compressed_rows_that_were_not_shuffled_are_warned_of(tmp_path: Path):
     write_content(tmp_path / "p.h5", Content.random("gzip", ROWS), block_rows=4)
     options: Any = {"shuffle": True, "output": "numpy"}
     with pytest.warns(
-        UserWarning, match=r"compressed in blocks of 4 and were not shuffled .* --no-shuffle, or"
+        UserWarning, match=r"compressed in blocks of 4 and were not shuffled .* shuffle=False, or"
     ):
         dataset = PackedBatchDataset(tmp_path / "p.h5", 8, placement="disk", **options)
     assert dataset.order == Rows()

@@ -245,7 +245,7 @@ def test_images_of_their_own_size(photo_folder: Path, tmp_path: Path) -> None:
     convert_images(photo_folder, tmp_path / "k.h5", size="keep", store="jpeg")
     made = preview(tmp_path / "k.h5", tmp_path / "a.png")
     assert made.rows == 25
-    with pytest.raises(UsageError, match=r"kept their own\. Run packer repack with a --size first\."):
+    with pytest.raises(UsageError, match=r"kept their own\. Run packer repack with a size= first\."):
         preview(tmp_path / "k.h5", tmp_path / "a.png", augment="RandomHorizontalFlip()")
 
 
