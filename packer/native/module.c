@@ -18,7 +18,7 @@ static PyMethodDef methods[] = {
     ENTRY(parse_csv, "As parse in tables/reading/record_parser_plain.py."),
     ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser_plain.py."),
     /* table_sums.c */
-    ENTRY(block_sums, "As block_sums_numpy in tables/transform/sums.py."),
+    ENTRY(block_sums, "As block_sums_numpy in tables/transform/block_sums.py."),
     /* augment.c */
     ENTRY(augment, "As augment/passes/compiled.py calls it."),
     {NULL, NULL, 0, NULL},

@@ -1,8 +1,8 @@
 """Rows out of files into given memory, a whole batch a call: copied from mappings of the files, or read from them.
 
-Both are written twice. The C form in ``native/gather.c`` is used where it was compiled when packer was installed; the one below
-where it was not. Both give the same bytes. What C adds: one call however many rows and files there are, without the GIL, and
-a file that is cut short during a copy from its mapping is an error (here, the process would be killed).
+Both are written twice, with the same bytes: in C (``native/gather.c``), and in NumPy where that was not compiled. C adds one
+call for any number of rows and files, without the GIL, and a file that is cut short during a copy from its mapping is an error
+(NumPy's process would be killed).
 
 Each function takes the same five arguments that say which rows:
 
@@ -53,7 +53,7 @@ def copy(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes:
 def read(
     extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes
 ) -> tuple[int, int]:
-    """Read runs of rows by a system call each; what is not in the page cache is all asked for before the first is waited for.
+    """Read runs of rows by a system call each, having asked for all that is not in the page cache before.
 
     out: C-contiguous uint8, overwritten.
     Returns: DONE and 0; or the number of a file and the errno of what failed, 0 if the file ended.
@@ -63,7 +63,7 @@ def read(
 
 
 def willneed(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> None:
-    """Have the system begin to read runs of rows, unless they seem to be in the page cache; does not wait for them."""
+    """Ask the system to read runs of rows ahead, unless they seem to be in the page cache; do not wait for them."""
     form = native.loops.willneed_rows if native.COMPILED else willneed_numpy
     form(extents, files, starts, lengths, row_bytes)
 
@@ -136,7 +136,7 @@ def _check(extents: Table, starts: Table, lengths: Table) -> None:
 
 
 def _target(extents: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes) -> Bytes:
-    """``out`` as [rows, row_bytes]."""
+    """Return ``out`` as [rows, row_bytes]. Raise ValueError if it is not as large as the rows in the runs."""
     _check(extents, starts, lengths)
     if out.nbytes != int(lengths.sum()) * row_bytes or not out.flags.c_contiguous:
         raise ValueError("out: is not as large as the rows in the runs.")
@@ -166,7 +166,7 @@ def cut(firsts: Table, runs: Runs) -> tuple[Runs, Table]:
 
 
 def _groups(owners: Table) -> Iterator[tuple[int, Table | slice]]:
-    """Each owner, and where among ``owners`` it is."""
+    """Yield each owner, and where among ``owners`` it is."""
     if (owners == owners[0]).all():
         yield int(owners[0]), slice(None)
         return
@@ -176,14 +176,14 @@ def _groups(owners: Table) -> Iterator[tuple[int, Table | slice]]:
 
 
 def _pieces(extents: Table, starts: Table, lengths: Table, row_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Each piece's file, byte offset and bytes; none is empty."""
+    """Yield each piece's file, byte offset and bytes; none is empty."""
     (starts, lengths), owners = cut(extents[:, 0], Runs(starts, lengths))
     offsets = extents[owners, 2] + (starts - extents[owners, 0]) * row_bytes
     yield from zip(extents[owners, 1].tolist(), offsets.tolist(), (lengths * row_bytes).tolist(), strict=True)
 
 
 def _resident(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> bool:
-    """Whether both ends and the middle of some of these runs are in the page cache.
+    """Return True if both ends and the middle of some of these runs are in the page cache.
 
     The beginning alone tells nothing: reading ahead, the kernel has brought in the first pages of what comes next.
     """
@@ -207,5 +207,5 @@ def _advise(extents: Table, files: Table, starts: Table, lengths: Table, row_byt
 
 
 def _view(address: int, nbytes: int) -> Bytes:
-    """Mapped bytes, to be read only."""
+    """Return mapped bytes, to be read only."""
     return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)

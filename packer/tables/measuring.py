@@ -16,9 +16,9 @@ from packer.errors import PackerError
 from packer.format.positional_io import pread_into
 from packer.tables.staging import Staged
 from packer.tables.table_order import TableOrder
+from packer.tables.transform.block_sums import BLOCK
 from packer.tables.transform.column_plan import ColumnPlan, is_missing
 from packer.tables.transform.column_sums import ColumnSums, PartialSums
-from packer.tables.transform.sums import BLOCK
 
 TRAIN = "train"  # the split whose rows are measured
 SAMPLE = 1 << 16  # rows whose quantiles stand for all

@@ -5,7 +5,7 @@
     data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
     rounding.py          notes on numbers that the features' dtype rounds
-    sums.py              the loop over all cells that statistics need
+    block_sums.py        the loop over all cells that statistics need
     column_sums.py       statistics of columns
     column_transform.py  the transform of one column
     table_transform.py   the transform of a table, and its record in the header

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,12 +47,3 @@ def test_text_without_stray_quotes_is_what_the_csv_module_reads(text: str) -> No
         return
     wanted = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     assert [[cell.decode() for cell in r.cells] for r in records] == wanted
-
-
-@given(st.text('ab,"\n\r ', max_size=60), st.sampled_from([b'"', b""]))
-@settings(max_examples=300, deadline=None)
-def test_cells_alone_are_those_of_the_records(text: str, quote: bytes) -> None:
-    form = replace(FORM, quote=quote)
-    assert list(plain.cells_of(text.encode(), form)) == [
-        r.cells for r in plain.records_of(text.encode(), form)
-    ]

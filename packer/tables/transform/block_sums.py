@@ -1,7 +1,7 @@
 """Sums over blocks of records: the one loop over all cells that statistics need.
 
-It is written twice. The C form in ``native/table_sums.c`` is used where it was compiled when packer was installed; the one below where it
-was not. Both add in the same order and give the same bits. A million rows of 28 float32: 45 ms against 500.
+It is written twice: in C (``native/table_sums.c``), and in NumPy where that was not compiled. Both add in the same order and give
+the same bits. A million rows of 28 float32: 45 ms against 500.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def block_sums(
 
     records: [n], C-contiguous, packed; members: those of it that count, each <f4 or <f8, NaN for missing;
     fit: the rows that count, None for all.
-    Returns: float64 [blocks, members, 6]: how many are present; the first of them, x0; the sums of x - x0 and of its square; the
-    least and the greatest (inf and -inf if there is none). And bool [members]: whether all present values are whole numbers.
+    Returns: float64 [blocks, members, 6]: the count of present values; the first of them, x0; the sums of x - x0 and of its square;
+    the least and the greatest (inf and -inf if there is none). And bool [members]: True where all present values are whole numbers.
     """
     fields: Mapping[str, Any] = records.dtype.fields or {}
     blocks = -(-len(records) // BLOCK)
