@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.sentence import Option, Sentence
+from packer.tables.transform.block_sums import COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 from packer.tables.transform.column_plan import TEXTS, ColumnPlan, as_float, is_missing
 from packer.tables.transform.records import MISSING_INTEGER
-from packer.tables.transform.sums import COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 
 DAY = 86_400.0  # seconds
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from packer import native
 from packer.errors import UsageError
+from packer.tables.transform.block_sums import BLOCK, COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import (
     LEVELS,
@@ -23,7 +24,6 @@ from packer.tables.transform.column_sums import (
     seconds_of,
 )
 from packer.tables.transform.records import TableColumn
-from packer.tables.transform.sums import BLOCK, COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 from tests.tables.rawtables import Table, fit, read, tables
 
 
