@@ -50,7 +50,20 @@ class UsageError(PackerError, ValueError):
 
 
 class FormatError(PackerError):
-    """A file is not a whole, undamaged pack that this version reads."""
+    """A file is not a whole, undamaged pack that this version reads.
+
+    part: the part of the pack that is damaged, where that is known: "trailer", "header" or "rows"; else "".
+    """
+
+    def __init__(self, *parts: str | Option, part: str = "") -> None:
+        """Join the parts to the error's sentence."""
+        super().__init__(*parts)
+        self.part = part
+
+
+def damaged(path: str, what: str, part: str = "") -> FormatError:
+    """Return the error for a damaged pack, or file of one, that is best made again."""
+    return FormatError(f"{path}: {what}. Convert the images again.", part=part)
 
 
 class SourceError(PackerError):

@@ -14,7 +14,7 @@ from typing import Any
 
 import h5py
 
-from packer.errors import FormatError
+from packer.errors import FormatError, damaged
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, MAX_HEADER_BYTES, Extent, Field, Header
 
 Extents = dict[str, tuple[Extent, ...]]
@@ -140,9 +140,9 @@ def _is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
 
 
 def _elsewhere(path: str, name: str) -> FormatError:
-    return FormatError(
-        f"{path}: {name!r} leads to another place or file; a pack's arrays lie in the pack itself."
-        " Nothing was read there. Convert the images again."
+    return damaged(
+        path,
+        f"{name!r} leads to another place or file; a pack's arrays lie in the pack itself. Nothing was read there",
     )
 
 

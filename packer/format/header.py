@@ -87,7 +87,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.errors import FormatError
+from packer.errors import FormatError, damaged
 from packer.format.json_text import read_json
 from packer.format.table_record import check_table
 
@@ -286,9 +286,9 @@ class Header:
         try:
             record = read_json(data)
         except ValueError as error:
-            raise FormatError(f"{name}: header is not JSON ({error}). Convert the images again.") from None
+            raise damaged(name, f"header is not JSON ({error})") from None
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise FormatError(f"{name}: header is not one of packer's. Convert the images again.")
+            raise damaged(name, "header is not one of packer's")
         if record.get("version") != VERSION:
             raise FormatError(
                 f"{name}: format version is {record.get('version')}; this packer reads {VERSION}."
@@ -298,7 +298,7 @@ class Header:
             header = cls._from_record(record)
             header.check()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise FormatError(f"{name}: header is malformed ({error!r}). Convert the images again.") from None
+            raise damaged(name, f"header is malformed ({error!r})") from None
         return header
 
     @classmethod

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError, UsageError
+from packer.errors import FormatError, UsageError, damaged
 from packer.format.block_spans import ArraySpans, BlockSpans, Span
 from packer.format.checksums import digest
 from packer.format.filesystem import check_inside, not_regular
@@ -147,9 +147,7 @@ class Pack:
         for span in ArraySpans(extents).elements(start, max(start, stop)) or ():
             data, row = self._read_span(span), row + span.nbytes // extents[0].row_bytes
             if len(data) != span.nbytes:
-                raise FormatError(
-                    f"{self._path(span.file)}: ends before row {row}; it was cut short. Convert the images again."
-                )
+                raise damaged(self._path(span.file), f"ends before row {row}; it was cut short")
             pieces.append(data)
         return np.frombuffer(b"".join(pieces), dtype).reshape(-1, *shape)
 
@@ -168,7 +166,7 @@ class Pack:
         offsets = self.read(name + OFFSETS, start, stop + 1).view("<i8")
         total = sum(e.rows for e in self.header.extents[name])
         if int(offsets[0]) < 0 or int(offsets[-1]) > total or (offsets[1:] < offsets[:-1]).any():
-            raise FormatError(f"{self.path}: offsets of {name!r} are damaged. Convert the images again.")
+            raise damaged(self.path, f"offsets of {name!r} are damaged")
         blob = self.read(name, int(offsets[0]), int(offsets[-1])).tobytes()
         bounds = (offsets - offsets[0]).tolist()
         return [blob[a:b] for a, b in itertools.pairwise(bounds)]
@@ -182,8 +180,8 @@ class Pack:
             raise ValueError("a pack of shards has a checksum table in each")
         trailer = Trailer.from_bytes(self.seal)
         if trailer is None:
-            raise FormatError(
-                f"{self.path}: was opened for writing since it was made; its checksums say nothing any more. Convert the images again."
+            raise damaged(
+                self.path, "was opened for writing since it was made; its checksums say nothing any more"
             )
         shape = (self.header.blocks, len(self.header.columns))
         path = os.path.join(self.path, CHECKSUMS_FILE) if self.format == "npy" else self.path
@@ -192,11 +190,9 @@ class Pack:
             length = min(nbytes, os.path.getsize(path))
             data = pread_path(path, length, min(trailer.checksums_offset, _MAX_OFFSET))
         except OSError as error:
-            raise FormatError(
-                f"{path}: cannot be read ({error.strerror}). Convert the images again."
-            ) from None
+            raise damaged(path, f"cannot be read ({error.strerror})") from None
         if {trailer.checksums_length, len(data)} != {nbytes} or digest([data]) != trailer.checksums_digest:
-            raise FormatError(f"{path}: checksum table is damaged. Convert the images again.")
+            raise damaged(path, "checksum table is damaged")
         return np.frombuffer(data, "<u8").reshape(shape)
 
     def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
@@ -206,9 +202,7 @@ class Pack:
         """
         spans = BlockSpans(self.header, array, self._read_span).spans(block)
         if spans is None:
-            raise FormatError(
-                f"{self.path}: offsets of {array.removesuffix(OFFSETS)!r} are damaged. Convert the images again."
-            )
+            raise damaged(self.path, f"offsets of {array.removesuffix(OFFSETS)!r} are damaged")
         for file, offset, nbytes in spans:
             for at in range(0, nbytes, piece):
                 yield self._read_span(Span(file, offset + at, min(piece, nbytes - at)))
@@ -329,7 +323,11 @@ def unreadable(name: str, error: OSError) -> FormatError:
     remedy = "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
     if error.errno == errno.ENOENT and os.path.isdir(work := name.rstrip("/") + PARTIAL_SUFFIX):
         remedy = f"Its conversion did not finish ({work}): run the same packer convert again, and it goes on"
-    return FormatError(f"{error.filename or name}: cannot be read ({error.strerror}). {remedy}.")
+    parts = {TRAILER_FILE: "trailer", HEADER_FILE: "header"}
+    return FormatError(
+        f"{error.filename or name}: cannot be read ({error.strerror}). {remedy}.",
+        part=parts.get(os.path.basename(error.filename or ""), "rows"),
+    )
 
 
 def _open_one(name: str) -> Pack:
@@ -352,10 +350,14 @@ def _open_file(name: str) -> Pack:
                 raise FormatError(
                     f"{name}: is neither a pack nor an HDF5 file. Pass what packer convert wrote."
                 )
-            return Pack(name, read_unsealed(name), b"")
+            try:
+                return Pack(name, read_unsealed(name), b"")
+            except FormatError as error:
+                error.part = "trailer"
+                raise
         if trailer.container_length != size - SIZE:
-            raise FormatError(
-                f"{name}: is {size} bytes long, its trailer says {trailer.container_length + SIZE}. Convert the images again."
+            raise damaged(
+                name, f"is {size} bytes long, its trailer says {trailer.container_length + SIZE}", "trailer"
             )
         return Pack(name, _read_header(fd, trailer, name), seal)
     finally:
@@ -367,13 +369,14 @@ def _open_directory(name: str) -> Pack:
     if not os.path.exists(path):
         raise FormatError(
             f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack."
-            " Pass what packer convert wrote: of a folder of images it makes a pack."
+            " Pass what packer convert wrote: of a folder of images it makes a pack.",
+            part="trailer",
         )
     check_own(name)
     seal = read_seal(name)
     trailer = Trailer.from_bytes(seal)
     if trailer is None or os.path.getsize(path) != SIZE:
-        raise FormatError(f"{path}: is damaged. Convert the images again.")
+        raise damaged(path, "is damaged", "trailer")
     fd = os.open(os.path.join(name, HEADER_FILE), os.O_RDONLY)
     try:
         return Pack(name, _read_header(fd, trailer, name), seal)
@@ -415,7 +418,7 @@ def _read_header(fd: int, trailer: Trailer, name: str) -> Header:
     length = min(trailer.header_length, os.fstat(fd).st_size)
     data = pread_all(fd, length, min(trailer.header_offset, _MAX_OFFSET))
     if len(data) != trailer.header_length or digest([data]) != trailer.header_digest:
-        raise FormatError(f"{name}: header is damaged (its checksum differs). Convert the images again.")
+        raise damaged(name, "header is damaged (its checksum differs)")
     return Header.from_bytes(data, name)
 
 
@@ -432,36 +435,37 @@ def _check_heads(pack: Pack) -> None:
             except ValueError as error:
                 raise FormatError(f"{path}: is no array that NumPy can read ({error}).") from None
             if head != wanted:
-                raise FormatError(
-                    f"{path}: its .npy header is not the one that packer wrote; another program has changed the file, or it is"
-                    " damaged. Convert the images again."
+                raise damaged(
+                    path,
+                    "its .npy header is not the one that packer wrote; another program has changed the file,"
+                    " or it is damaged",
                 )
 
 
 def _check_extents(pack: Pack) -> None:
     """Check that every extent lies inside its file, so that a read finds its rows. Raises FormatError."""
     if not pack.header.complete:
-        raise FormatError(f"{pack.path}: is marked as not complete. Convert the images again.")
+        raise damaged(pack.path, "is marked as not complete")
     sizes: dict[str, int] = {}
     held: Counter[str] = Counter()
     for name, extents in pack.header.extents.items():
         for extent in extents:
             path = pack.file(extent)
             if extent.file != (f"{name}.npy" if pack.format == "npy" else ""):
-                raise FormatError(
-                    f"{pack.path}: header places the rows of {name!r} in {extent.file!r}. Convert the images again."
-                )
+                raise damaged(pack.path, f"header places the rows of {name!r} in {extent.file!r}", "rows")
             if path not in sizes:
                 sizes[path] = os.stat(path).st_size
             if extent.rows and extent.end > sizes[path]:
                 raise FormatError(
                     f"{path}: is {sizes[path]} bytes long; the rows of {name!r} reach to {extent.end}."
-                    " It was cut short: convert the images again."
+                    " It was cut short: convert the images again.",
+                    part="rows",
                 )
             held[path] += extent.nbytes
     for path, nbytes in held.items():
         if nbytes > sizes[path]:
-            raise FormatError(
-                f"{path}: is {sizes[path]} bytes long; its header places {nbytes} bytes of rows there, some more than once."
-                " Convert the images again."
+            raise damaged(
+                path,
+                f"is {sizes[path]} bytes long; its header places {nbytes} bytes of rows there, some more than once",
+                "rows",
             )

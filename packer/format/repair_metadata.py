@@ -14,7 +14,7 @@ import os
 import numpy as np
 
 from packer.codecs.block_codecs import codec_from_record
-from packer.errors import FormatError, PackerError
+from packer.errors import PackerError, damaged
 from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
 from packer.format.block_hashing import hash_blocks
 from packer.format.checksums import digest, file_ranges, outside
@@ -153,7 +153,5 @@ def _hollow(pack: Pack) -> dict[str, AddedArray]:
 def _trailer(pack: Pack) -> Trailer:
     trailer = Trailer.from_bytes(pack.seal)
     if trailer is None:
-        raise FormatError(
-            f"{pack.path}: was opened for writing since it was made, so nothing tells how it was. Convert the images again."
-        )
+        raise damaged(pack.path, "was opened for writing since it was made, so nothing tells how it was")
     return trailer

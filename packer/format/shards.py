@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from packer.errors import FormatError
+from packer.errors import FormatError, damaged
 from packer.format.filesystem import check_inside, fsync_path
 from packer.format.header import FORMAT, VERSION, Extent, Header
 from packer.format.json_text import read_json
@@ -88,7 +88,7 @@ def read_index(folder: str) -> Index:
             raise ValueError("it lists no shards, or one twice")
         skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path}: is damaged ({error}). Convert the images again.") from None
+        raise damaged(path, f"is damaged ({error})") from None
     return Index(shards, xxhash.xxh3_128_digest(data), skipped)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError
+from packer.errors import FormatError, damaged
 from packer.format.header import Extent, Header
 
 _SECONDS = 120
@@ -50,8 +50,8 @@ def read_unsealed(name: str) -> Header:
     try:
         header.check()
     except (ValueError, KeyError) as error:
-        raise FormatError(
-            f"{name}: was changed since it was made, and its arrays no longer fit its header ({error}). Convert the images again."
+        raise damaged(
+            name, f"was changed since it was made, and its arrays no longer fit its header ({error})"
         ) from None
     return header
 

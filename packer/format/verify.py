@@ -31,13 +31,12 @@ from packer.format.header import (
     OFFSETS,
     PARTIAL_SUFFIX,
     TRAILER_FILE,
-    Header,
 )
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
 from packer.format.positional_io import pread_all
 from packer.format.shards import INDEX_FILE, read_index, seal_of
-from packer.format.trailer import MAGIC, SIZE, Trailer
+from packer.format.trailer import MAGIC, Trailer
 from packer.format.unsealed_hdf5 import read_table
 from packer.format.value_checks import ValueCheck, value_checks
 from packer.machine import cores
@@ -113,7 +112,7 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
     except FormatError as error:
         if not _meant_as_pack(name):
             raise
-        return Verdict((Problem(name, _kind_of_refusal(name), str(error)),), 0, time.perf_counter() - begun)
+        return Verdict((Problem(name, error.part or "header", str(error)),), 0, time.perf_counter() - begun)
     checks = value_checks(pack.header)
     bar.start(pack.nbytes)
     found = hash_blocks(pack, threads=threads or min(4, cores()), progress=bar.move, checks=checks)
@@ -402,24 +401,3 @@ def _meant_as_pack(name: str) -> bool:
             return file.read(8) == HDF5_MAGIC or read_seal(name)[-8:] == MAGIC
     except OSError:
         return False
-
-
-def _kind_of_refusal(name: str) -> str:
-    """Return which part of a pack that cannot be opened is to blame."""
-    directory = os.path.isdir(name)
-    try:
-        trailer = Trailer.from_bytes(read_seal(name))
-        with open(os.path.join(name, HEADER_FILE) if directory else name, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if trailer is None or (not directory and trailer.container_length != size - SIZE):
-                return "trailer"
-            if trailer.header_offset + trailer.header_length > size:
-                return "header"
-            data = pread_all(file.fileno(), trailer.header_length, trailer.header_offset)
-        if digest([data]) != trailer.header_digest:
-            return "header"
-        return "rows" if Header.from_bytes(data, name).complete else "header"
-    except FileNotFoundError as error:
-        return "trailer" if str(error.filename).endswith(TRAILER_FILE) else "header"
-    except (OSError, FormatError):
-        return "header"

@@ -24,7 +24,7 @@ from contextlib import suppress
 import numpy as np
 
 from packer import native
-from packer.errors import FormatError, SpaceError
+from packer.errors import FormatError, SpaceError, damaged
 from packer.format.header import Extent
 from packer.format.pack import Pack, unreadable
 from packer.machine import memory
@@ -175,9 +175,7 @@ class ExtentArray:
             reason = reason if os.fstat(fd).st_size >= end else 0
         if reason:
             return FormatError(f"{path}: reading failed ({os.strerror(reason)}). Check the disk.")
-        return FormatError(
-            f"{path}: is shorter than when it was opened; it was cut short. Convert the images again."
-        )
+        return damaged(path, "is shorter than when it was opened; it was cut short")
 
 
 def shared_bytes() -> int | None:

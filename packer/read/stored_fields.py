@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import codec_from_record
-from packer.errors import FormatError
+from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
@@ -107,9 +107,7 @@ class RaggedRows(FieldRows):
         inside = bool(((bounds >= 0) & (bounds <= limits)).all())  # else differences might overflow
         sizes = np.delete(np.diff(bounds), lasts[:-1]) if inside else bounds[:0]
         if not inside or (sizes < 0).any():
-            raise FormatError(
-                f"{self._pack.path}: offsets of {self._field.name!r} are damaged. Convert the images again."
-            )
+            raise damaged(self._pack.path, f"offsets of {self._field.name!r} are damaged")
         return Runs(first + self._blob_firsts[parts], last - first), sizes
 
 
