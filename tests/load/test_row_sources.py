@@ -1,0 +1,113 @@
+"""packer.load.row_sources: each source gives the rows of the pack, and asks for a slot only if it fills one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.format.pack import Pack
+from packer.load.caches.memory_cache import MemoryCache
+from packer.load.dataset_options import context
+from packer.load.fork_safe import ForkSafeThreads
+from packer.load.prefetcher import Prefetcher
+from packer.load.row_sources import FetchedRows, FileRows, MemoryRows, ReadRequest, RowSource
+from packer.load.slots import LentSlot, SlotLayout, allocate
+from packer.load.stats import Stats
+from packer.orders.epochs import Epoch
+from packer.orders.row_orders import RowOrder, Rows, Sequential
+from packer.orders.runs import Subset, one_run
+from packer.read.loaded_fields import select_fields
+from packer.read.row_reader import RowReader
+from tests.read.conftest import ROWS, image_of, make_pack
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Pack:
+    return make_pack(tmp_path / "p.h5")
+
+
+def files_of(pack: Pack) -> tuple[FileRows, RowReader, tuple[Any, ...]]:
+    fields = select_fields(pack, None)
+    reader = RowReader(pack, fields)
+    return FileRows(reader, fields, ForkSafeThreads(2)), reader, fields
+
+
+def request_of(reader: RowReader, order: RowOrder, start: int, stop: int) -> ReadRequest:
+    subset = Subset([(0, ROWS)])
+    epoch = Epoch(order.bind(context(reader, subset, 8)), subset, 3, 1)
+    return ReadRequest(epoch, one_run(start, stop), [stop - start], (start, stop), begins=True)
+
+
+class Lender:
+    """Lends slots, and counts them."""
+
+    def __init__(self, fields: Any) -> None:
+        self.lent = 0
+        self._layout = SlotLayout(fields, ROWS)
+
+    def __call__(self, rows: int = 25) -> LentSlot:
+        self.lent += 1
+        return LentSlot(allocate(self._layout.nbytes), self._layout, rows)
+
+
+def images(fetched: FetchedRows) -> np.ndarray:
+    for read in fetched.reads:
+        read.result()
+    return fetched.arrays["image"]
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("order", [Sequential(), Rows()])
+def test_memory_asks_for_a_slot_unless_its_rows_lie_as_one_run_and_are_copied_anyway(
+    pack: Pack, order: RowOrder, copied: bool
+) -> None:
+    files, reader, fields = files_of(pack)
+    request, lend = request_of(reader, order, 5, 30), Lender(fields)
+    expected = np.stack([image_of(row) for row in request.rows().rows().tolist()])
+    assert np.array_equal(images(files.fetch(request, lend)), expected)
+    assert lend.lent == 1
+    cache = MemoryCache(reader, fields, Subset([(0, ROWS)]))
+    assert cache.wait(120)
+    memory = MemoryRows(cache, files, fields, copied=copied)
+    assert memory.ready
+    assert np.array_equal(images(memory.fetch(request, lend)), expected)
+    assert lend.lent == (1 if copied and isinstance(order, Sequential) else 2)
+    cache.close()  # rows that it no longer has come from the files
+    assert np.array_equal(images(memory.fetch(request, lend)), expected)
+    memory.close()
+    files.close()
+
+
+class Declining(RowSource):
+    """Serves nothing."""
+
+    asked = 0
+
+    def fetch(self, request: ReadRequest, lend: Any) -> None:
+        self.asked += 1
+
+
+def test_the_next_source_is_asked_where_one_declines(pack: Pack) -> None:
+    files, reader, fields = files_of(pack)
+    prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=1)
+    first = Declining()
+    prefetcher._sources.insert(0, first)
+    request = request_of(reader, Rows(), 5, 30)
+    (batch,) = prefetcher.batches_of([request], Stats())
+    assert first.asked == 1
+    assert np.array_equal(batch.image, np.stack([image_of(row) for row in request.rows().rows().tolist()]))
+    prefetcher.close()
+
+
+def test_rows_are_placed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, reader, _ = files_of(pack)
+    request, placed = request_of(reader, Rows(), 5, 30), []
+    place = Rows.place
+    monkeypatch.setattr(Rows, "place", lambda *of: placed.append(1) or place(*of))
+    whole = request.rows().rows().tolist()
+    assert request.rows(0, request.count).rows().tolist() == request.counters().rows().tolist() == whole
+    assert len(placed) == 1
+    assert request.rows(3, 9).rows().tolist() == whole[3:9]
