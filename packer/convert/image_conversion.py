@@ -25,7 +25,6 @@ from packer.convert.conversion_run import (
 )
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
-from packer.convert.reference_pack import label_as as label_as_in
 from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import UsageError
@@ -290,7 +289,10 @@ def prepare(
     spec = PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
     spool = os.path.dirname(os.path.abspath(out))
     given = options
-    options = {**given, "label_as": given.get("label_as") or label_as_in(made) or label_as_in(like)}
+    fields = {} if made is None else {f.name: f for f in made.fields}
+    label = fields.get("label") if like is None else like.label
+    floats = label is not None and (label.dtype, label.shape) == ("<f4", ())
+    options = {**given, "label_as": given.get("label_as") or ("float" if floats else None)}
     if made is not None and given.get("multi_label"):  # packs made before separators were recorded have bars
         options["label_separator"] = given.get("label_separator", BARS)
     if classes is None and made is not None:
@@ -324,7 +326,6 @@ def prepare(
         targets = targets.renumbered(classes, source, skip=skip)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), source)
-    fields = {} if made is None else {f.name: f for f in made.fields}
     partners = [
         stack.enter_context(
             open_pair(

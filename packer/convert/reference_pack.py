@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import open_pack
 from packer.inputs.utf8_text import as_text
 
 _ENDINGS = (".csv", ".lst", ".txt")
@@ -112,18 +112,6 @@ class ReferencePack(NamedTuple):
             f"{source}: its labels would be {_kind(label)}, those of {self.path} are {_kind(own)}; equal ones go together. "
             "Pass the label options that it was made with."
         )
-
-
-def label_as(made: Pack | ReferencePack | None) -> str | None:
-    """Return how labels are taken that are to match a pack's: "float" where those are, else None."""
-    if made is None:
-        return None
-    own = (
-        made.label
-        if isinstance(made, ReferencePack)
-        else next((f for f in made.fields if f.name == "label"), None)
-    )
-    return "float" if own is not None and own.dtype == "<f4" and own.shape == () else None
 
 
 def _kind(field: Field) -> str:

@@ -116,7 +116,7 @@ class Boxes:
 
 
 class ImageTargets:
-    """Labels, boxes and keypoints of each image; made by `read_targets`, or from labels by `of_labels`."""
+    """Labels, boxes and keypoints of each image; made by `read_targets`, or of what folders say."""
 
     def __init__(
         self,
@@ -154,11 +154,6 @@ class ImageTargets:
             fields.append(Field("keypoints", "<f4", keypoints.shape[1:], {"format": "xy", "unseen": "nan"}))
         self.fields: tuple[Field, ...] = tuple(fields)
         """As they are stored, in order."""
-
-    @classmethod
-    def of_labels(cls, labels: NDArray[Any] | None, classes: list[str] | None) -> ImageTargets:
-        """Take what folders or a list say: labels [N] and the classes they number, or None for either."""
-        return cls(labels, classes)
 
     @property
     def needs_geometry(self) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
@@ -43,7 +42,7 @@ _KEPT = 2  # buckets a process keeps: workers that are threads are not all in th
 class ShuffledFile:
     """A file of records, read in the order of a SegmentedOrder; a context manager that removes its own file.
 
-    prepare() comes first, and once. read() and take() then serve any number of threads and of processes forked afterwards.
+    prepare() comes first, and once. take() then serves any number of threads and of processes forked afterwards.
     OSError is raised as it comes (the disk may be full).
     """
 
@@ -88,8 +87,8 @@ class ShuffledFile:
             os.close(fd)
             remove(self._work)
 
-    def prepare(self, progress: Callable[[int], None] = lambda rows: None) -> None:
-        """Deal the records to buckets, unless they fit into the memory as they are. progress: called with how many are done."""
+    def prepare(self) -> None:
+        """Deal the records to buckets, unless they fit into the memory as they are."""
         if self.direct:
             if not self._rises:
                 _warm(self._path, self._fd, 0, self.rows * self.itemsize)
@@ -100,18 +99,12 @@ class ShuffledFile:
             nbytes = self.rows * (self.itemsize + _PLACE.itemsize)
             if not reserve(fd, 0, nbytes):
                 os.ftruncate(fd, nbytes)
-            self._deal(fd, progress)
+            self._deal(fd)
         except BaseException:
             os.close(fd)
             raise
         os.close(self._fd)
         self._fd, self._path = fd, self._work
-
-    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Return the records of rows start..stop-1 of the order, uint8 [stop - start, itemsize]."""
-        if self.direct:
-            return self.take(self._order[start:stop])
-        return self._rows(np.arange(start, stop))
 
     def take(self, sources: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the records that stand at these places of the first file, uint8 [n, itemsize].
@@ -158,12 +151,12 @@ class ShuffledFile:
                 self._kept[number] = _Bucket(self._path, self._fd, first, count, self.itemsize, index)
             return self._kept[number]
 
-    def _deal(self, fd: int, progress: Callable[[int], None]) -> None:
+    def _deal(self, fd: int) -> None:
         buckets = -(-self.rows // self._bucket_rows)
         filled = np.zeros(buckets, np.int64)
-        claiming, done = threading.Lock(), 0
+        claiming = threading.Lock()
 
-        def deal(start: int) -> int:
+        def deal(start: int) -> None:
             stop = min(start + self._deal_rows, self.rows)
             records = _read(self._fd, start * self.itemsize, (stop - start) * self.itemsize)
             if len(records) < (stop - start) * self.itemsize:
@@ -182,13 +175,11 @@ class ShuffledFile:
                 row = number * self._bucket_rows + int(firsts[number])
                 pwrite_all(fd, records[low * self.itemsize : high * self.itemsize].data, row * self.itemsize)
                 pwrite_all(fd, places[low:high].data, self.rows * self.itemsize + row * _PLACE.itemsize)
-            return stop - start
 
         with ThreadPoolExecutor(self._workers, thread_name_prefix="packer-deal") as pool:
             try:
-                for count in pool.map(deal, range(0, self.rows, self._deal_rows)):
-                    done += count
-                    progress(done)
+                for _ in pool.map(deal, range(0, self.rows, self._deal_rows)):
+                    pass
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise

@@ -50,7 +50,7 @@ def rows_of(pack: Pack) -> dict[str, bytes]:
 def maker(folder: Path, *, keep: bool = False, pairs: dict[str, Path] | None = None) -> ImageRows:
     source, spec = open_source(str(folder)), PixelSpec((16, 16))
     partners = [open_pair(name, path, source.keys, spec=spec) for name, path in (pairs or {}).items()]
-    targets = ImageTargets.of_labels(source.labels, source.classes)
+    targets = ImageTargets(source.labels, source.classes)
     return ImageRows(source, spec, targets, partners, keep=keep)
 
 

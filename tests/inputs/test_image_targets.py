@@ -123,15 +123,15 @@ def test_rows_that_disagree_in_any_chosen_column_are_refused(write: Write) -> No
 
 
 def test_labels_of_folders() -> None:
-    targets = ImageTargets.of_labels(np.array([1, 0, 1]), ["a", "b"])
+    targets = ImageTargets(np.array([1, 0, 1]), ["a", "b"])
     assert targets.fields == (Field("label", "<i8", ()),)
     assert targets.classes == ["a", "b"]
     assert targets.strata is targets.fixed["label"]
-    assert ImageTargets.of_labels(None, None).fields == ()
+    assert ImageTargets(None, None).fields == ()
 
 
 def test_big_endian_labels_are_stored_little_endian() -> None:
-    targets = ImageTargets.of_labels(np.array([1, 2], ">i8"), None)
+    targets = ImageTargets(np.array([1, 2], ">i8"), None)
     assert targets.fixed["label"].dtype.str == "<i8"
     assert targets.fixed["label"].tolist() == [1, 2]
 

@@ -60,22 +60,18 @@ def test_any_memory_gives_the_same_records(
     samples = order(rows, split, shuffle=shuffle, seed=data.draw(st.integers(0, 9)))
     expected = records[samples[:]]
     work = str(tmp_path / "w")
-    done: list[int] = []
     with ShuffledFile(
         str(tmp_path / "s"), itemsize, samples, memory=memory, work=work, workers=workers
     ) as shuffled:
         assert shuffled.direct == (rows * itemsize <= memory or not shuffle)
-        shuffled.prepare(done.append)
+        shuffled.prepare()
         assert os.path.exists(work) != shuffled.direct
-        assert done == sorted(done)
-        assert done[-1:] == ([] if shuffled.direct else [rows])
-        whole = shuffled.read(0, rows)
+        whole = shuffled.take(samples[0:rows])
         assert whole.dtype == np.uint8
         assert (whole == expected).all()
         for _ in range(3):
             start = data.draw(st.integers(0, rows))
             stop = data.draw(st.integers(start, rows))
-            assert (shuffled.read(start, stop) == expected[start:stop]).all()
             assert (shuffled.take(samples[start:stop]) == expected[start:stop]).all()
         sources = np.array(data.draw(st.lists(st.integers(0, rows - 1), max_size=8)), np.int64)
         assert (shuffled.take(sources) == records[sources]).all()
@@ -89,7 +85,7 @@ def test_without_the_loops_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     records, samples = write(tmp_path / "s", 500, 20), order(500)
     with ShuffledFile(str(tmp_path / "s"), 20, samples, memory=memory, work=str(tmp_path / "w")) as shuffled:
         shuffled.prepare()
-        assert (shuffled.read(0, 500) == records[samples[:]]).all()
+        assert (shuffled.take(samples[0:500]) == records[samples[:]]).all()
 
 
 @pytest.mark.parametrize("memory", [3000, 1 << 20])
@@ -100,7 +96,7 @@ def test_pages_that_are_not_in_memory_are_read(tmp_path: Path, monkeypatch: pyte
     records, samples = write(tmp_path / "s", 500, 20), order(500)
     with ShuffledFile(str(tmp_path / "s"), 20, samples, memory=memory, work=str(tmp_path / "w")) as shuffled:
         shuffled.prepare()
-        assert (shuffled.read(0, 500) == records[samples[:]]).all()
+        assert (shuffled.take(samples[0:500]) == records[samples[:]]).all()
 
 
 def test_files_larger_than_a_page_in_buckets_that_begin_anywhere(tmp_path: Path):
@@ -113,7 +109,7 @@ def test_files_larger_than_a_page_in_buckets_that_begin_anywhere(tmp_path: Path)
         shuffled.prepare()
         for start in range(0, rows, 999):
             stop = min(rows, start + 999)
-            assert (shuffled.read(start, stop) == records[samples[start:stop]]).all()
+            assert (shuffled.take(samples[start:stop]) == records[samples[start:stop]]).all()
 
 
 @pytest.mark.parametrize("memory", [20_000, 1 << 20])
@@ -130,7 +126,9 @@ def test_threads_and_forked_processes_read_at_once(tmp_path: Path, memory: int):
 
         def same(part: int) -> bool:
             together.wait()
-            return all((shuffled.read(a, a + 500) == expected[a : a + 500]).all() for a in starts[part::4])
+            return all(
+                (shuffled.take(samples[a : a + 500]) == expected[a : a + 500]).all() for a in starts[part::4]
+            )
 
         with ThreadPoolExecutor(4) as pool:
             assert all(pool.map(same, range(4)))
@@ -141,7 +139,8 @@ def test_threads_and_forked_processes_read_at_once(tmp_path: Path, memory: int):
                 good = False
                 try:
                     good = all(
-                        (shuffled.read(a, a + 500) == expected[a : a + 500]).all() for a in starts[part::2]
+                        (shuffled.take(samples[a : a + 500]) == expected[a : a + 500]).all()
+                        for a in starts[part::2]
                     )
                 finally:
                     os._exit(0 if good else 1)
@@ -165,7 +164,7 @@ def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path, memory: int):
         with pytest.raises(SourceError) as error:
             if not shuffled.direct:
                 shuffled.prepare()
-            shuffled.read(0, 500)
+            shuffled.take(order(500)[0:500])
         assert str(error.value) == message
     assert not os.path.exists(work)
 
@@ -177,7 +176,7 @@ def test_a_second_file_that_is_cut_short_is_an_error(tmp_path: Path):
         shuffled.prepare()
         os.truncate(work, 16 * 500)
         with pytest.raises(SourceError, match="has been cut short"):
-            shuffled.read(0, 500)
+            shuffled.take(order(500)[0:500])
 
 
 def test_a_full_disk_is_told_before_anything_is_dealt(tmp_path: Path):
@@ -211,9 +210,9 @@ def test_memory_is_bounded(tmp_path: Path):
             with ShuffledFile(
                 str(tmp_path / "s"), itemsize, samples, memory=2 << 20, work=str(tmp_path / "w")
             ) as shuffled:
-                shuffled.prepare(lambda rows: None)
+                shuffled.prepare()
                 for start in range(0, rows, 1000):
-                    shuffled.read(start, start + 1000)
+                    shuffled.take(samples[start : start + 1000])
                     peak = max(peak, _anonymous())
                 mapped = sum(len(bucket._mapped) for bucket in shuffled._kept.values())
             os.write(send, f"{peak - before} {mapped}".encode())
