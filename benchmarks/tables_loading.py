@@ -32,11 +32,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from packer import open_pack
+from packer.bench.bench_report import BenchReport
 from packer.bench.conditions import load, machine, versions
-from packer.bench.limits import CopyLimit
-from packer.bench.packed import ORDERS, Packed
-from packer.bench.report import Report
-from packer.bench.rounds import Lane, run_rounds, ways_of
+from packer.bench.hardware_limits import CopyLimit
+from packer.bench.lanes import Lane, measured, run_rounds
+from packer.bench.packed_lane import ORDERS, Packed
 from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
@@ -46,7 +46,7 @@ BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadingReport(Report):
+class LoadingReport(BenchReport):
     """The rates of one batch size."""
 
     BASELINE: ClassVar[str] = "DataLoader"
@@ -147,7 +147,7 @@ def measure(
         batch_size=batch,
         rounds=options.rounds,
         seconds=options.seconds,
-        sections={title: ways_of(lanes, f"limit: memcpy, {options.threads} threads")},
+        sections={title: measured(lanes, f"limit: memcpy, {options.threads} threads")},
         conditions={**machine(), "versions": versions(), "threads": options.threads, "load": load()},
     )
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from lanes.lane import OURS, PACK_NPY, Lane, Rows, Setting
-from packer.bench.limits import SLOTS, CopyLimit
+from packer.bench.hardware_limits import SLOTS, CopyLimit
 
 MAX_RESIDENT = 512 << 20  # bytes copied from: far above any cache, and the stores need the memory
 COPY = "copy limit, {} threads"

@@ -25,7 +25,7 @@ import click
 from packer.cli.benching import bench
 from packer.cli.console import in_options, say, say_lines
 from packer.cli.convert_command import convert
-from packer.cli.looking import info, verify
+from packer.cli.info import info, verify
 from packer.cli.previewing import preview
 from packer.cli.reworking import append, export, merge, repack, split
 from packer.errors import PackerError, UsageError

@@ -12,7 +12,7 @@ from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.progress import Status
 
 if TYPE_CHECKING:
-    from packer.bench.report import Report
+    from packer.bench.bench_report import BenchReport
 
 
 @click.command()
@@ -66,7 +66,7 @@ def bench(
     packer bench flights.csv flights.h5
     """
     try:
-        from packer.bench import raw_vs_packed, table_vs_packed
+        from packer.bench import image_bench, table_bench
     except ImportError:
         raise MissingDependencyError("torch", "packer bench", "torch") from None
     from packer.format.pack import open_pack
@@ -80,17 +80,17 @@ def bench(
     if batch_size is not None:
         options["batch_size"] = batch_size
     table = open_pack(pack).header.table is not None
-    report: Report
+    report: BenchReport
     with Status(not quiet) as status:
         options |= {"workers": counts, "progress": status.say}
         if not table:
-            report = raw_vs_packed.bench(_only(sources), pack, **options)
+            report = image_bench.bench(_only(sources), pack, **options)
         else:
             for name, option in (("labels", "--labels"), ("cold", "--cold")):
                 value = options.pop(name)
                 if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                     raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
-            report = table_vs_packed.bench(sources, pack, **options)
+            report = table_bench.bench(sources, pack, **options)
     if json_file == "-":
         print_json("bench", report.to_dict())
         return

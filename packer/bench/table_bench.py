@@ -15,15 +15,15 @@ import torch
 from torch.utils.data import TensorDataset
 
 from packer import units
+from packer.bench.bench_report import FirstBatch, MeasuredLane, TableBenchReport
 from packer.bench.conditions import check_numbers, machine, versions
-from packer.bench.dataloader import best_workers, loader_rate, worker_counts
-from packer.bench.limits import CopyLimit
-from packer.bench.packed import ORDERS, Packed, fixed_fields, row_bytes
-from packer.bench.report import FirstBatch, TableReport, Way
-from packer.bench.rounds import Lane, run_rounds, ways_of
+from packer.bench.dataloader_rate import best_workers, loader_rate, worker_counts
+from packer.bench.hardware_limits import CopyLimit
+from packer.bench.lanes import Lane, measured, run_rounds
+from packer.bench.packed_lane import ORDERS, Packed, fixed_fields, row_bytes
+from packer.bench.table_comparison import HeldRows, check_epoch, check_source, reading_of, sought_rows
 from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate, first_batch
 from packer.bench.table_parsing import parser
-from packer.bench.table_same import Held, check_epoch, check_source, reading_of, sought_rows
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
@@ -43,7 +43,7 @@ def bench(
     seconds: float = 1.0,
     workers: Sequence[int] | None = None,
     progress: Callable[[str], None] | None = None,
-) -> TableReport:
+) -> TableBenchReport:
     """Measure how fast batches of a table come from tensors in memory, from its pack, and at most.
 
     source: the files or globs that the pack was converted from; pack: .h5 or directory. Its fields of one length are loaded.
@@ -70,7 +70,7 @@ def bench(
     say("comparing rows")
     sought = sought_rows(table, opened, fields)
     rows = min(opened.rows, memory() // HELD_SHARE // row_bytes(opened))
-    held = Held(opened, fields, rows, threads=threads, sought=sought)
+    held = HeldRows(opened, fields, rows, threads=threads, sought=sought)
     loaders = {
         order: Packed(opened, size, order, threads=threads, fields=[f.name for f in fields])
         for order in ORDERS
@@ -93,7 +93,7 @@ def bench(
         notes.append(
             f"tensors: the first {units.count(held.rows, 'row')}, an eighth of the memory; packer loads all."
         )
-    return TableReport(
+    return TableBenchReport(
         source=called,
         pack=opened.path,
         rows=opened.rows,
@@ -123,14 +123,14 @@ def bench(
 
 def _measure(
     pack: Pack,
-    held: Held,
+    held: HeldRows,
     loaders: dict[str, Packed],
     size: int,
     rounds: int,
     seconds: float,
     workers: list[int],
     say: Callable[[str], None],
-) -> tuple[Way, ...]:
+) -> tuple[MeasuredLane, ...]:
     """Every lane; what is slow to begin is begun, and what each hands out is compared, before the rounds."""
     items = TensorDataset(*held.tensors)
     say(f"DataLoader with {', '.join(map(str, workers))} workers")
@@ -157,4 +157,4 @@ def _measure(
             Lane(f"packed, {order}", partial(loader.rate, seconds), lambda: copy.rate(seconds) * size)
         )
     run_rounds({_SECTION: lanes}, rounds, say)
-    return ways_of(lanes, f"limit: memcpy, {units.count(threads, 'thread')}")
+    return measured(lanes, f"limit: memcpy, {units.count(threads, 'thread')}")

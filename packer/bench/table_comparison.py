@@ -75,14 +75,14 @@ def check_source(table: TableSource, source: str, pack: Pack) -> None:
 
 
 @dataclass(frozen=True)
-class Sought:
+class SoughtRows:
     """Rows of the source that must be in the pack. keys: uint64 [n]; places: a text each, for messages."""
 
     keys: NDArray[np.uint64]
     places: tuple[str, ...] = ()
 
 
-def sought_rows(table: TableSource, pack: Pack, fields: Sequence[Field]) -> Sought:
+def sought_rows(table: TableSource, pack: Pack, fields: Sequence[Field]) -> SoughtRows:
     """The source's first rows, at most CHECKED_ROWS, read and mapped again as the pack says, without those it left out."""
     transform = TableTransform.from_json(pack.header.table or {})
     plan = transform.plan_for(table.columns)
@@ -98,19 +98,19 @@ def sought_rows(table: TableSource, pack: Pack, fields: Sequence[Field]) -> Soug
             mapped = mapper.map(parsed.records[good], parsed.texts)
             keys = row_keys([np.asarray(mapped.fields[f.name], f.dtype) for f in fields])
             lines = (line + parsed.lines_of[good]).tolist()
-            return Sought(keys, tuple(f"{name}: {table.unit} {number:,}" for number in lines))
+            return SoughtRows(keys, tuple(f"{name}: {table.unit} {number:,}" for number in lines))
         line += parsed.lines
-    return Sought(np.empty(0, np.uint64))
+    return SoughtRows(np.empty(0, np.uint64))
 
 
-class Held:
+class HeldRows:
     """The first rows of a pack as tensors in memory, and the keys of all rows.
 
     tensors: of each field, [rows, ...]; total: the sum of the keys of all the pack's rows; own: of the held ones.
     """
 
     def __init__(
-        self, pack: Pack, fields: Sequence[Field], rows: int, *, threads: int, sought: Sought
+        self, pack: Pack, fields: Sequence[Field], rows: int, *, threads: int, sought: SoughtRows
     ) -> None:
         """Read the pack once. sought: rows that must be among its. Raises PackerError if one is not."""
         names = [f.name for f in fields]

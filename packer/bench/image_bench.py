@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.augment import RandomCrop, RandomHorizontalFlip, Transform
-from packer.bench import cache
+from packer.bench import page_cache_drop
+from packer.bench.bench_report import ImageBenchReport, MeasuredLane
 from packer.bench.conditions import check_numbers, machine, versions
-from packer.bench.dataloader import best_workers, loader_rate, worker_counts
+from packer.bench.dataloader_rate import best_workers, loader_rate, worker_counts
 from packer.bench.h5py_items import Hdf5Items
-from packer.bench.limits import CopyLimit, read_rate
-from packer.bench.packed import ORDERS, Packed, first_epoch, pack_files, row_bytes
-from packer.bench.raw_folder import RawImages
-from packer.bench.report import BenchReport, Way
-from packer.bench.rounds import Lane, run_rounds, ways_of
-from packer.bench.same import check_same, source_indices
+from packer.bench.hardware_limits import CopyLimit, read_rate
+from packer.bench.image_comparison import check_same, source_indices
+from packer.bench.lanes import Lane, measured, run_rounds
+from packer.bench.packed_lane import ORDERS, Packed, first_epoch, pack_files, row_bytes
+from packer.bench.raw_images import RawImages
 from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.inputs.image_sources import ImageSource, open_source
@@ -41,7 +41,7 @@ FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % see
 
 
 @dataclass(frozen=True)
-class _Setting:
+class _BenchSetting:
     """What every measurement needs. indices, files: of the images that are read, and where they lie."""
 
     source: ImageSource
@@ -65,7 +65,7 @@ def bench(
     workers: Sequence[int] | None = None,
     cold: bool = True,
     progress: Callable[[str], None] | None = None,
-) -> BenchReport:
+) -> ImageBenchReport:
     """Measure how fast batches come from images, from their pack, and at most.
 
     images: what the pack was made from, of which about SAMPLED_IMAGES are read; pack: raw pixels, .h5 or directory.
@@ -111,7 +111,7 @@ def bench(
         spec = _pixel_spec(opened)
         checked = check_same(source, opened, indices, spec)
         step = max(1, opened.rows // max(SAMPLED_IMAGES, 4 * batch_size))
-        setting = _Setting(
+        setting = _BenchSetting(
             source=source,
             pack=opened,
             spec=spec,
@@ -122,7 +122,7 @@ def bench(
             threads=min(4, cores()),
         )
         sections, notes = _measure(setting, rounds, sorted(set(workers or worker_counts(cores()))), cold, say)
-    return BenchReport(
+    return ImageBenchReport(
         images=source.name,
         pack=opened.path,
         rows=opened.rows,
@@ -149,8 +149,8 @@ def _check_source(images: str | os.PathLike[str], pack: Pack) -> None:
 
 
 def _measure(
-    setting: _Setting, rounds: int, workers: list[int], cold: bool, say: Callable[[str], None]
-) -> tuple[dict[str, tuple[Way, ...]], list[str]]:
+    setting: _BenchSetting, rounds: int, workers: list[int], cold: bool, say: Callable[[str], None]
+) -> tuple[dict[str, tuple[MeasuredLane, ...]], list[str]]:
     """Every section, and what is to be said about them."""
     size, seconds = setting.batch_size, setting.seconds
     warmed = (*pack_files(setting.pack), *setting.files)
@@ -201,11 +201,11 @@ def _measure(
     for loader in packed.values():
         loader.batches.close()  # what is mapped cannot be dropped from the page cache
     sections = {
-        "warm page cache": ways_of(loading, f"limit: memcpy, {units.count(setting.threads, 'thread')}"),
-        "warm, with random crop and flip": ways_of(training),
+        "warm page cache": measured(loading, f"limit: memcpy, {units.count(setting.threads, 'thread')}"),
+        "warm, with random crop and flip": measured(training),
     }
 
-    if cold and not cache.CAN_DROP:
+    if cold and not page_cache_drop.CAN_DROP:
         notes.append("cold page cache: this system cannot be asked to empty it; not measured.")
     elif cold and not setting.files:
         notes.append(
@@ -213,8 +213,8 @@ def _measure(
         )
     elif cold:
         files = pack_files(setting.pack)
-        cache.drop(files)
-        if (share := cache.resident_share(files[0])) is None or share > FEW_PAGES:
+        page_cache_drop.drop(files)
+        if (share := page_cache_drop.resident_share(files[0])) is None or share > FEW_PAGES:
             notes.append(
                 "cold page cache: the system did not let go of the pack; those rates may be warm ones."
             )
@@ -229,14 +229,14 @@ def _measure(
             for order in ORDERS[:3]
         ]
         run_rounds({"cold page cache": reading}, rounds, say)
-        sections["cold page cache"] = ways_of(
+        sections["cold page cache"] = measured(
             reading, f"limit: plain reads, {units.count(setting.threads, 'thread')}"
         )
     return sections, notes
 
 
 def _cold(files: Sequence[str], measure: Callable[[], float]) -> float:
-    cache.drop(files)
+    page_cache_drop.drop(files)
     return measure()
 
 
@@ -273,7 +273,7 @@ def _has_labels(pack: Pack) -> bool:
     return any(f.name == "label" and f.shape == () for f in pack.fields)
 
 
-def _conditions(setting: _Setting, checked: int) -> dict[str, object]:
+def _conditions(setting: _BenchSetting, checked: int) -> dict[str, object]:
     """What a reader needs to judge the numbers."""
     return {
         **machine(),

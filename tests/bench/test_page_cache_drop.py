@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer.bench.cache import drop, resident_share
+from packer.bench.page_cache_drop import drop, resident_share
 
 
 @pytest.fixture

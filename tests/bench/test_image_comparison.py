@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from packer import convert_images
-from packer.bench.same import check_same, source_indices
+from packer.bench.image_comparison import check_same, source_indices
 from packer.errors import PackerError
 from packer.format.pack import open_pack
 from packer.inputs.image_sources import open_source

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packer.bench.limits import READ_BYTES, CopyLimit, read_rate
+from packer.bench.hardware_limits import READ_BYTES, CopyLimit, read_rate
 
 
 @pytest.mark.parametrize("threads", [1, 3])

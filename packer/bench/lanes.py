@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from packer.bench.report import Way
+from packer.bench.bench_report import MeasuredLane
 
 
 @dataclass
@@ -30,9 +30,9 @@ def run_rounds(sections: Mapping[str, Sequence[Lane]], rounds: int, say: Callabl
                 lane.rates.append(lane.measure())
 
 
-def ways_of(lanes: Sequence[Lane], limit_name: str = "") -> tuple[Way, ...]:
+def measured(lanes: Sequence[Lane], limit_name: str = "") -> tuple[MeasuredLane, ...]:
     """What a section's lanes measured; the first one is the baseline. The limit, if there is one, comes last."""
     raw = tuple(lanes[0].rates)
-    ways = [Way(lane.name, tuple(lane.rates), raw, tuple(lane.limits) or None) for lane in lanes]
+    ways = [MeasuredLane(lane.name, tuple(lane.rates), raw, tuple(lane.limits) or None) for lane in lanes]
     limits = tuple(rate for lane in lanes for rate in lane.limits)
-    return (*ways, Way(limit_name, limits)) if limits else tuple(ways)
+    return (*ways, MeasuredLane(limit_name, limits)) if limits else tuple(ways)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from packer import convert_images
-from packer.bench import cache, raw_vs_packed
-from packer.bench.raw_vs_packed import bench
+from packer.bench import image_bench, page_cache_drop
+from packer.bench.image_bench import bench
 from packer.errors import PackerError, UsageError
 
 pytestmark = [
@@ -68,7 +68,7 @@ def test_a_directory_of_npy_without_labels(photo_folder: Path, tmp_path: Path) -
 def test_of_many_images_some_are_read(
     photo_folder: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_vs_packed, "SAMPLED_IMAGES", 8)
+    monkeypatch.setattr(image_bench, "SAMPLED_IMAGES", 8)
     report = bench(photo_folder, pack, batch_size=2, rounds=1, seconds=0.01, workers=[0])
     assert report.conditions["images_sampled"] == 8
     assert report.rows == 24
@@ -114,7 +114,7 @@ def test_a_system_without_linuxs_calls_is_measured_warm(
 ) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.delattr(os, "posix_fadvise")
-    monkeypatch.setattr(cache, "CAN_DROP", False)
+    monkeypatch.setattr(page_cache_drop, "CAN_DROP", False)
     report = bench(photo_folder, pack, rounds=1, seconds=0.01, workers=[0])
     assert list(report.sections) == ["warm page cache", "warm, with random crop and flip"]
     assert report.notes == ("cold page cache: this system cannot be asked to empty it; not measured.",)

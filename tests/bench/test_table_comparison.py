@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer import convert_table
-from packer.bench.packed import fixed_fields
-from packer.bench.table_same import Held, Sought, check_epoch, epoch_sum, reading_of, row_keys
+from packer.bench.packed_lane import fixed_fields
+from packer.bench.table_comparison import HeldRows, SoughtRows, check_epoch, epoch_sum, reading_of, row_keys
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
@@ -64,7 +64,7 @@ def test_held_rows_are_the_packs_first_ones_and_an_epoch_that_lacks_one_is_told(
     convert_table(tmp_path / "n.csv", tmp_path / "n.h5", label="a")
     pack = open_pack(tmp_path / "n.h5")
     fields = fixed_fields(pack)
-    held = Held(pack, fields, 120, threads=1, sought=Sought(np.empty(0, np.uint64)))
+    held = HeldRows(pack, fields, 120, threads=1, sought=SoughtRows(np.empty(0, np.uint64)))
     with PackedBatchDataset(pack, 300) as batches:
         (batch,) = batches
         for tensor, expected in zip(held.tensors, batch, strict=True):

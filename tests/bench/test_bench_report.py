@@ -5,17 +5,24 @@ from dataclasses import replace
 
 import pytest
 
-from packer.bench.report import BEYOND, BenchReport, FirstBatch, TableReport, Way, bar
+from packer.bench.bench_report import (
+    BEYOND,
+    FirstBatch,
+    ImageBenchReport,
+    MeasuredLane,
+    TableBenchReport,
+    bar,
+)
 
 
 @pytest.fixture
-def report() -> BenchReport:
-    raw = Way("images, DataLoader, 2 workers", (800.0, 1000.0, 900.0), (800.0, 1000.0, 900.0))
-    packed = Way(
+def report() -> ImageBenchReport:
+    raw = MeasuredLane("images, DataLoader, 2 workers", (800.0, 1000.0, 900.0), (800.0, 1000.0, 900.0))
+    packed = MeasuredLane(
         "packed, slices", (8000.0, 40000.0, 18000.0), (800.0, 1000.0, 900.0), (16000.0, 50000.0, 20000.0)
     )
-    limit = Way("limit: memcpy, 2 threads", (16000.0, 50000.0, 20000.0))
-    return BenchReport(
+    limit = MeasuredLane("limit: memcpy, 2 threads", (16000.0, 50000.0, 20000.0))
+    return ImageBenchReport(
         images="photos/train",
         pack="train.h5",
         rows=9000,
@@ -29,7 +36,7 @@ def report() -> BenchReport:
     )
 
 
-def test_ratios_are_taken_round_by_round(report: BenchReport) -> None:
+def test_ratios_are_taken_round_by_round(report: ImageBenchReport) -> None:
     raw, packed, limit = report.sections["warm page cache"]
     assert packed.rate == 18000
     assert packed.times_raw == 20  # of 10, 40 and 20; the ratio of the medians happens to agree
@@ -39,7 +46,7 @@ def test_ratios_are_taken_round_by_round(report: BenchReport) -> None:
     assert limit.times_raw is None
 
 
-def test_the_table_shows_every_way_once(report: BenchReport) -> None:
+def test_the_table_shows_every_way_once(report: ImageBenchReport) -> None:
     assert report.table().splitlines() == [
         "photos/train beside train.h5: 9,000 images of 256x256x3, batches of 256",
         "Abacus 1, 2 cores; medians of 3 rounds of 1 s; ratios: medians of those of each round",
@@ -54,7 +61,7 @@ def test_the_table_shows_every_way_once(report: BenchReport) -> None:
     ]
 
 
-def test_more_than_memcpy_is_explained(report: BenchReport) -> None:
+def test_more_than_memcpy_is_explained(report: ImageBenchReport) -> None:
     raw, packed, limit = report.sections["warm page cache"]
     faster = replace(packed, limit=(7000.0, 30000.0, 17000.0))
     assert BEYOND in replace(report, sections={"warm page cache": (raw, faster, limit)}).table()
@@ -65,7 +72,7 @@ def test_more_than_memcpy_is_explained(report: BenchReport) -> None:
     assert BEYOND not in cold
 
 
-def test_the_json_holds_raw_numbers_and_what_is_made_of_them(report: BenchReport) -> None:
+def test_the_json_holds_raw_numbers_and_what_is_made_of_them(report: ImageBenchReport) -> None:
     record = json.loads(json.dumps(report.to_dict()))
     assert record["conditions"] == {"cpu": "Abacus 1", "cores": 2}
     packed = record["sections"]["warm page cache"][1]
@@ -88,9 +95,9 @@ def test_a_bar_is_as_long_as_its_share(share: float, text: str) -> None:
 
 
 def test_a_tables_report_has_wider_columns_and_tells_the_first_batch() -> None:
-    rows = Way("DataLoader, rows, 0 workers", (200_000.0,), (200_000.0,))
-    packed = Way("packed, slices", (40_000_000.0,), (200_000.0,), (80_000_000.0,))
-    report = TableReport(
+    rows = MeasuredLane("DataLoader, rows, 0 workers", (200_000.0,), (200_000.0,))
+    packed = MeasuredLane("packed, slices", (40_000_000.0,), (200_000.0,), (80_000_000.0,))
+    report = TableBenchReport(
         source="higgs.csv",
         pack="higgs.h5",
         fields={"features": (28,), "label": ()},

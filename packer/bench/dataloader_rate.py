@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 
-class Items(Sized, Protocol):
+class RowItems(Sized, Protocol):
     """What the baselines are."""
 
     def __getitem__(self, item: int) -> Any:
@@ -33,7 +33,7 @@ class _Epochs:
 
 
 def loader_rate(
-    items: Items, *, batch_size: int, workers: int, seconds: float, epochs: int | None = None
+    items: RowItems, *, batch_size: int, workers: int, seconds: float, epochs: int | None = None
 ) -> float:
     """Rows a second that a DataLoader delivers once it runs; starting its workers is not counted.
 
@@ -70,7 +70,7 @@ def worker_counts(cores: int) -> list[int]:
     return sorted({0, cores, *(1 << k for k in range(cores.bit_length()))})
 
 
-def best_workers(items: Items, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
+def best_workers(items: RowItems, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
     """Which of some worker counts delivers most rows a second."""
     return max(
         counts,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from packer.bench.raw_folder import RawImages
+from packer.bench.raw_images import RawImages
 from packer.inputs.image_sources import open_source
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 

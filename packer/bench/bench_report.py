@@ -21,7 +21,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 @dataclass(frozen=True)
-class Way:
+class MeasuredLane:
     """One way to get batches. rates: rows/s in each round; raw, limit: what it stands beside, in the same rounds."""
 
     name: str
@@ -53,7 +53,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class BenchReport:
     """What every bench finds. sections: title -> ways; conditions: machine, versions and sizes, as JSON values."""
 
     UNIT: ClassVar[str] = "rows"
@@ -65,7 +65,7 @@ class Report:
     batch_size: int
     rounds: int
     seconds: float
-    sections: Mapping[str, tuple[Way, ...]]
+    sections: Mapping[str, tuple[MeasuredLane, ...]]
     conditions: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
@@ -131,7 +131,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchReport(Report):
+class ImageBenchReport(BenchReport):
     """The result of raw_vs_packed.bench(). images: what the pack was made from; shape: of an image."""
 
     UNIT: ClassVar[str] = "images"
@@ -167,7 +167,7 @@ class FirstBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableReport(Report):
+class TableBenchReport(BenchReport):
     """The result of table_vs_packed.bench(). source: what the pack was made from; fields: name -> shape of a row."""
 
     BASELINE: ClassVar[str] = "DataLoader"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from packer import convert_table
-from packer.bench import table_parsing, table_vs_packed
-from packer.bench.table_vs_packed import bench
+from packer.bench import table_bench, table_parsing
+from packer.bench.table_bench import bench
 from packer.errors import PackerError, SourceError, UsageError
 
 pytestmark = [
@@ -115,7 +115,7 @@ def test_shards_directories_and_several_files(tmp_path: Path) -> None:
 def test_rows_that_take_too_much_memory_are_held_in_part(
     table: Path, packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_vs_packed, "memory", lambda: 8 * 20 * 101)  # 20 bytes a row
+    monkeypatch.setattr(table_bench, "memory", lambda: 8 * 20 * 101)  # 20 bytes a row
     report = bench(table, packed, rounds=1, seconds=0.01, workers=[0])
     assert report.conditions["rows_held"] == 101
     assert report.notes[-1] == ("tensors: the first 101 rows, an eighth of the memory; packer loads all.")
