@@ -1,4 +1,4 @@
-"""Where results lie in their sources: geometry composed, for a batch of images, before any pixel moves.
+"""The geometry of a batch: where results lie in their sources, composed for each image before any pixel moves.
 
 Positions are in pixels from the image's top left corner, so that pixel i lies between i and i + 1 and an image of
 width W between 0 and W. A matrix takes positions of the result to positions in the source:
@@ -48,7 +48,7 @@ class AffinePlacement:
         return int(self.matrix.shape[1])
 
     def copy(self) -> AffinePlacement:
-        """The same placements, to be changed apart."""
+        """Return the same placements, to be changed apart."""
         other = AffinePlacement(0, self.size)
         other.matrix, other.taps, other.frame = self.matrix.copy(), self.taps.copy(), self.frame.copy()
         other.softness, other.support = self.softness.copy(), self.support.copy()
@@ -142,7 +142,7 @@ class AffinePlacement:
         self._continued = True
 
     def columns(self) -> NDArray[np.float32]:
-        """The first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
+        """Return the first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
         a, b, c, d, e, f = self.matrix
         columns = np.empty((pass_spec.STEPS_AT, len(self)))
         columns[0:2], columns[2] = (a, b), c + (a + b) / 2 - 0.5
@@ -167,12 +167,12 @@ class AffinePlacement:
             self.frame[2:][self._straight & (box[2:] <= self.frame[2:])] = _FAR
 
     def _pixel(self) -> Floats:
-        """How large a pixel of this picture is in the source, across and down: float64 [2, N]."""
+        """Return the size of a pixel of this picture in the source, across and down: float64 [2, N]."""
         a, b, _, d, e, _ = self.matrix
         return np.stack([np.hypot(a, b), np.hypot(d, e)])
 
     def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
-        """A rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
+        """Return a rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
         a, _, c, _, e, f = self.matrix
         x1, x2, y1, y2 = a * left + c, a * right + c, e * top + f, e * bottom + f
         return np.stack([np.minimum(x1, x2), np.minimum(y1, y2), np.maximum(x1, x2), np.maximum(y1, y2)])

@@ -75,7 +75,7 @@ _NEAR = 1e-3  # columns are float32: points on an edge must stay there
 
 
 def _seen(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """The part of the source of which anything is seen: its first and last corner, float64 [N, 1, 2] each."""
+    """Return the part of the source of which anything is seen: its first and last corner, float64 [N, 1, 2] each."""
     taps = columns[:, None, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].double()
     frame = columns[:, None, pass_spec.FRAME_AT : pass_spec.SHARPNESS_AT].double() + 0.5
     return taps[..., :2].maximum(frame[..., :2]), (taps[..., 2:] + 1).minimum(frame[..., 2:])
@@ -181,12 +181,12 @@ def _each(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage, Ten
 
 
 def _numbers(images: Tensor) -> Tensor:
-    """All numbers of [N, C, H, W], pixel after pixel."""
+    """Return all numbers of [N, C, H, W], pixel after pixel."""
     return images.permute(0, 2, 3, 1).reshape(-1).contiguous()
 
 
 def _filling(value: int, dtype: torch.dtype) -> Tensor:
-    """One number of a mask's type. Raises UsageError if it holds no such number."""
+    """Return one number of a mask's type. Raises UsageError if it holds no such number."""
     fill = torch.tensor([value]).to(dtype)
     if fill.to(torch.float64).item() != value:
         raise UsageError(

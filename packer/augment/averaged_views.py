@@ -26,14 +26,14 @@ class Views(ABC):
 
     @abstractmethod
     def each(self, images: Tensor) -> Iterator[Tensor]:
-        """The views one after the other, each made when it is asked for.
+        """Yield the views one after the other, each made when it is asked for.
 
         images: [N, C, H, W] (or [C, H, W]), any device, uint8 or floating point; not modified.
         Views have the same dtype and device, and channels_last strides if the images have them.
         """
 
     def __call__(self, images: Tensor) -> tuple[Tensor, ...]:
-        """All views; see `each`."""
+        """Return all views; see `each`."""
         return tuple(self.each(images))
 
 
@@ -50,7 +50,7 @@ class FiveCrop(Views):
         return 5
 
     def each(self, images: Tensor) -> Iterator[Tensor]:
-        """The five windows. Raises UsageError if they do not fit."""
+        """Yield the five windows. Raises UsageError if they do not fit."""
         height, width = images.shape[-2:]
         if self.height > height or self.width > width:
             raise UsageError(
@@ -77,7 +77,7 @@ class TenCrop(FiveCrop):
         return 10
 
     def each(self, images: Tensor) -> Iterator[Tensor]:
-        """The ten windows. Raises UsageError if they do not fit."""
+        """Yield the ten windows. Raises UsageError if they do not fit."""
         yield from super().each(images)
         yield from super().each(images.flip(-2 if self.vertical_flip else -1))
 
@@ -89,7 +89,7 @@ class HorizontalFlips(Views):
         return 2
 
     def each(self, images: Tensor) -> Iterator[Tensor]:
-        """The two of them."""
+        """Yield the images and their mirrored forms."""
         yield images
         yield images.flip(-1)
 
@@ -110,7 +110,7 @@ class Shifts(Views):
         return 3
 
     def each(self, images: Tensor) -> Iterator[Tensor]:
-        """The three of them. Raises UsageError if the images are too small."""
+        """Yield the images and both shifted forms. Raises UsageError if the images are too small."""
         height, width = images.shape[-2:]
         if self.pixels >= min(height, width):
             raise UsageError(

@@ -71,7 +71,7 @@ class ColorJitter(SinglePartTransform, ColorPart):
         return params
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """One step for each of them, in the drawn order."""
+        """Return one step for each of them, in the drawn order."""
         if not self.ranges:
             return np.zeros((count, 0, pass_spec.STEP_WIDTH), np.float32)
         made = np.stack([STEPS[what](params[what]) for what in self.ranges], axis=1)
@@ -96,7 +96,7 @@ class RandomGrayscale(SinglePartTransform, ColorPart):
         return {"gray": draws.happens("gray", self.p)}
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """A matrix for those whose gray is true."""
+        """Return a matrix for those whose gray is true."""
         step = saturation(np.zeros(count))
         step[~params["gray"]] = 0
         return step[:, None]
@@ -184,7 +184,7 @@ class RandomSolarize(SinglePartTransform, ColorPart):
             )
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """A step for those whose change is true."""
+        """Return a step for those whose change is true."""
         return chosen(solarize(np.full(count, self.threshold)), params["change"])
 
 
@@ -211,7 +211,7 @@ class RandomPosterize(SinglePartTransform, ColorPart):
         bytes_needed("RandomPosterize", limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """A step for those whose change is true."""
+        """Return a step for those whose change is true."""
         return chosen(posterize(np.full(count, self.bits)), params["change"])
 
 
@@ -233,7 +233,7 @@ class RandomInvert(SinglePartTransform, ColorPart):
         return {"change": draws.happens("change", self.p)}
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """A matrix for those whose change is true."""
+        """Return a matrix for those whose change is true."""
         inverted = matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
         return chosen(inverted, params["change"])
 
@@ -262,7 +262,7 @@ def posterize(bits: NDArray[np.int64]) -> Columns:
 
 
 def chosen(step: Columns, change: NDArray[np.bool_]) -> Columns:
-    """The step for some samples, none for the others. step: float32 [N, 13]. Returns float32 [N, 1, 13]."""
+    """Return the step for some samples, none for the others. step: float32 [N, 13]. Returns float32 [N, 1, 13]."""
     return np.where(change[:, None], step, np.float32(0))[:, None]
 
 

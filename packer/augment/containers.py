@@ -38,7 +38,7 @@ class GatedTransforms(Transform, ABC):
 
     @abstractmethod
     def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
-        """Which rows get transform `number`: bool [N]."""
+        """Return the rows that get transform `number`: bool [N]."""
 
     def output_shape(self, shape: Shape) -> Shape:
         """Return the shape as it is; raises UsageError if a transform would change it."""
@@ -52,7 +52,7 @@ class GatedTransforms(Transform, ABC):
         return shape
 
     def parts(self) -> Sequence[TransformPart]:
-        """Those of all transforms."""
+        """Return the parts of all transforms."""
         return [part for transform in self.transforms for part in transform.parts()]
 
 
@@ -67,7 +67,7 @@ class RandomApply(GatedTransforms):
         self.p = validation.probability("RandomApply", p)
 
     def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
-        """The same for all transforms."""
+        """Return the rows that get all transforms: bool [N]."""
         return draws.happens("apply", self.p)
 
 
@@ -95,7 +95,7 @@ class RandomChoice(GatedTransforms):
             )
 
     def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
-        """Those that drew this transform."""
+        """Return the rows that drew this transform: bool [N]."""
         shares = np.cumsum(self.p or (1.0,) * len(self.transforms))
         drawn: NDArray[np.bool_] = (
             np.searchsorted(shares / shares[-1], draws.uniform("choice"), "right") == number

@@ -38,7 +38,7 @@ class CustomPart(WholeImagePart):
         return type(self._transform).__name__
 
     def columns(self, params: Params, count: int) -> Columns:
-        """All draws side by side; raises UsageError for numbers that float32 does not hold."""
+        """Return all draws side by side; raises UsageError for numbers that float32 does not hold."""
         pieces = [np.ones((count, 1), np.float32)]
         for name, (shape, dtype) in self._layout.items():
             drawn = np.asarray(params[name])
@@ -51,7 +51,7 @@ class CustomPart(WholeImagePart):
         return np.concatenate(pieces, axis=1)
 
     def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """What the user's `apply` makes; raises UsageError if its shape or dtype is another."""
+        """Return the result of the user's `apply`; raises UsageError if its shape or dtype is another."""
         chosen = known[:, 0] != 0
         if chosen.all():
             return self._made(images, columns)
@@ -83,7 +83,7 @@ class CustomPart(WholeImagePart):
 
 
 def _rounded_in(drawn: NDArray[Any]) -> Columns:
-    """As float32, towards zero: a fraction below 1 must not become 1."""
+    """Return float32, rounded towards zero: a fraction below 1 must not become 1."""
     with np.errstate(over="ignore"):
         near = drawn.astype(np.float32)
     further = np.abs(near.astype(np.float64)) > np.abs(drawn.astype(np.float64))
@@ -103,7 +103,7 @@ class DrawStep(NamedTuple):
     gate: tuple[GatedTransforms, int, int] | None
 
     def sample(self, rows: NDArray[np.int64], seed: int, epoch: int, shape: Shape) -> dict[str, Tensor]:
-        """What is drawn for rows, int64 [N]: tensors on the CPU."""
+        """Draw for rows, int64 [N]: tensors on the CPU."""
         name = type(self.transform).__name__
         params = dict(self.transform.sample(Draws(rows, seed, epoch, self.place, name), shape))
         if "apply" in params:
@@ -116,7 +116,7 @@ class DrawStep(NamedTuple):
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
     def layout(self, shape: Shape) -> ParamLayout:
-        """Of what it draws for images of this shape. Raises UsageError for draws that are no arrays with an entry a row."""
+        """Return the shapes and dtypes of the draws for images of a shape. Raises UsageError unless they have an entry a row."""
         rows, name = np.zeros(2, np.int64), type(self.transform).__name__
         drawn = self.transform.sample(Draws(rows, 0, 0, self.place, name), shape)
         if not isinstance(drawn, Mapping):
@@ -140,7 +140,7 @@ class DrawStep(NamedTuple):
         }
 
     def parts(self, layout: ParamLayout) -> Sequence[TransformPart]:
-        """What the transform consists of."""
+        """Return the parts of the transform."""
         return (CustomPart(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
 
     def check(self, params: Mapping[str, Any], layout: ParamLayout, count: int) -> None:
@@ -174,7 +174,7 @@ class DrawStep(NamedTuple):
 
 
 def steps(transforms: Sequence[Transform]) -> list[DrawStep]:
-    """The transforms of a pipeline, those within others too. Raises UsageError for what is none."""
+    """Return the transforms of a pipeline, those within others too. Raises UsageError for what is none."""
     found = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, GatedTransforms):

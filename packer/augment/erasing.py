@@ -68,7 +68,7 @@ class RandomErasing(SinglePartTransform, ErasePart):
         return params
 
     def erase(self, params: Params, size: tuple[int, int]) -> Columns:
-        """The drawn rectangles."""
+        """Return the drawn rectangles."""
         left, top = params["left"], params["top"]
         return _boxes(left, top, left + params["width"], top + params["height"], params.get("seed"))
 
@@ -100,7 +100,7 @@ class Cutout(SinglePartTransform, ErasePart):
         return {"y": draws.integers("y", shape[1]), "x": draws.integers("x", shape[2])}
 
     def erase(self, params: Params, size: tuple[int, int]) -> Columns:
-        """The squares, cut at the images' edges."""
+        """Return the squares, cut at the images' edges."""
         left, top = params["x"] - self.size // 2, params["y"] - self.size // 2
         right, bottom = np.minimum(left + self.size, size[1]), np.minimum(top + self.size, size[0])
         return _boxes(np.maximum(left, 0), np.maximum(top, 0), right, bottom, None)

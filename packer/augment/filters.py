@@ -73,7 +73,7 @@ class RandomAdjustSharpness(Transform):
         self.p = validation.probability("RandomAdjustSharpness", p)
 
     def parts(self) -> Sequence[TransformPart]:
-        """The change."""
+        """Return the part that changes images."""
         return (_Sharpness(1 - self.sharpness_factor),)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -145,7 +145,7 @@ class RandomAutocontrast(Transform):
         self.p = validation.probability("RandomAutocontrast", p)
 
     def parts(self) -> Sequence[TransformPart]:
-        """The change."""
+        """Return the part that changes images."""
         return (_Levels("RandomAutocontrast", autocontrast),)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -163,7 +163,7 @@ class RandomEqualize(Transform):
         self.p = validation.probability("RandomEqualize", p)
 
     def parts(self) -> Sequence[TransformPart]:
-        """The change."""
+        """Return the part that changes images."""
         return (_Levels("RandomEqualize", equalized),)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -267,7 +267,7 @@ class GaussianBlur(Transform):
             self.sigma = validation.interval("GaussianBlur", "sigma", sigma, 1e-3)
 
     def parts(self) -> Sequence[TransformPart]:
-        """The blur."""
+        """Return the part that changes images."""
         return (_Blur(self.kernel_size),)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -366,7 +366,7 @@ def _sum(taps: Sequence[Tensor], weights: Tensor, out: Tensor) -> None:
 
 
 def _middle(weights: Tensor, far: int) -> Tensor:
-    """The weights at distances up to far: [N, k] becomes [N, 2 far + 1] or stays."""
+    """Return the weights at distances up to far: [N, k] becomes [N, 2 far + 1] or stays."""
     away = weights.shape[1] // 2 - far
     return weights[:, away:-away] if away > 0 else weights
 

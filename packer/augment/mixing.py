@@ -131,7 +131,7 @@ class CutMix(_Ring):
 
 
 def ring(columns: Tensor) -> Tensor:
-    """The images' numbers in the order of their last column: int64 [N]. Each is mixed with the one before it."""
+    """Return the images' numbers in the order of their last column: int64 [N]. Each is mixed with the one before it."""
     return columns[:, -1].argsort(stable=True)
 
 
@@ -147,7 +147,7 @@ def blended_singly(images: Tensor, columns: Tensor) -> None:
 
 
 def blended(images: Tensor, columns: Tensor) -> None:
-    """The same without knowing the shares."""
+    """Blend images with others without knowing the shares."""
     for some, own, other in _pairs(images, columns):
         share = columns.index_select(0, some)[:, :1, None, None]
         _blend(own, other, share if own.dtype == torch.uint8 else share.to(own.dtype))
@@ -174,7 +174,7 @@ def copied(images: Tensor, columns: Tensor) -> None:
 
 
 def selected(images: Tensor, columns: Tensor) -> None:
-    """The same without knowing the places: each pixel of the one image or the other."""
+    """Copy rectangles without knowing the places: each pixel of the one image or the other."""
     u = torch.arange(images.shape[3], device=images.device)[:, None]
     v = torch.arange(images.shape[2], device=images.device)[:, None, None]
     for some, own, other in _pairs(images, columns):
@@ -187,7 +187,7 @@ def selected(images: Tensor, columns: Tensor) -> None:
 
 
 def _walk(images: Tensor, columns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The number of an image, the image itself and its partner, [H, W, C] both; the image may be overwritten then."""
+    """Yield the number of an image, the image itself and its partner, [H, W, C] both; the image may be overwritten then."""
     if not len(images):
         return
     order: list[int] = ring(columns).tolist()

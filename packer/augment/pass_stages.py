@@ -1,4 +1,4 @@
-"""What a pipeline's operations become: as few stages as keep their meaning, most of them one pass.
+"""Stages of a pipeline: parts of transforms joined to as few stages as keep their meaning, most of them one pass.
 
 A pass takes any number of geometric parts, then colours, then scales and boxes to erase. What would come out
 differently in one pass than one after the other begins a new stage, but for differences that are meant: positions are
@@ -37,7 +37,7 @@ from packer.errors import UsageError
 
 
 class PreparedDraws:
-    """One row of numbers a sample; slices are batches of fewer samples.
+    """The numbers that stages need, one row a sample; slices are batches of fewer samples.
 
     host: float32 [N, P].
     """
@@ -56,7 +56,7 @@ class PreparedDraws:
         return part
 
     def on(self, device: torch.device) -> Tensor:
-        """The same on a device; copied there once, on the current stream, without waiting.
+        """Return the same on a device; copied there once, on the current stream, without waiting.
 
         Slices that are made afterwards share that copy, and are to be used on the same stream.
         """
@@ -82,7 +82,7 @@ class StagedPart:
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """What the images are between two stages. limit: their largest value, None after Normalize."""
+    """The size, channels and type of images between two stages. limit: their largest value, None after Normalize."""
 
     channels: int
     size: tuple[int, int]
@@ -108,7 +108,7 @@ class PassStage:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was taken yet."""
+        """True if no part was taken yet."""
         return not (self._geometry or self._colours or self._scales or self._erasers)
 
     @property
@@ -118,7 +118,7 @@ class PassStage:
 
     @property
     def moves(self) -> bool:
-        """Whether it has geometry, that masks, boxes and points follow."""
+        """True if it has geometry, which masks, boxes and points follow."""
         return bool(self._geometry)
 
     def take(self, entry: StagedPart) -> bool:
@@ -160,7 +160,7 @@ class PassStage:
         )
 
     def columns(self, draws: Draws, count: int) -> Columns:
-        """What the pass needs of each sample: float32 [count, width]."""
+        """Return the numbers that each sample needs: float32 [count, width]."""
         placement = AffinePlacement(count, self.source.size)
         for entry, part in self._geometry:
             params = draws[entry.transform]
@@ -279,7 +279,7 @@ class PassStage:
 
     @property
     def noisy(self) -> bool:
-        """Whether boxes are filled with noise."""
+        """True if boxes are filled with noise."""
         return any(part.value is None for _, part in self._erasers)
 
     def _sampling(self) -> pass_spec.Sampling:
@@ -289,7 +289,7 @@ class PassStage:
         return "shift"
 
     def _colour(self, name: str, value: Any, what: str = "fill") -> tuple[float, ...]:
-        """One number a channel."""
+        """Return one number a channel."""
         channels, limit = self.source.channels, self.result.limit
         numbers = (value,) * channels if isinstance(value, int | float) else tuple(value)
         if len(numbers) != channels:
@@ -325,12 +325,12 @@ class WholeImageStage:
         return self.part.width
 
     def columns(self, draws: Draws, count: int) -> Columns:
-        """What the operation needs of each sample: float32 [count, width]."""
+        """Return the numbers that each sample needs: float32 [count, width]."""
         params = draws[self._entry.transform]
         return _applied(self.part.columns(params, count), params)
 
     def run(self, images: Tensor, columns: Tensor, known: NDArray[np.float32]) -> Tensor:
-        """The changed images."""
+        """Return the changed images."""
         return self.part.apply(images, columns, known)
 
 
@@ -350,7 +350,7 @@ class MixStage:
         return self.part.width
 
     def columns(self, draws: Draws, count: int) -> Columns:
-        """What the operation needs of each sample: float32 [count, width]."""
+        """Return the numbers that each sample needs: float32 [count, width]."""
         params = draws[self._entry.transform]
         return _applied(self.part.columns(params, count, self.source.size), params)
 

@@ -96,7 +96,7 @@ class Pipeline:
         return f"Pipeline({list(self.transforms)}, {about})"
 
     def at(self, shape: Shape, seed: int | None = None) -> Pipeline:
-        """The same transforms for images of this (C, H, W), and with another seed if given."""
+        """Return the same transforms for images of this (C, H, W), and with another seed if given."""
         return Pipeline(
             self.transforms,
             shape,
@@ -114,32 +114,32 @@ class Pipeline:
 
     @property
     def output_dtype(self) -> torch.dtype:
-        """Of the results."""
+        """The dtype of the results."""
         return self._stages[-1].result.dtype if self._stages else self.dtype
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """What the transforms became, in order: "pass", or the name of an operation that stands between passes."""
+        """For each stage "pass", or the name of the transform that stands between passes, in order."""
         return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
 
     @property
     def passes(self) -> int:
-        """How many of the stages are one pass over the pixels."""
+        """The number of stages that are one pass over the pixels."""
         return self.stages.count("pass")
 
     @property
     def num_classes(self) -> int | None:
-        """Of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
+        """The number of classes of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
         return next((s.part.num_classes for s in self._mixes() if s.part.num_classes is not None), None)
 
     @property
     def mixes(self) -> bool:
-        """Whether labels become soft ones."""
+        """True if labels become soft ones."""
         return bool(self._mixes())
 
     @property
     def blends(self) -> bool:
-        """Whether values come between those of two images, as MixUp's do; masks have no such values."""
+        """True if values come between those of two images, as MixUp's do; masks have no such values."""
         return any(stage.part.blends for stage in self._mixes())
 
     def sample(self, rows: NDArray[np.int64] | Tensor, epoch: int = 0, *, seed: int | None = None) -> Drawn:
@@ -421,7 +421,7 @@ class Pipeline:
 
 
 def _listed(transforms: Any) -> tuple[Transform, ...]:
-    """A list of transforms, or the text of one."""
+    """Return a list of transforms, or the text of one."""
     if isinstance(transforms, str):
         from packer.augment.transform_text import parse  # it knows all operations by name
 

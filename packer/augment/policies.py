@@ -52,7 +52,7 @@ _SIGNED = np.array([name not in _UNSIGNED for name in OPERATIONS])
 
 
 class TrivialAugmentWide(Transform):
-    """One operation of random strength, as torchvision.transforms.v2.TrivialAugmentWide, drawn for each image.
+    """A policy of one operation of random strength for each image, as torchvision.transforms.v2.TrivialAugmentWide.
 
     num_magnitude_bins: how many strengths there are. interpolation: "nearest" or "bilinear". fill: beyond the image's edges,
     one number or one a channel, 0 to 255. uint8 images only.
@@ -72,7 +72,7 @@ class TrivialAugmentWide(Transform):
         self.fill = validation.colour(name, "fill", fill)
 
     def parts(self) -> Sequence[TransformPart]:
-        """Those of one operation."""
+        """Return the parts of each operation, in order."""
         return _slot(self, 0, self.interpolation, self.fill)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -107,7 +107,7 @@ class RandAugment(Transform):
         self.fill = validation.colour(name, "fill", fill)
 
     def parts(self) -> Sequence[TransformPart]:
-        """Those of each operation, in order."""
+        """Return the parts of each operation, in order."""
         return [
             part for slot in range(self.num_ops) for part in _slot(self, slot, self.interpolation, self.fill)
         ]
@@ -157,7 +157,7 @@ def _drawn(draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.i
 def _slot(
     policy: Transform, slot: int, interpolation: str, fill: float | Sequence[float]
 ) -> list[TransformPart]:
-    """What one operation of a policy consists of, whichever it is: each part leaves the others' images as they are."""
+    """Return the parts of one operation of a policy, whichever it is: each part leaves the others' images as they are."""
     name = type(policy).__name__
     return [
         _PolicyFilter(name, slot),
@@ -186,7 +186,7 @@ class _PolicyPart(TransformPart):
         return np.where(self.drew(params, name), params["magnitude"][:, self._slot], otherwise)
 
     def drew(self, params: Params, *names: str) -> NDArray[np.bool_]:
-        """Which samples drew one of these operations: bool [N]."""
+        """Return the samples that drew one of these operations: bool [N]."""
         drew: NDArray[np.bool_] = np.isin(params["operation"][:, self._slot], [_NUMBER[n] for n in names])
         return drew
 
@@ -260,7 +260,7 @@ class _PolicyColor(_PolicyPart, ColorPart):
         color.bytes_needed(self._name, limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """A step for those that drew one of the five: float32 [count, 1, 13]."""
+        """Return a step for those that drew one of the five: float32 [count, 1, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
         for name, made in (

@@ -1,4 +1,4 @@
-"""What chance decides for an operation: numbers keyed by (seed, epoch, place in the pipeline, operation), counted by row."""
+"""The random numbers of a transform, keyed by (seed, epoch, place in the pipeline, transform) and counted by row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Draws:
         return len(self.rows)
 
     def only(self, samples: NDArray[np.int64] | NDArray[np.bool_]) -> Draws:
-        """The same draws for some of the rows."""
+        """Return the same draws for some of the rows."""
         return Draws(self.rows[samples], self.seed, self.epoch, self._place, self._name)
 
     def uniform(self, what: str, low: float = 0.0, high: float = 1.0) -> Floats:

@@ -1,4 +1,4 @@
-"""What an operation is: it draws for rows, and consists of parts that a pass can take together.
+"""Transforms, which draw for rows, and the parts that they consist of, which a pass can take together.
 
 Part kinds, in the order in which one pass takes them:
 
@@ -44,7 +44,7 @@ class TransformPart:
         return type(self).__name__
 
     def check(self, shape: Shape) -> Shape:
-        """The shape of the images it makes of such ones; raises UsageError if it cannot take them."""
+        """Return the shape of the images it makes of such ones; raises UsageError if it cannot take them."""
         return shape
 
 
@@ -116,11 +116,11 @@ class WholeImagePart(TransformPart, ABC):
 
     @abstractmethod
     def columns(self, params: Params, count: int) -> Columns:
-        """What `apply` needs: float32 [count, width]; all zeros leave an image as it is."""
+        """Return what `apply` needs: float32 [count, width]; all zeros leave an image as it is."""
 
     @abstractmethod
     def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """The changed images.
+        """Return the changed images.
 
         images: [N, C, H, W], channels_last, uint8 or floating point; not modified. columns: float32 [N, width] on their
         device. known: the same numbers on the host, for what must be known without waiting for the device.
@@ -137,27 +137,27 @@ class MixPart(TransformPart, ABC):
 
     @abstractmethod
     def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        """What `mix` and `share` need: float32 [count, width]. size: (h, w) of the images."""
+        """Return what `mix` and `share` need: float32 [count, width]. size: (h, w) of the images."""
 
     @abstractmethod
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        """The mixed images: [N, C, H, W], same dtype; images may be overwritten."""
+        """Return the mixed images: [N, C, H, W], same dtype; images may be overwritten."""
 
     @abstractmethod
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        """The mixed masks, uint8 [N, K, H, W]. Raises UsageError if masks cannot be mixed so."""
+        """Return the mixed masks, uint8 [N, K, H, W]. Raises UsageError if masks cannot be mixed so."""
 
     @abstractmethod
     def partners(self, columns: Tensor) -> Tensor:
-        """Which image each is combined with: int64 [N]."""
+        """Return the image that each is combined with: int64 [N]."""
 
     @abstractmethod
     def share(self, columns: Tensor) -> Tensor:
-        """How much of each result is the image's own: float32 [N]."""
+        """Return the image's own share of each result: float32 [N]."""
 
 
 class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but one of them
-    """One operation, as users name it. To write your own, derive from this and give `sample` and `apply`.
+    """An operation, as users name it. To write your own, derive from this and give `sample` and `apply`.
 
     `sample` draws numbers for rows; `apply` changes images by them, without chance. An operation that packer brings
     gives `parts` instead of `apply`, so that one pass can take it together with its neighbours. What `apply` does is done to
@@ -169,7 +169,7 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         return f"{type(self).__name__}({', '.join(public)})"
 
     def output_shape(self, shape: Shape) -> Shape:
-        """The (C, H, W) of what it makes of such images; raises UsageError if it cannot take them."""
+        """Return the (C, H, W) of the images it makes of such ones; raises UsageError if it cannot take them."""
         for part in self.parts():
             shape = part.check(shape)
         return shape
@@ -182,7 +182,7 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         return {}
 
     def parts(self) -> Sequence[TransformPart]:
-        """What it consists of, in order; each gets all that `sample` drew. Empty: it has `apply`."""
+        """Return what it consists of, in order; each gets all that `sample` drew. Empty: it has `apply`."""
         return ()
 
     def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
@@ -198,6 +198,6 @@ class SinglePartTransform(Transform):
     """An operation that is one part: itself."""
 
     def parts(self) -> Sequence[TransformPart]:
-        """Itself."""
+        """Return itself."""
         assert isinstance(self, TransformPart)
         return (self,)

@@ -16,14 +16,14 @@ from packer.errors import UsageError
 
 
 def probability(name: str, p: Any) -> float:
-    """A number from 0 to 1."""
+    """Return a number from 0 to 1."""
     if not is_number(p) or not 0 <= p <= 1:
         raise UsageError(f"{name}: p is {p!r}; 0 to 1 is allowed. Pass a probability.")
     return float(p)
 
 
 def side(name: str, what: str, value: Any) -> int:
-    """A whole number from 1 up."""
+    """Return a whole number from 1 up."""
     number = _whole(value)
     if number is None or number < 1:
         raise UsageError(f"{name}: {what} is {value!r}; whole numbers from 1 up are allowed. Pass pixels.")
@@ -31,7 +31,7 @@ def side(name: str, what: str, value: Any) -> int:
 
 
 def whole(name: str, what: str, value: Any, least: int | None, most: int | None = None) -> int:
-    """A whole number within bounds; another one is an error that names the operation."""
+    """Return a whole number within bounds; another one is an error that names the operation."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -102,7 +102,7 @@ def around(
 
 
 def one_of(name: str, what: str, value: Any, allowed: Sequence[str]) -> str:
-    """One of these words; torchvision's InterpolationMode and the like count by their value."""
+    """Return one of these words; torchvision's InterpolationMode and the like count by their value."""
     word = getattr(value, "value", value)
     if not isinstance(word, str) or word not in allowed:
         words = ", ".join(map(repr, allowed))
@@ -118,7 +118,7 @@ def flag(name: str, what: str, value: Any) -> bool:
 
 
 def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:
-    """One number, or one a channel; None, torchvision's default for `fill`, is 0."""
+    """Return one number, or one a channel; None, torchvision's default for `fill`, is 0."""
     if value is None:
         return 0.0
     if is_number(value):
@@ -134,7 +134,7 @@ def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:
 
 
 def number(name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
-    """A finite number within bounds."""
+    """Return a finite number within bounds."""
     if not is_number(value) or not least <= value <= most:
         raise UsageError(
             f"{name}: {what} is {value!r}; numbers{_bounds(least, most)} are allowed. Pass one of them."
@@ -151,7 +151,7 @@ def _bounds(least: float, most: float) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number, NumPy's too, but no truth value."""
+    """Return True if it is a finite number, NumPy's too, but no truth value."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     return math.isfinite(value)

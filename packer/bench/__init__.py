@@ -1,20 +1,20 @@
-"""A pack beside the images or the table it was made from, and both beside what the machine can do. Read ``raw_vs_packed.py`` first.
+"""A pack beside the images or the table it was made from, and both beside the limits of the machine.
 
-    raw_vs_packed.py    bench (root) of images: every way to get batches, in interleaved rounds
-    table_vs_packed.py  bench (root) of tables
-    raw_folder.py       the images themselves as a torch Dataset, decoded whenever they are asked for
-    h5py_items.py       the pack as most people would read it: h5py, item by item
-    dataloader.py       how fast torch's DataLoader delivers rows of either, and with how many workers
-    table_lanes.py      other ways to load a table: whole batches of tensors in memory
-    table_parsing.py    what there is without a pack: pandas parses the table
-    packed.py           our loader, in each order
-    limits.py           the fastest possible: memcpy from memory, large reads from the disk
-    cache.py            emptying the page cache of some files, and seeing whether that worked
-    same.py             proof that the images and the pack hold the same pixels and labels
-    table_same.py       proof that the table, the tensors and the pack hold the same rows
-    rounds.py           the rounds
-    conditions.py       machine and versions
-    report.py           what was found: medians, ratios, conditions, as a table and as JSON
+    image_bench.py       bench() of images: every way to get batches, in interleaved rounds
+    table_bench.py       bench() of tables
+    lanes.py             lanes, and the rounds in which they are measured
+    bench_report.py      medians, ratios and conditions, as a table and as JSON
+    conditions.py        machine and versions; the check of a bench's arguments
+    hardware_limits.py   the limits: memcpy from memory, large reads from the disk
+    packed_lane.py       packer's loader, in each order
+    raw_images.py        baseline: images decoded whenever they are asked for
+    h5py_items.py        baseline: the pack through h5py, item by item
+    dataloader_rate.py   the rate of torch's DataLoader, and its best number of workers
+    table_lanes.py       baselines for tables: batches of tensors in memory
+    table_parsing.py     baseline for tables: pandas parses the table
+    page_cache_drop.py   emptying the page cache of some files
+    image_comparison.py  proof that the images and the pack hold the same pixels and labels
+    table_comparison.py  proof that the table, the tensors and the pack hold the same rows
 
-The one room that imports both halves. Prints nothing: progress goes to a callback.
+Start with image_bench.py. Imports: arguments, augment, format, inputs, load, pixels, read, tables.reading, tables.transform.
 """

@@ -1,4 +1,4 @@
-"""What a benchmark found: rates round by round, ratios of the same round, and the conditions."""
+"""The report of a benchmark: rates round by round, ratios of the same round, and the conditions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True)
 class MeasuredLane:
-    """One way to get batches. rates: rows/s in each round; raw, limit: what it stands beside, in the same rounds."""
+    """A way to get batches, measured. rates: rows/s in each round; raw, limit: the baseline and the limit, in the same rounds."""
 
     name: str
     rates: tuple[float, ...]
@@ -54,7 +54,7 @@ class MeasuredLane:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchReport:
-    """What every bench finds. sections: title -> ways; conditions: machine, versions and sizes, as JSON values."""
+    """The result of a benchmark. sections: title -> lanes; conditions: machine, versions and sizes, as JSON values."""
 
     UNIT: ClassVar[str] = "rows"
     BASELINE: ClassVar[str] = "raw"
@@ -71,7 +71,7 @@ class BenchReport:
 
     @property
     def heading(self) -> str:
-        """What was compared, a line."""
+        """Both sides of the comparison, in a line."""
         raise NotImplementedError
 
     @property
@@ -80,7 +80,7 @@ class BenchReport:
         return self.notes
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values: the rates of each round, and medians, spreads and ratios made from them."""
+        """Return everything as JSON values: the rates of each round, and medians, spreads and ratios made from them."""
         record = asdict(self)
         record["sections"] = {
             title: [
@@ -99,7 +99,7 @@ class BenchReport:
         return record
 
     def table(self) -> str:
-        """The same for people, one line a way."""
+        """Return the report as text for people, one line a lane."""
         name_width = max(len(way.name) for ways in self.sections.values() for way in ways)
         rate, times = f"{self.UNIT}/s", f"x {self.BASELINE}"
         wide, broad = max(self.WIDTH, len(rate)), max(6, len(times))
@@ -141,7 +141,7 @@ class ImageBenchReport(BenchReport):
 
     @property
     def heading(self) -> str:
-        """What was compared, a line."""
+        """Both sides of the comparison, in a line."""
         height, width, channels = self.shape
         return (
             f"{self.images} beside {self.pack}: {self.rows:,} images of {height}x{width}x{channels},"
@@ -179,7 +179,7 @@ class TableBenchReport(BenchReport):
 
     @property
     def heading(self) -> str:
-        """What was compared, a line."""
+        """Both sides of the comparison, in a line."""
         shown = ", ".join(
             name + (f" [{', '.join(map(str, shape))}]" if shape else "")
             for name, shape in self.fields.items()
@@ -195,7 +195,7 @@ class TableBenchReport(BenchReport):
 
 
 def bar(share: float) -> str:
-    """A bar of blocks, BAR characters long at 1.0, to an eighth of a character."""
+    """Return a bar of blocks, BAR characters long at 1.0, to an eighth of a character."""
     eighths = round(share * BAR * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 

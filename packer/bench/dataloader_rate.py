@@ -1,4 +1,4 @@
-"""How fast torch's DataLoader delivers shuffled batches of a Dataset, and with how many workers it is fastest."""
+"""The rate at which torch's DataLoader delivers shuffled batches of a Dataset, and the number of workers that is fastest."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader
 
 
 class RowItems(Sized, Protocol):
-    """What the baselines are."""
+    """A dataset of rows."""
 
     def __getitem__(self, item: int) -> Any:
-        """A row, of tensors and numbers."""
+        """Return a row, of tensors and numbers."""
 
 
 class _Epochs:
@@ -71,7 +71,7 @@ def worker_counts(cores: int) -> list[int]:
 
 
 def best_workers(items: RowItems, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
-    """Which of some worker counts delivers most rows a second."""
+    """Return the worker count that delivers most rows a second."""
     return max(
         counts,
         key=lambda workers: loader_rate(items, batch_size=batch_size, workers=workers, seconds=seconds),

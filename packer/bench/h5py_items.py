@@ -26,7 +26,7 @@ class Hdf5Items(Dataset[tuple[torch.Tensor, int]]):
         self._pid = -1
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return self._rows
 
     def __getitem__(self, item: int) -> tuple[torch.Tensor, int]:

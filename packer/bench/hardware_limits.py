@@ -1,4 +1,4 @@
-"""What no loader can beat: memcpy for rows in memory, large reads in order for rows on the disk."""
+"""The limits that no loader can beat: memcpy for rows in memory, large reads in order for rows on the disk."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % see
 
 @dataclass(frozen=True)
 class _BenchSetting:
-    """What every measurement needs. indices, files: of the images that are read, and where they lie."""
+    """The inputs of every measurement. indices, files: of the images that are read, and where they lie."""
 
     source: ImageSource
     pack: Pack
@@ -252,14 +252,14 @@ def _one_opencv_thread() -> Iterator[None]:
 
 
 def _pixel_spec(pack: Pack) -> PixelSpec:
-    """How the pack's images were made, by its own header."""
+    """Return how the pack's images were made, from its header."""
     height, width, _ = pack.header.field("image").shape or (0, 0, 0)
     options = pack.header.provenance["options"]
     return PixelSpec((height, width), options["fit"], options["channels"], options["max_pixels"])
 
 
 def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:
-    """The files that hold some images: one each, or their archive; none if that is compressed whole."""
+    """Return the files that hold some images: one each, or their archive; none if that is compressed whole."""
     if source.folder is not None:
         paths = (os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
         return tuple(os.fsdecode(on_disk(path)) for path in paths)
@@ -274,7 +274,7 @@ def _has_labels(pack: Pack) -> bool:
 
 
 def _conditions(setting: _BenchSetting, checked: int) -> dict[str, object]:
-    """What a reader needs to judge the numbers."""
+    """Return the conditions that a reader needs to judge the numbers."""
     return {
         **machine(),
         "versions": versions() | decoder_versions(),

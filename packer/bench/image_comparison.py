@@ -16,7 +16,7 @@ LABELS_AT_ONCE = 1 << 16
 
 
 def source_indices(source: ImageSource, pack: Pack) -> NDArray[np.int64]:
-    """The source's index of each row of a pack, by the field "key": int64 [N].
+    """Return the source's index of each row of a pack, by the field "key": int64 [N].
 
     Raises PackerError if the source lacks one of them.
     """

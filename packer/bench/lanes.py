@@ -31,7 +31,7 @@ def run_rounds(sections: Mapping[str, Sequence[Lane]], rounds: int, say: Callabl
 
 
 def measured(lanes: Sequence[Lane], limit_name: str = "") -> tuple[MeasuredLane, ...]:
-    """What a section's lanes measured; the first one is the baseline. The limit, if there is one, comes last."""
+    """Return the lanes of a section with their rates; the first one is the baseline. The limit, if there is one, comes last."""
     raw = tuple(lanes[0].rates)
     ways = [MeasuredLane(lane.name, tuple(lane.rates), raw, tuple(lane.limits) or None) for lane in lanes]
     limits = tuple(rate for lane in lanes for rate in lane.limits)

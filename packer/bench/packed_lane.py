@@ -64,7 +64,7 @@ def first_epoch(make: Callable[[], Packed], seconds: float) -> float:
 
 
 def fixed_fields(pack: Pack) -> list[Field]:
-    """The fields of one length."""
+    """Return the fields of one length."""
     return [f for f in pack.fields if not f.ragged]
 
 
@@ -74,7 +74,7 @@ def row_bytes(pack: Pack) -> int:
 
 
 def pack_files(pack: Pack) -> tuple[str, ...]:
-    """The files that hold the rows of these fields, largest first."""
+    """Return the files that hold the rows of these fields, largest first."""
     sizes: dict[str, int] = {}
     for f in fixed_fields(pack):
         for extent in pack.header.extents[f.name]:

@@ -52,7 +52,7 @@ def resident_share(path: str) -> float | None:
 
 
 def _can_read(fd: int, offset: int) -> bool:
-    """Whether a page can be read without going to the disk. Raises OSError where the system does not say."""
+    """Return True if a page can be read without going to the disk. Raises OSError where the system does not say."""
     try:
         os.preadv(fd, [bytearray(mmap.PAGESIZE)], offset, os.RWF_NOWAIT)
     except BlockingIOError:

@@ -25,7 +25,7 @@ class RawImages(Dataset[tuple[torch.Tensor, int]]):
         self._make = DecodeResize(spec)
 
     def __len__(self) -> int:
-        """How many images there are."""
+        """Return the number of images."""
         return len(self._indices)
 
     def __getitem__(self, item: int) -> tuple[torch.Tensor, int]:

@@ -27,7 +27,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_keys(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    """A number for each row, of all its bits: columns, [n, ...] each -> uint64 [n]. Other rows give other ones, nearly always."""
+    """Return a number for each row, of all its bits: columns, [n, ...] each -> uint64 [n]. Other rows give other ones, nearly always."""
     keys: NDArray[np.uint64] = np.zeros(len(columns[0]), np.uint64)
     for number, column in enumerate(columns):
         data = np.ascontiguousarray(column).reshape(len(keys), -1).view(np.uint8)
@@ -42,7 +42,7 @@ def row_keys(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
 
 
 def epoch_sum(batches: Iterable[Sequence[Any]]) -> int:
-    """The sum of the keys of an epoch's rows, whatever their order. batches: of tensors."""
+    """Return the sum of the keys of an epoch's rows, whatever their order. batches: of tensors."""
     return sum(_sum(row_keys([tensor.numpy() for tensor in batch])) for batch in batches) % _WRAP
 
 
@@ -51,7 +51,7 @@ def _sum(keys: NDArray[np.uint64]) -> int:
 
 
 def reading_of(pack: Pack) -> ReadOptions:
-    """How the source of a pack was read. Raises UsageError if a table is not what it was made from."""
+    """Return how the source of a pack was read. Raises UsageError if a table is not what it was made from."""
     source = pack.header.provenance.get("source")
     if not isinstance(source, dict) or not {"names", "sizes", "reading"} <= set(source):
         raise UsageError(
@@ -83,7 +83,7 @@ class SoughtRows:
 
 
 def sought_rows(table: TableSource, pack: Pack, fields: Sequence[Field]) -> SoughtRows:
-    """The source's first rows, at most CHECKED_ROWS, read and mapped again as the pack says, without those it left out."""
+    """Return the source's first rows, at most CHECKED_ROWS, read and mapped again as the pack says, without those it left out."""
     transform = TableTransform.from_json(pack.header.table or {})
     plan = transform.plan_for(table.columns)
     name, line = "", 0

@@ -1,4 +1,4 @@
-"""How tables that fit into memory are loaded elsewhere: shuffled epochs of tensors, in three usual ways, and how fast they go."""
+"""Baselines for tables that fit into memory: shuffled epochs of tensors, in three usual ways, and their rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is without a pack: the table is parsed whenever a program starts, here by pandas."""
+"""Baseline: parse the table with pandas every time the program starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEGINNING = 1 << 16  # bytes in which the delimiter is looked for
 
 
 def parser(names: Sequence[str], reading: ReadOptions) -> tuple[Callable[[], float] | None, str]:
-    """What parses files with pandas and returns the seconds it took, and its name; or None, and why it is left out.
+    """Return a function that parses files with pandas and returns the seconds, and its name; or None, and why it is left out.
 
     names: of the files of a table. Each is parsed whole, to a data frame; no tensors are made of it. It is tried once.
     """
@@ -52,7 +52,7 @@ def parser(names: Sequence[str], reading: ReadOptions) -> tuple[Callable[[], flo
 
 
 def _asked(pandas: Any, name: str, reading: ReadOptions) -> tuple[str, Any, dict[str, Any]]:
-    """A file, the function of pandas that reads it, and its options."""
+    """Return a file, the function of pandas that reads it, and its options."""
     lowered = name.lower()
     if lowered.endswith(ARROW):
         parquet = lowered.endswith((".parquet", ".pq"))

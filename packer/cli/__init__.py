@@ -3,7 +3,7 @@
     convert_command.py    convert: images, or a table, into one file
     table_options.py      its options for tables
     conversion_output.py  what a conversion is about to do, did, and left out
-    looking.py            info, verify
+    info.py               info, verify
     reworking.py          append, merge, split, repack, export
     benching.py           bench
     previewing.py         preview

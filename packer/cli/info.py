@@ -132,7 +132,7 @@ def verify(
 
 
 def _made_of(path: str) -> str:
-    """What a pack, which may be damaged, was made of, in a word."""
+    """Return what a pack, which may be damaged, was made of, in a word."""
     from packer.errors import FormatError
     from packer.format.pack import open_pack
 
@@ -143,7 +143,7 @@ def _made_of(path: str) -> str:
 
 
 def _describe(pack: Pack) -> list[str]:
-    """A pack in lines for people."""
+    """Return a pack in lines for people."""
     from packer.format.header import NORMALIZE, VERSION
     from packer.tables.transform.table_summary import describe
 
@@ -200,7 +200,7 @@ def _describe(pack: Pack) -> list[str]:
 
 
 def _compare(figures: Mapping[str, Quality], batch_size: int) -> list[str]:
-    """How well orders shuffle, as a table."""
+    """Return how well orders shuffle, as a table."""
     lines = [f"shuffle    in batches of {batch_size:,}  label mix  neighbours  repeats  score"]
     for name, (mix, neighbours, repeats, score) in figures.items():
         mixed = "-" if mix is None else f"{mix:.2f}"
@@ -215,7 +215,7 @@ def _compare(figures: Mapping[str, Quality], batch_size: int) -> list[str]:
 
 
 def _stored(f: Field) -> str:
-    """The shape of a field's rows, and how they are stored."""
+    """Return the shape of a field's rows, and how they are stored."""
     codec = dict(f.codec or {})
     how = f", {codec.pop('name')}" if codec else ""
     if f.loaded is not f or not f.ragged:

@@ -62,7 +62,7 @@ def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **options: Any) 
 
 
 def _sheet(made: Preview) -> str:
-    """What is on it, and how large it is."""
+    """Return the contents and size of the sheet in words."""
     times = f" as {made.repeat} epochs draw them" if made.repeat > 1 else ""
     over = f" with {', '.join(made.overlaid)}" if made.overlaid else ""
     width, height = made.size
@@ -70,7 +70,7 @@ def _sheet(made: Preview) -> str:
 
 
 def _pipeline(made: Preview) -> str:
-    """What was done to the images."""
+    """Return what was done to the images in words."""
     if not made.transforms:
         return "images as stored"
     times = Counter(made.stages)

@@ -261,7 +261,7 @@ def _export_table(pack: str, out: str, *, split: str | None, as_json: bool, quie
 
 
 def _is_table(path: str) -> bool:
-    """Whether a pack was made of a table."""
+    """Return True if a pack was made of a table."""
     from packer.format.pack import open_pack
 
     return open_pack(path).parts[0].header.table is not None

@@ -1,4 +1,4 @@
-"""One pass over a batch: sample, colour, scale, erase, cast, lay out; three implementations of one specification.
+"""Implementations of one pass over a batch: sample, colour, scale, erase, cast, lay out.
 
     pass_spec.py       Pass, and the columns of numbers that each sample has
     torch_pass.py      the reference: torch operations, on any device

@@ -1,4 +1,4 @@
-"""What one pass over images does: the words that its implementations share, and nothing of torch's devices.
+"""The specification of one pass over images, which its implementations share.
 
 A pass makes, from images [M, H, W, C], results [N, h, w, C] in one reading and one writing. What is the same
 for all of a batch stands in a `Pass`; what differs by sample stands in one row of float32 `columns` [N, P]:
@@ -74,7 +74,7 @@ _GRID = 96
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass, but for what differs by sample.
+    """A pass, but for the numbers that differ by sample.
 
     channels: of source and result, 1 to 4 (colour steps: 1, 3 or 4). size: (h, w) of the result.
     sampling, outside: see above. framed: whether the frame is looked at, and then fill, in the source's scale, by channel.
@@ -108,12 +108,12 @@ class Pass:
 
     @property
     def boxes_at(self) -> int:
-        """Where the boxes' columns begin."""
+        """The first of the boxes' columns."""
         return STEPS_AT + STEP_WIDTH * self.steps
 
 
 def stride(side: int) -> int:
-    """Of the grid over which a mean for CONTRAST is taken, of a result of so many pixels a side."""
+    """Return the stride of the grid over which a mean for CONTRAST is taken, of a result of so many pixels a side."""
     return -(-side // _GRID)
 
 

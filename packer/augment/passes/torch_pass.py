@@ -147,7 +147,7 @@ def _weight(what: Pass, tap: Tensor, middle: Tensor, half: Tensor, first: Tensor
 
 
 def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    """The number of the pixel that stands for this one: int64."""
+    """Return the number of the pixel that stands for this one: int64."""
     if what.outside == "reflect":
         length = last - first
         period = (2 * length).clamp(min=1)
@@ -238,7 +238,7 @@ def _hash(x: Tensor) -> Tensor:
 
 
 def _times(x: Tensor, factor: int) -> Tensor:
-    """The low 32 bits of a product that would not fit 63."""
+    """Return the low 32 bits of a product that would not fit 63."""
     low = x * (factor & 0xFFFF)
     high = (x * (factor >> 16) & 0xFFFF) << 16
     return (low + high) & 0xFFFFFFFF

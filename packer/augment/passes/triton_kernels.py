@@ -38,7 +38,7 @@ _NUMBERS = ["image_stride", "row_stride", "column_stride", "limit"]
 
 @triton.jit
 def _geometry(at):
-    """A sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it.
+    """Read a sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it.
 
     An empty box may end before 0; its colours are not defined, but they must be read from the image.
     """
@@ -118,7 +118,7 @@ def _mirrored(tap, first, last):
 
 @triton.jit
 def _number(x, first, last, REFLECT: tl.constexpr):
-    """The pixel at a position that has 0.5 added: int32. Not a number: the first."""
+    """Return the pixel at a position that has 0.5 added: int32. Not a number: the first."""
     if REFLECT:
         return _mirrored(tl.floor(x), first, last).to(tl.int32)
     # Moved into the box it is not negative, so that truncating is rounding down.
@@ -127,7 +127,7 @@ def _number(x, first, last, REFLECT: tl.constexpr):
 
 @triton.jit
 def _chosen(channel, numbers, C: tl.constexpr):
-    """One of four numbers, by channel."""
+    """Return one of four numbers, by channel."""
     # One return: Triton wants those of all branches to be of one type, also of branches that are not taken.
     chosen = numbers[0]
     if C == 2:
@@ -151,7 +151,7 @@ def _in_box(at, box: tl.constexpr, u, v, BOXES_AT: tl.constexpr):
 
 @triton.jit
 def _boxed(at, box: tl.constexpr, BOXES_AT: tl.constexpr):
-    """Whether a box is one, and its seed."""
+    """Return whether a box is one, and its seed."""
     left = tl.load(at + BOXES_AT + BOX_WIDTH * box)
     right = tl.load(at + BOXES_AT + BOX_WIDTH * box + 2)
     return left < right, tl.load(at + BOXES_AT + BOX_WIDTH * box + 4)
@@ -193,7 +193,7 @@ def _lines(
     LOOPS: tl.constexpr,
     STRAIGHT: tl.constexpr,
 ):
-    """The loop of `flat`. STRAIGHT: b and d are 0, so that what is so for a column is reckoned once for all lines."""
+    """Run the loop of `flat`. STRAIGHT: b and d are 0, so that what is so for a column is reckoned once for all lines."""
     a, b, c, d, e, f, x0, y0, x1, y1, left, top, right, bottom = geometry
     if STRAIGHT:
         x = a * u + c
@@ -341,7 +341,7 @@ def _edge(distance):
 
 @triton.jit
 def _taken(pointer, C: tl.constexpr):
-    """The channels of pixels; those beyond C repeat the first, and cost nothing as nobody looks at them."""
+    """Return the channels of pixels; those beyond C repeat the first, and cost nothing as nobody looks at them."""
     red = _read(pointer)
     green, blue, alpha = red, red, red
     if C > 1:
@@ -374,7 +374,7 @@ def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, 
 
 @triton.jit
 def _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C: tl.constexpr, REFLECT: tl.constexpr):
-    """A triangle of half width 1: two taps by two, whose weights sum to 1. A second tap beyond the box weighs nothing."""
+    """Sample by a triangle of half width 1: two taps by two, whose weights sum to 1. A second tap beyond the box weighs nothing."""
     i, j = tl.floor(x), tl.floor(y)
     right, below = x - i, y - j
     left, above = 1.0 - right, 1.0 - below
@@ -396,7 +396,7 @@ def _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C: tl.constexpr, REFLECT:
 
 @triton.jit
 def _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFLECT: tl.constexpr):
-    """A triangle of any width."""
+    """Sample by a triangle of any width."""
     first_x, first_y = tl.floor(x - sx) + 1.0, tl.floor(y - sy) + 1.0
     count_x, count_y = tl.ceil(2.0 * sx).to(tl.int32), tl.ceil(2.0 * sy).to(tl.int32)
     over_x, over_y = 1.0 / sx, 1.0 / sy
@@ -468,7 +468,7 @@ def _sampled(
 
 @triton.jit
 def _row(at, red, green, blue, limit):
-    """A row of a matrix."""
+    """Return a row of a matrix."""
     made = tl.load(at) * red + tl.load(at + 1) * green + tl.load(at + 2) * blue + tl.load(at + 3)
     return tl.minimum(tl.maximum(made, 0.0), limit)
 
@@ -492,7 +492,7 @@ def _posterized(color, q):
 
 @triton.jit
 def _stepped(at, mean, red, green, blue, limit, C: tl.constexpr):
-    """One colour step. at: its 13 numbers. mean: where the mean of this step is, if its kind is CONTRAST."""
+    """Apply one colour step. at: its 13 numbers. mean: where the mean of this step is, if its kind is CONTRAST."""
     kind = tl.load(at)
     at += 1
     if C == 1:
@@ -699,7 +699,7 @@ def means(
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The mean of every CONTRAST of a sample: float32 [N, STEPS]. ACROSS, DOWN: the strides of the grid."""
+    """Write the mean of every CONTRAST of a sample: float32 [N, STEPS]. ACROSS, DOWN: the strides of the grid."""
     COLUMNS: tl.constexpr = (WIDTH - ACROSS // 2 + ACROSS - 1) // ACROSS
     LINES: tl.constexpr = (HEIGHT - DOWN // 2 + DOWN - 1) // DOWN
     sample = tl.program_id(0)

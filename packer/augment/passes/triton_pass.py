@@ -26,7 +26,7 @@ _LARGEST = 2**31
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """How a pass is cut up among programs.
+    """The division of a pass among programs.
 
     across, down: what is made at a time, powers of 2: numbers of a line, and lines ("flat" kernel), or pixels on end, and 1.
     loops: how often a program does so. warps: of 32 threads, a program. write: how three channels are written by the
@@ -41,7 +41,7 @@ class LaunchShape:
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
-    """Whether the kernel takes such images, and Triton is there and has not failed to compile it before."""
+    """Return True if the kernel takes such images, and Triton is there and has not failed to compile it before."""
     return (
         ((images.is_cuda and out.is_cuda) or _interprets())
         and images.dtype in _DTYPES.values()
@@ -111,13 +111,13 @@ def _kernels() -> ModuleType | None:
 
 
 def _interprets() -> bool:
-    """Whether Triton runs kernels in Python, on the CPU (TRITON_INTERPRET=1 when it was imported)."""
+    """Return True if Triton runs kernels in Python, on the CPU (TRITON_INTERPRET=1 when it was imported)."""
     kernels = _kernels()
     return kernels is not None and type(kernels.flat).__name__ == "InterpretedFunction"
 
 
 def _pixels_last(images: Tensor) -> bool:
-    """Whether an image's numbers lie row by row, pixel by pixel, without gaps; images may be anywhere."""
+    """Return True if an image's numbers lie row by row, pixel by pixel, without gaps; images may be anywhere."""
     _, channels, height, width = images.shape
     _, between_channels, between_rows, between_pixels = images.stride()
     return (
@@ -129,7 +129,7 @@ def _pixels_last(images: Tensor) -> bool:
 
 
 def is_flat(what: Pass) -> bool:
-    """Whether each number of the result is made of one number of the source."""
+    """Return True if each number of the result is made of one number of the source."""
     return what.sampling != "linear" and not what.steps
 
 
@@ -159,7 +159,7 @@ class _Kernel:
 
 @dataclass
 class _LaunchPlan:
-    """What is the same at every launch of a pass on images of a dtype, with rows or without.
+    """Everything that is the same at every launch of a pass on images of a dtype, with rows or without.
 
     programs: a sample. numbers: fill, scale, shift and box_fill, four each. means: the kernel for the means of CONTRAST, or
     None. launched: whether all was compiled and launched before.
@@ -215,7 +215,7 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: LaunchShape | None)
 
 
 def default_shape(what: Pass) -> LaunchShape:
-    """The shape that is taken if none is passed."""
+    """Return the shape that is taken if none is passed."""
     if not is_flat(what):
         return LaunchShape(across=512 if what.steps else 256, down=1, loops=4, warps=4)
     height, line = what.size[0], what.size[1] * what.channels
