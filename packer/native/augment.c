@@ -1,7 +1,7 @@
-/* A pass over images in plain C: what augment/passes/pass_spec.py says, for compiled.py. The loops are in augment_loops.h.
+/* A pass over images in plain C: what augment/passes/pass_spec.py says, for native_pass.py. The loops are in augment_loops.h.
 
 Whatever the columns hold, nothing outside the images is read: coordinates become numbers of pixels only after they were
-moved into the taps' box, and that into the image. Rows are checked by compiled.py.
+moved into the taps' box, and that into the image. Rows are checked by native_pass.py.
 
 A large batch in memory that is used again is stored past the caches. Where the compiler can (x86-64), the loops are compiled
 for AVX2 and AVX-512 too and chosen when the extension is loaded.
@@ -117,7 +117,7 @@ most_taps(const Job *job)
     return most < job->width ? most : job->width;
 }
 
-/* augment(what, images, height, width, columns, rows, out, begin, end, past); addresses, of what compiled.py holds */
+/* augment(what, images, height, width, columns, rows, out, begin, end, past); addresses, of what native_pass.py holds */
 LOOP(augment)
 {
     Job job;
@@ -145,7 +145,7 @@ LOOP(augment)
         job.height > MOST_SIDE || job.width > MOST_SIDE || job.height > INT32_MAX / job.width || job.what.steps < 0 ||
         job.what.steps > MOST_STEPS || (job.what.steps && !(job.what.channels == 1 || job.what.channels == 3)) ||
         job.what.boxes < 0 || job.what.across < 1 || job.what.down < 1) {
-        PyErr_SetString(PyExc_ValueError, "a pass: not as compiled.py packs it.");
+        PyErr_SetString(PyExc_ValueError, "a pass: not as native_pass.py packs it.");
         return NULL;
     }
     if (job.begin >= job.end) Py_RETURN_NONE;

@@ -25,7 +25,7 @@ enum { NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE };
 enum { UINT8, FLOAT32, FLOAT16, BFLOAT16 };
 enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* ways of sampling */
 
-/* What compiled.py packs: the order counts. */
+/* What native_pass.py packs: the order counts. */
 typedef struct {
     int32_t channels, height, width, sampling, outside, framed, steps, contrast, scaled, boxes, noise, dtype, floating;
     int32_t across, down; /* strides of the means' grid */

@@ -20,7 +20,7 @@ static PyMethodDef methods[] = {
     /* table_sums.c */
     ENTRY(block_sums, "As block_sums_numpy in tables/transform/block_sums.py."),
     /* augment.c */
-    ENTRY(augment, "As augment/passes/compiled.py calls it."),
+    ENTRY(augment, "As augment/passes/native_pass.py calls it."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -2,7 +2,7 @@
 
     pass_spec.py       Pass, and the columns of numbers that each sample has
     torch_pass.py      the reference: torch operations, on any device
-    compiled.py        on the CPU, in C (native/augment.c), where that was compiled
+    native_pass.py     on the CPU, in C (native/augment.c), where that was compiled
     triton_pass.py     on CUDA: one kernel, and how it is launched
     triton_kernels.py  that kernel, in Triton
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes import compiled, torch_pass
+from packer.augment.passes import native_pass, torch_pass
 from packer.augment.passes.pass_spec import Pass
 
 IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
@@ -62,9 +62,9 @@ def new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Ten
 
 def _module(name: str, what: Pass, images: Tensor, out: Tensor) -> ModuleType:
     if name == "compiled" or (
-        name == "auto" and images.device.type == "cpu" and compiled.can(what, images, out)
+        name == "auto" and images.device.type == "cpu" and native_pass.can(what, images, out)
     ):
-        return compiled
+        return native_pass
     if name == "cuda" or (name == "auto" and images.device.type == "cuda"):
         from packer.augment.passes import triton_pass  # Triton is loaded where there is a GPU
 

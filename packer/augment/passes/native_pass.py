@@ -40,7 +40,7 @@ _pools: dict[tuple[int, int], ThreadPool] = {}
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
-    """Whether the compiled loops were built and take such images: uint8 or float32 ones, on the CPU."""
+    """Return True if the loops in C were compiled and take such images: uint8 or float32, on the CPU."""
     return (
         native.COMPILED
         and images.device.type == "cpu"
@@ -66,7 +66,7 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     if not can(what, images, out) or images.shape[1] != what.channels:
         raise ValueError(
             f"a pass: the images are {images.dtype} {list(images.shape)} and the result is {out.dtype}; "
-            "the compiled loops do not take such. Pass what compiled.can says yes to."
+            "the compiled loops do not take such. Pass what native_pass.can says yes to."
         )
     if columns.shape != (count, what.width) or columns.dtype != torch.float32:
         raise ValueError(
@@ -80,11 +80,8 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     rows = _checked(rows, count, len(images))
     if not count:
         return
-    if rows is not None and not _by_pixels(images):
-        images, rows = (
-            images.index_select(0, rows),
-            None,
-        )  # not all of a field laid out anew for a few of its rows
+    if rows is not None and not _by_pixels(images):  # not all of a field laid out anew for a few of its rows
+        images, rows = images.index_select(0, rows), None
     source = images if _by_pixels(images) else images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
     result = out if _by_pixels(out) else out.new_empty(count, *what.size, what.channels).permute(0, 3, 1, 2)
     columns = columns.contiguous()
@@ -138,6 +135,7 @@ def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[in
 
 
 def _checked(rows: Tensor | None, count: int, images: int) -> Tensor | None:
+    """Return contiguous row numbers, or None for all in order. Raise ValueError or IndexError unless they are of these images."""
     if rows is None:
         if images != count:
             raise ValueError(
@@ -159,6 +157,7 @@ def _checked(rows: Tensor | None, count: int, images: int) -> Tensor | None:
 
 
 def _by_pixels(images: Tensor) -> bool:
+    """Return True if pixels lie side by side in memory, their channels together."""
     return images.permute(0, 2, 3, 1).is_contiguous()
 
 
@@ -192,7 +191,7 @@ def _packed(what: Pass, floating: bool) -> bytes:
 
 
 def _four(numbers: tuple[float, ...] | None, what: Pass) -> tuple[float, ...]:
-    """As many as there are channels, then zeros; nothing is all zeros, and one number stands for all channels."""
+    """Return a number a channel, then zeros up to four; one number stands for all channels, None for zeros."""
     numbers = numbers or (0.0,)
     if len(numbers) == 1:
         numbers = numbers * what.channels
@@ -205,7 +204,7 @@ def _four(numbers: tuple[float, ...] | None, what: Pass) -> tuple[float, ...]:
 
 
 def _pool(threads: int) -> ThreadPool:
-    """A pool of this process: a forked child has none of its parent's threads."""
+    """Return a pool of this process: a forked child has none of its parent's threads."""
     key = (os.getpid(), threads)
     pool = _pools.get(key)
     if pool is None or pool.ended:

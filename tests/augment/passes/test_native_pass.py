@@ -16,7 +16,7 @@ from torch import Tensor
 
 from packer import native
 from packer.augment import Pipeline, RandomHorizontalFlip
-from packer.augment.passes import compiled, pass_spec, torch_pass
+from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import Pass
 
 built = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
@@ -160,8 +160,8 @@ def results(what: Pass, count: int) -> Tensor:
 def both(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
     """Results of the compiled and of the plain pass, in float64."""
     given, expected = results(what, len(columns)), results(what, len(columns))
-    assert compiled.can(what, images, given)
-    compiled.run(what, images, columns, rows, given)
+    assert native_pass.can(what, images, given)
+    native_pass.run(what, images, columns, rows, given)
     torch_pass.run(what, images, columns, rows, expected)
     return given.double(), expected.double()
 
@@ -267,7 +267,7 @@ def test_numbers_are_rounded_to_halves_as_torch_rounds_them() -> None:
         columns[0, [0, 4, 10, 11]] = 1
         columns[0, 8] = len(values) - 1
         given = results(what, 1)
-        compiled.run(what, images, columns, None, given)
+        native_pass.run(what, images, columns, None, given)
         assert torch.equal(given, images.to(given.dtype))
 
 
@@ -281,7 +281,7 @@ def test_nonsense_in_the_columns_reads_nothing_outside(sampling: pass_spec.Sampl
 NONSENSE = """
 import ctypes, mmap, sys
 import numpy as np, torch
-from packer.augment.passes import compiled
+from packer.augment.passes import native_pass
 from packer.augment.passes.pass_spec import Pass
 
 draws = np.random.default_rng(0)
@@ -314,7 +314,7 @@ for number in range(400):
     sound[0, 6:10] = 0, 0, shape[2] - 1, shape[1] - 1
     columns = torch.from_numpy(np.where(some, columns, sound).astype(np.float32))
     out = torch.empty(1, channels, *what.size).contiguous(memory_format=torch.channels_last)
-    compiled.run(what, images, columns, None, out)
+    native_pass.run(what, images, columns, None, out)
 """
 
 
@@ -326,25 +326,25 @@ def test_rows_that_are_not_there_are_an_error() -> None:
         rows = torch.zeros(len(columns), dtype=torch.int64)
         rows[-1] = wrong
         with pytest.raises(IndexError, match=r"^a pass: rows are (-1 to 0|0 to 1); 0 to 0 are allowed\. "):
-            compiled.run(what, images, columns, rows, results(what, len(columns)))
+            native_pass.run(what, images, columns, rows, results(what, len(columns)))
     with pytest.raises(ValueError, match=r"^a pass: there are 1 images and 3 samples, and no rows; "):
-        compiled.run(what, images, columns[:1].repeat(3, 1), None, results(what, 3))
+        native_pass.run(what, images, columns[:1].repeat(3, 1), None, results(what, 3))
     with pytest.raises(ValueError, match=r"^a pass: the columns are "):
-        compiled.run(what, images, columns[:, :-1], None, results(what, len(columns)))
+        native_pass.run(what, images, columns[:, :-1], None, results(what, len(columns)))
     with pytest.raises(ValueError, match=r"^a pass: out is "):
-        compiled.run(what, images, columns, None, results(what, len(columns))[..., :-1])
+        native_pass.run(what, images, columns, None, results(what, len(columns))[..., :-1])
 
 
 @built
 def test_it_says_what_it_does_not_take() -> None:
     what, images, columns, rows = made(2, dtype="float32", channels=3)
     out = results(what, len(columns))
-    assert compiled.can(what, images, out)
-    assert not compiled.can(what, images.half(), out)
-    assert not compiled.can(what, images, out.half())
-    assert not compiled.can(dataclasses.replace(what, channels=4, steps=1), images, out)
+    assert native_pass.can(what, images, out)
+    assert not native_pass.can(what, images.half(), out)
+    assert not native_pass.can(what, images, out.half())
+    assert not native_pass.can(dataclasses.replace(what, channels=4, steps=1), images, out)
     with pytest.raises(ValueError, match=r"^a pass: the images are torch\.float16 "):
-        compiled.run(what, images.half(), columns, rows, out)
+        native_pass.run(what, images.half(), columns, rows, out)
 
 
 @built
@@ -352,12 +352,12 @@ def test_images_and_results_of_other_strides() -> None:
     for number in range(12):
         what, images, columns, rows = made(number)
         expected, given = results(what, len(columns)), torch.zeros(len(columns), what.channels, *what.size)
-        compiled.run(what, images, columns, rows, expected)
+        native_pass.run(what, images, columns, rows, expected)
         given = given.to(expected.dtype)
-        compiled.run(what, images.contiguous(), columns, rows, given)
+        native_pass.run(what, images.contiguous(), columns, rows, given)
         assert torch.equal(given, expected)
         wide = torch.zeros(len(columns), what.channels, what.size[0], 2 * what.size[1]).to(expected.dtype)
-        compiled.run(what, images, columns, rows, wide[..., ::2])
+        native_pass.run(what, images, columns, rows, wide[..., ::2])
         assert torch.equal(wide[..., ::2], expected)
         assert not wide[..., 1::2].any()
 
@@ -379,12 +379,12 @@ def many() -> tuple[Pass, Tensor, Tensor]:
 @pytest.mark.usefixtures("threads")
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     what, images, columns = many()
-    monkeypatch.setattr(compiled, "THREAD_WORK", 1)
+    monkeypatch.setattr(native_pass, "THREAD_WORK", 1)
     made_by = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
         made_by.append(results(what, len(columns)))
-        compiled.run(what, images, columns, None, made_by[-1])
+        native_pass.run(what, images, columns, None, made_by[-1])
     assert torch.equal(made_by[0], made_by[1])
     assert torch.equal(made_by[0], made_by[2])
 
@@ -395,9 +395,9 @@ def test_storing_past_the_caches_changes_no_bit(monkeypatch: pytest.MonkeyPatch)
         what, images, columns, rows = made(number)
         made_by = []
         for limit in (0, 1 << 62):
-            monkeypatch.setattr(compiled, "PAST_BYTES", limit)
+            monkeypatch.setattr(native_pass, "PAST_BYTES", limit)
             made_by.append(results(what, len(columns)).zero_())  # memory that nobody used is never stored so
-            compiled.run(what, images, columns, rows, made_by[-1])
+            native_pass.run(what, images, columns, rows, made_by[-1])
         assert torch.equal(*made_by)
 
 
@@ -411,10 +411,10 @@ def test_a_forked_child_works_after_its_parent_did() -> None:
 FORKED = """
 import os, sys
 import torch
-from packer.augment.passes import compiled
+from packer.augment.passes import native_pass
 from packer.augment.passes.pass_spec import Pass
 
-compiled.THREAD_WORK = 1
+native_pass.THREAD_WORK = 1
 torch.set_num_threads(2)
 what = Pass(3, (20, 20), dtype="uint8")
 images = torch.arange(16 * 1200).remainder(256).to(torch.uint8).view(16, 20, 20, 3).permute(0, 3, 1, 2)
@@ -424,7 +424,7 @@ columns[:, 8:10] = 19
 
 def same():
     out = torch.zeros_like(images)
-    compiled.run(what, images, columns, None, out)
+    native_pass.run(what, images, columns, None, out)
     return torch.equal(out, images)
 
 assert same()
