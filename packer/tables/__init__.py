@@ -1,14 +1,16 @@
-"""Tables: read from files, converted into packs, appended, merged and exported; and the mapping of a pack, applied to new rows.
+"""Tables: read, parsed, staged, fitted, mapped, written into packs; appended and exported; new rows mapped as a pack's were.
 
-    table_conversion.py  convert_table, append_table
-    staging.py           records on the disk, once they are read; table_rows.py: rows of the pack
-    measuring.py         statistics of the staged rows
+    table_conversion.py  convert_table, append_table: options checked, planned, run, reported
+    staging.py           rows in raw form, in the input's order, in a file beside the output
+    table_order.py       which row of the input stands in which row of the pack; splits
+    measuring.py         statistics of the staged rows; notes on numbers that lose digits
+    shuffled_file.py     staged rows in the order of the pack
     table_packs.py       rows of packs that were made of tables
     table_export.py      export_table
     reading/             files of tables, as records
-    transform/           what becomes of each column; NumPy alone, and no files
+    transform/           the transform of columns into fields; NumPy alone, and no files
 
-Start with table_conversion.py. Importing the folder itself needs NumPy alone.
+Start with table_conversion.py. Imports: convert, format, orders, progress, randomness, read.
 """
 
 from packer.tables.transform.apply_transform import apply

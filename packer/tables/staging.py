@@ -8,6 +8,7 @@ is down: an interrupted conversion goes on behind the last one whose bytes are a
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,15 +20,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.convert.row_maker import ColumnRows
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
+from packer.format.header import Field
 from packer.format.output_path import check_space, failure
+from packer.format.pack_writer import Rows
 from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.working_folder import WorkingFolder
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
+from packer.tables.shuffled_file import ShuffledFile
 from packer.tables.transform.column_plan import as_category
 from packer.tables.transform.records import TEXT, BadRow, CellFault, ParsedRows, RecordLayout, TableColumn
+from packer.tables.transform.row_mapper import RowMapper
 
 FOLDER = "staging"  # in the workplace
 MAX_SKIPPED = 1000  # listed in the header; all are counted
@@ -56,17 +62,17 @@ class Staged:
 
     @property
     def skipped_rows(self) -> int:
-        """How many rows were left out."""
+        """Rows that were left out."""
         return sum(self.reasons.values())
 
     def to_json(self) -> dict[str, Any]:
-        """What was left out, as the header tells it."""
+        """Return what was left out, as the header tells it."""
         return {"rows": self.skipped_rows, "reasons": dict(self.reasons), "first": self.skipped}
 
 
 @dataclass(frozen=True)
 class StagingRules:
-    """What rows of a table must be.
+    """The rules for the rows of a table.
 
     layout: how they are read; check: records [n] -> which of them are bad, None for none, and why (Bad.line is a record's number);
     known: column number -> the texts it may hold, with their codes, for the label of a mapping that is given; skip: leave bad rows
@@ -140,7 +146,7 @@ def _read(chunk: TableChunk, columns: Sequence[TableColumn], rules: StagingRules
 def _unknown(
     parsed: ParsedRows, known: Mapping[int, Mapping[str, int]]
 ) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
-    """The records whose label is none of the classes there may be."""
+    """Find the records whose label is none of the classes there may be."""
     for index, texts in known.items():
         held = parsed.dictionaries.get(index, [])
         codes = [code for code, text in enumerate(held) if text not in texts]
@@ -161,7 +167,7 @@ def _reason(bad: BadRow, columns: Sequence[TableColumn]) -> str:
 def _pieces(
     source: TableSource, rules: StagingRules, after: list[Any] | None, workers: int
 ) -> Iterator[_Piece]:
-    """The pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
+    """Yield the pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
     chunks = source.chunks(rules.layout, after)
     waiting: deque[Future[_Piece]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
@@ -263,7 +269,7 @@ class _Writer:
         self._note(piece)
 
     def finish(self) -> None:
-        """All pieces are there. Raises SourceError if no row is, or the files have been changed."""
+        """Record that all pieces are there. Raises SourceError if no row is, or the files have been changed."""
         self._check_unchanged()
         staged = self._staged
         if not staged.rows:
@@ -315,7 +321,7 @@ class _Writer:
             own += texts
 
     def _same(self, piece: Mapping[str, Any]) -> bool:
-        """Whether a journalled piece's bytes are those that were written."""
+        """Tell whether a journalled piece's bytes are those that were written."""
         size = self._size
         data = pread_all(self._records, piece["rows"] * size, self._staged.rows * size)
         texts = pread_all(self._texts, piece["texts"][0], self._text_bytes)
@@ -347,7 +353,7 @@ class _Writer:
         return fresh
 
     def _told(self, bad: BadRow) -> dict[str, str]:
-        """A bad row as the header lists it."""
+        """Return a bad row as the header lists it."""
         where = f"{self._input}: {self._source.unit} {self._lines + bad.line:,}"
         if bad.column is None:
             return {"key": where, "reason": bad.reason}
@@ -376,8 +382,45 @@ class _Writer:
         return "Mend it, pass " + as_category(name) + ", " + na + "or " + skip
 
 
+class TableRows(ColumnRows):
+    """A RowMaker over staged rows; samples are their numbers in the order of the input."""
+
+    def __init__(self, staged: Staged, records: ShuffledFile, mapper: RowMapper) -> None:
+        """records: of `staged`, prepared."""
+        self._records, self._mapper = records, mapper
+        self._dtype = staged.layout.dtype
+        # A label that all files lack (with `like`) is no field; a kept column neither.
+        made = mapper.map(np.zeros(0, self._dtype)).fields
+        self.fields = tuple(
+            Field(f.name, f.dtype, f.shape, f.about) for f in mapper.transform.fields() if f.name in made
+        )
+        self._texts: bytes | mmap.mmap = b""
+        size = os.path.getsize(staged.texts)
+        if size:
+            with open(staged.texts, "rb") as file:
+                self._texts = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        ragged = sum(1 for f in self.fields if f.ragged)
+        self.ragged_bytes = size // staged.rows + 8 * ragged
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        """Return all fields of these rows. Raises UsageError if a number does not fit its field."""
+        records = self._records.take(samples).view(self._dtype).reshape(-1)
+        mapped = self._mapper.map(records, memoryview(self._texts))
+        if mapped.beyond is not None:
+            record, name = mapped.beyond
+            raise UsageError(
+                f"row {int(samples[record]) + 1:,} of the rows taken, column {name!r}: its value, mapped, is beyond"
+                f" {np.dtype(self._mapper.transform.dtype).name}. Mend it, pass ",
+                Option("dtype", "float64"),
+                ", or ",
+                Option("drop", name),
+                ".",
+            )
+        return mapped.fields
+
+
 def _state(names: Sequence[str]) -> list[tuple[int, int]]:
-    """What tells whether files are still the same: size and time of the last change, in nanoseconds; (-1, 0) of one that is gone."""
+    """Return what tells whether files are still the same: size and time of the last change, in nanoseconds; (-1, 0) of one that is gone."""
     found = []
     for name in names:
         try:

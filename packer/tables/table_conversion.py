@@ -36,15 +36,13 @@ from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder
 from packer.progress import Progress
 from packer.sentence import Option
-from packer.tables.measuring import measure
+from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought
 from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
 from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.shuffled_file import ShuffledFile
-from packer.tables.staging import Staged, StagingRules, stage
+from packer.tables.staging import Staged, StagingRules, TableRows, stage
 from packer.tables.table_order import TableOrder, parse_parts, table_order
-from packer.tables.table_rows import TableRows
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
-from packer.tables.transform.rounding import notes_on_first, notes_on_largest, sought
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 from packer.version import __version__
@@ -57,7 +55,7 @@ SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What a conversion is about to read.
+    """The plan of a conversion, before rows are read.
 
     columns: how many the input has; bytes: of the input; rows: how many, None if that is not known beforehand; roles: what a column
     becomes ("features", "categories", "label", "kept", "dropped") -> names; notes: sentences about the input that a user should see.
@@ -72,7 +70,7 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a conversion begins. name: "reading" or "writing"; total: of what is counted; unit: "B" or "rows"."""
+    """A part of a conversion that begins. name: "reading" or "writing"; total: of what is counted; unit: "B" or "rows"."""
 
     name: str
     total: int
@@ -81,7 +79,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class TableReport:
-    """What a conversion did.
+    """The report of a conversion.
 
     rows: of the pack; seconds: wall time, flushing included; bytes_read: of inputs, this time; bytes_written: of the pack;
     skipped_rows: left out; skipped: the first 1,000 of them, ({"key": ..., "reason": ...}, ...); reasons: why -> how many;
@@ -105,11 +103,11 @@ class TableReport:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows packed a second."""
+        """Rows packed per second."""
         return self.rows / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the report as plain JSON values."""
         return asdict(self)
 
 
@@ -206,11 +204,6 @@ def convert_table(
     )
     bar = Progress(progress, "rows", on_progress)
 
-    def begin(stage: Stage) -> None:
-        bar.start(stage.total, stage.unit)
-        if on_stage is not None:
-            on_stage(stage)
-
     running = RunOptions(
         check_workers(workers),
         skip=choice("on_error", on_error, ON_ERROR) == "skip",
@@ -226,7 +219,7 @@ def convert_table(
     )
     if not (resume and os.path.lexists(out)):
         check_output(out, overwrite=overwrite)
-    transform = None if like is None else _transdialect_of(os.fspath(like), choices, reading)
+    transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
     table = open_table(names, reading if transform is None else _read_alike(reading, transform))
     indexes: tuple[str, ...] = ()
     if transform is None and features is None:
@@ -256,7 +249,8 @@ def convert_table(
         lambda row_bytes: storing.sharded(row_bytes, shard_size),
         running,
         provenance,
-        begin,
+        bar,
+        on_stage,
         indexes,
     )
     if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
@@ -299,7 +293,7 @@ def append_table(
     names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     check_growable(pack, "append_table", [os.fspath(name) for name in names])
     first = pack.parts[0].header
-    transform = _transdialect_of(out, ColumnChoices(), ReadOptions())
+    transform = _transform_of(out, ColumnChoices(), ReadOptions())
     table = open_table([os.fspath(name) for name in names], _read_alike(ReadOptions(), transform))
     options = first.provenance.get("options", {})
     split = options.get("split") if first.splits else None
@@ -320,11 +314,6 @@ def append_table(
             " Give the table the columns that the pack was made from."
         )
     bar = Progress(progress, "rows", on_progress)
-
-    def begin(stage: Stage) -> None:
-        bar.start(stage.total, stage.unit)
-        if on_stage is not None:
-            on_stage(stage)
 
     running = RunOptions(
         check_workers(workers), skip=choice("on_error", on_error, ON_ERROR) == "skip", progress=bar.move
@@ -352,7 +341,8 @@ def append_table(
         lambda row_bytes: storing,
         running,
         provenance,
-        begin,
+        bar,
+        on_stage,
         given=out,
     )
     if on_plan is not None:
@@ -402,13 +392,20 @@ class _Conversion:
     storing: Callable[[float], RowStorage]
     running: RunOptions
     provenance: Mapping[str, Any]
-    begin: Callable[[Stage], None]
+    bar: Progress
+    on_stage: Callable[[Stage], None] | None
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
 
+    def begin(self, stage: Stage) -> None:
+        """Tell that a part of the work begins."""
+        self.bar.start(stage.total, stage.unit)
+        if self.on_stage is not None:
+            self.on_stage(stage)
+
     @cached_property
     def rounded(self) -> dict[int, str]:
-        """Columns whose numbers are not held as they are, by the first rows -> a sentence; none where the mapping is given."""
+        """Notes on columns whose numbers are not held as they are, by the first rows; none where the transform is given."""
         layout = sought(self.plan, self.table.columns)
         if self.transform is not None or not layout.members:
             return {}
@@ -421,7 +418,7 @@ class _Conversion:
 
 
 def _read(job: _Conversion, place: WorkingFolder) -> Staged:
-    """All rows, in raw form, into the workplace."""
+    """Stage all rows, in raw form, in the working folder."""
     job.begin(Stage("reading", job.table.nbytes, "B"))
     like = job.transform is not None
     rules = StagingRules(
@@ -436,7 +433,7 @@ def _read(job: _Conversion, place: WorkingFolder) -> Staged:
 
 
 def _fit(job: _Conversion, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
-    """The mapping that fits the rows, or the one that is given, with the rows' statistics; what a user should know of it."""
+    """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
     like = job.transform is not None
     columns = job.table.columns
     whole = [w.index for w in job.plan.numeric if columns[w.index].type == "integer" and not like]
@@ -476,7 +473,7 @@ def _fit(job: _Conversion, staged: Staged, order: TableOrder) -> tuple[TableTran
 
 
 def _shares(cells: Mapping[str, int], rows: int) -> str:
-    """The first columns that have such cells, with their share of the rows."""
+    """Name the first columns that have such cells, with their share of the rows."""
     some = [(name, count / rows) for name, count in cells.items() if count]
     few = ", ".join(f"{name} {share:.1%}" for name, share in some[:_NAMED])
     more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
@@ -484,7 +481,7 @@ def _shares(cells: Mapping[str, int], rows: int) -> str:
 
 
 def _write(job: _Conversion, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
-    """The pack, in the workplace, and notes; a pack that an interrupted run had finished there is taken as it is."""
+    """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
     with suppress(FormatError):
         return open_pack(place.pack).header, []
 
@@ -502,7 +499,7 @@ def _store(
     store: Callable[[ConversionTask, int], RunResult],
     table: Mapping[str, Any] | None = None,
 ) -> tuple[RunResult, list[str]]:
-    """Have the staged rows written, mapped and in their order; and notes.
+    """Write the staged rows, mapped and in their order. Returns: what was written, and notes.
 
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
     """
@@ -537,14 +534,14 @@ def _store(
 
 
 def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """("a", "b") from "a,b" or ["a", "b"]."""
+    """Return ("a", "b") of "a,b" or ["a", "b"]."""
     if names is None:
         return ()
     return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(map(str, names))
 
 
-def _transdialect_of(like: str, choices: ColumnChoices, reading: ReadOptions) -> TableTransform:
-    """The mapping of another pack. Raises UsageError (it is no table's; options that make a mapping are given too)."""
+def _transform_of(like: str, choices: ColumnChoices, reading: ReadOptions) -> TableTransform:
+    """Read the transform of another pack. Raises UsageError (it is no table's; options that make a mapping are given too)."""
     pack = open_pack(like)
     if pack.header.table is None:
         raise UsageError(f"like {like}: is not a pack of a table. Pass one that was made from a table.")
@@ -561,7 +558,7 @@ def _transdialect_of(like: str, choices: ColumnChoices, reading: ReadOptions) ->
 
 
 def _read_alike(reading: ReadOptions, transform: TableTransform) -> ReadOptions:
-    """Text files of rows to be mapped alike are read alike, unless it is said otherwise."""
+    """Return the options by which the transform's own rows were read, unless others are given."""
     rule = ReadOptions()
     own = {name: value for name, value in asdict(reading).items() if value != getattr(rule, name)}
     before = {
@@ -589,14 +586,14 @@ def _source_notes(job: _Conversion) -> list[str]:
 
 
 def _missing_loops(table: TableSource) -> list[str]:
-    """A note where rows are read, or summed up, without the compiled loops."""
+    """Return a note where rows are read, or summed up, without the compiled loops."""
     if native.COMPILED:
         return []
     return [native.without("csv", "sums") if table.unit == "line" else native.without("sums")]
 
 
 def _plan(job: _Conversion) -> TablePlan:
-    """What a user is told before the work begins."""
+    """Return what a user is told before the work begins."""
     words = {"label": "label", "keep": "kept", "drop": "dropped"}
     roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
     table, plan = job.table, job.plan

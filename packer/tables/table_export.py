@@ -47,7 +47,7 @@ _WHOLE = 2.0**53
 
 @dataclass(frozen=True)
 class TableExportReport:
-    """What an export did. rows: written; nbytes: of the file; seconds: wall time."""
+    """The report of an export. rows: written; nbytes: of the file; seconds: wall time."""
 
     out: str
     rows: int
@@ -55,7 +55,7 @@ class TableExportReport:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the report as plain JSON values."""
         return asdict(self)
 
 
@@ -191,7 +191,7 @@ def _write(
 
 
 def _coded(column: _Column, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes that all have a name. Raises FormatError."""
+    """Return the codes. Raises FormatError if one has no name."""
     if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(column.names):
         raise FormatError(
             f"column {column.name!r}: holds the code {int(codes.max())}; the header has {len(column.names)} names."
@@ -201,7 +201,7 @@ def _coded(column: _Column, codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _texts(column: _Column, values: Any) -> list[str]:
-    """The cells of a column, as texts."""
+    """Return the cells of a column as texts."""
     if column.kind == "code":
         return [column.names[code] for code in _coded(column, values).tolist()]
     if column.kind == "text":
@@ -220,7 +220,7 @@ def _texts(column: _Column, values: Any) -> list[str]:
 
 
 def _moment(kind: str, value: float) -> str:
-    """A date, time or timestamp in ISO 8601; beyond years of four digits the number."""
+    """Write a date, time or timestamp in ISO 8601; beyond years of four digits the number."""
     if value != value:
         return ""
     micros = round(value * 86_400e6) if kind == "date" else round(value * 1e6)
@@ -265,7 +265,7 @@ def _write_parquet(file: IO[bytes], columns: Sequence[_Column], slabs: Iterator[
 
 
 def _array(pa: Any, column: _Column, values: Any) -> Any:
-    """The cells of a column, as Arrow's."""
+    """Return the cells of a column as an Arrow array."""
     if column.kind == "code":
         codes = _coded(column, values)
         missing = codes == 0 if column.field == "categories" else None

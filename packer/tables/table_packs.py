@@ -28,7 +28,7 @@ _MOST_STRATA = 1000  # different whole numbers of a label that are dealt out eve
 
 
 def is_table(pack: Pack) -> bool:
-    """Whether a pack was made of a table."""
+    """Tell whether a pack was made of a table."""
     return pack.parts[0].header.table is not None
 
 
@@ -79,7 +79,7 @@ class TablePackRows(ColumnRows):
         self.ragged_bytes = blobs // pack.rows + 8 * len(ragged)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """All fields of these rows."""
+        """Return all fields of these rows."""
         runs = consecutive(np.asarray(samples, np.int64))
         found: dict[str, Rows] = {}
         for f in self.fields:
@@ -93,13 +93,13 @@ class TablePackRows(ColumnRows):
         return found
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells whether the packs are still the same."""
+        """Return what tells whether the packs are still the same."""
         seals = digest(part.seal for part in self._pack.parts).hex()
         return {"rows": self._pack.rows, "digest of the packs": seals}
 
 
 def strata(pack: Pack) -> NDArray[np.int64] | None:
-    """The class of each row, of which splits get equal shares; None if labels are no classes, or too many different numbers."""
+    """Return the class of each row, of which splits get equal shares; None if labels are no classes, or too many different numbers."""
     header = pack.header
     if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in header.fields):
         return None
@@ -110,7 +110,7 @@ def strata(pack: Pack) -> NDArray[np.int64] | None:
 
 
 def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: Mapping[str, Any]) -> None:
-    """Raises UsageError, naming the first column that two packs map otherwise."""
+    """Raise UsageError, naming the first column that two packs map otherwise."""
     remedy = Sentence("Convert its table again with ", Option("like", first.path), ".")
     own = {c["name"]: c for c in table["columns"]}
     theirs = {c["name"]: c for c in other["columns"]}
@@ -142,7 +142,7 @@ def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: 
 
 
 def _added(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What several conversions left out, as one record."""
+    """Return what several conversions left out, as one record."""
     reasons: Counter[str] = Counter()
     for record in records:
         reasons.update(record["reasons"])

@@ -73,7 +73,7 @@ def fit(table: Table, choices: ColumnChoices, rows: Sequence[bool] | None = None
     records, dictionaries, texts = read(table, plan.layout)
     chosen = None if rows is None else np.array(rows, np.bool_)
     sums = ColumnSums(plan)
-    sums.add(records, chosen)
+    sums.merge(sums.part(records, chosen))
     sample = plan.sample(records if chosen is None else records[chosen])
     transform = TableTransform.fit(
         plan, sums, sample, dictionaries, "all" if rows is None else "train", {"header": True}

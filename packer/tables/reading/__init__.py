@@ -11,5 +11,5 @@
     arrow_files.py          Parquet and Arrow files in parts
     arrow_values.py         Arrow's values as raw ones
 
-Start with table_source.py. Imports: inputs, native, tables.transform.
+Start with table_source.py. Imports: inputs, tables.transform.
 """

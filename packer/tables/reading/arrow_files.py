@@ -37,11 +37,11 @@ class ArrowFile(Protocol):
     rows: int | None
 
     def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
-        """Parts of at most so many rows, from a row of a group on. indices: of columns."""
+        """Yield parts of at most so many rows, from a row of a group on. indices: of columns."""
 
 
 def pyarrow() -> Arrow:
-    """The library, with its formats. Raises MissingDependencyError."""
+    """Import pyarrow with its formats. Raises MissingDependencyError."""
     try:
         import pyarrow
         import pyarrow.ipc
@@ -120,7 +120,7 @@ class _Parquet:
                     done = ends
 
     def _group(self, group: int, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
-        """A row group's columns; workers have one each, so no more threads are begun."""
+        """Read a row group's columns; workers have one each, so no more threads are begun."""
         with self._open() as file:
             table = file.read_row_group(group, columns=list(dict.fromkeys(names)), use_threads=False)
         return _picked(table, names, numbers)
@@ -131,7 +131,7 @@ class _Parquet:
         )
 
     def _bytes(self, group: int, row: int) -> int:
-        """Bytes of the file that lie before a row, as if all lay in order."""
+        """Return the bytes of the file before a row, as if rows lay in order."""
         if group >= len(self._rows):
             return self._size
         weight = self._before[group + 1] - self._before[group]
@@ -167,7 +167,7 @@ class _Ipc:
                     done = at
 
     def _batches(self, file: Arrow, reader: Arrow, group: int) -> Iterator[tuple[int, Arrow, int, int]]:
-        """Each batch's number, it, and where it begins and ends in the file, about."""
+        """Yield each batch's number, it, and where it begins and ends in the file, about."""
         if self._stream:
             begin = 0
             for g, batch in enumerate(reader):
@@ -186,7 +186,7 @@ class _Ipc:
 
 
 def _picked(table: Arrow, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
-    """The columns, each as one array. numbers: which of those with the same name."""
+    """Return the columns, each as one array. numbers: which of those with the same name."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(table.schema.names):
         places.setdefault(name, []).append(place)

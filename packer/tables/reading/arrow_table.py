@@ -106,14 +106,14 @@ class ArrowTable:
         )
 
     def _known(self, number: int) -> ArrowFile:
-        """The first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
+        """Find the first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
         for file in self._files:
             if not self._pa.types.is_null(file.schema.field(number).type):
                 return file
         return self._files[0]
 
     def _compare_types(self, known: Sequence[ArrowFile], file: ArrowFile) -> None:
-        """Raises SourceError if a file has columns of other types. known: for each column, the file that tells its type."""
+        """Raise SourceError if a file has columns of other types. known: for each column, the file that tells its type."""
         for number, (one, first) in enumerate(zip(file.schema, known, strict=True)):
             if file is first:
                 continue
@@ -131,7 +131,7 @@ class ArrowTable:
                 )
 
     def _check(self, layout: RecordLayout) -> None:
-        """Raises UsageError for columns that cannot be read as what is wanted."""
+        """Raise UsageError for columns that cannot be read as what is wanted."""
         for w in layout.members:
             for file in self._files:
                 type = file.schema.field(w.index).type
@@ -167,7 +167,7 @@ class ArrowChunk:
 
 
 def _compare_names(first: ArrowFile, file: ArrowFile) -> None:
-    """Raises SourceError if another file has other columns than the first."""
+    """Raise SourceError if another file has other columns than the first."""
     here, there = file.schema.names, first.schema.names
     if len(here) != len(there):
         raise SourceError(

@@ -47,7 +47,7 @@ class _RawValues(NamedTuple):
 
 
 def type_of(pa: Arrow, type: Arrow) -> str | None:
-    """The column type that values of an Arrow type have, one of TYPES; None: they cannot be read."""
+    """Return the column type for values of an Arrow type, one of TYPES; None: they cannot be read."""
     t = pa.types
     if t.is_dictionary(type):
         return type_of(pa, type.value_type)
@@ -68,7 +68,7 @@ def type_of(pa: Arrow, type: Arrow) -> str | None:
 
 
 def readable(pa: Arrow, type: Arrow, wanted: str) -> bool:
-    """Whether values of an Arrow type can be read as a column type."""
+    """Tell whether values of an Arrow type can be read as a column type."""
     if type_of(pa, type) is None:
         return False
     return wanted in ("category", "text") or _reader(pa, _plain(pa, type), wanted) is not None
@@ -137,7 +137,7 @@ def _checked(pa: Arrow, column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] 
 
 
 def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np.void]:
-    """Columns beside each other."""
+    """Put columns beside each other."""
     rows = len(next(iter(values.values())))
     records: NDArray[np.void] = np.empty(rows, dtype)
     step = max(64, _BLOCK_BYTES // dtype.itemsize)
@@ -151,7 +151,7 @@ def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np
 def _listed(
     rows: NDArray[np.intp], wrong: list[tuple[RecordMember, Arrow, NDArray[np.bool_], str]]
 ) -> list[BadRow]:
-    """What is wrong with these rows; the first column counts."""
+    """List what is wrong with these rows; the first column counts."""
     found = []
     for row in rows.tolist():
         w, column, _, why = next(one for one in wrong if one[2][row])
@@ -160,7 +160,7 @@ def _listed(
 
 
 def _read(pa: Arrow, column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues:
-    """Values of a column that is neither categories nor text."""
+    """Read a column that is neither categories nor text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if any(test(column.type) for test in _text_tests(pa)):
@@ -174,7 +174,7 @@ ValueReader = Callable[[Arrow, Arrow, RecordMember], _RawValues]
 
 
 def _reader(pa: Arrow, type: Arrow, wanted: str) -> ValueReader | None:
-    """What reads values of an Arrow type, no dictionary, as a column type; None if nothing does."""
+    """Return the function that reads values of an Arrow type, no dictionary, as a column type; None if nothing does."""
     t = pa.types
     if any(test(type) for test in _text_tests(pa)) or t.is_null(type):
         return _nothing
@@ -200,7 +200,7 @@ def _reader(pa: Arrow, type: Arrow, wanted: str) -> ValueReader | None:
 
 
 def _nothing(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
-    """Nulls alone."""
+    """Read nulls alone."""
     missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
     return _RawValues(np.full(len(column), missing, w.dtype), [])
 
@@ -234,7 +234,7 @@ def _whole_numbers(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
 
 
 def _decimals(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
-    """By their texts: Arrow's own way is not to the nearest."""
+    """Read decimals by their texts: Arrow's own way is not to the nearest."""
     texts = column.cast(pa.string()).to_pylist()
     return _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
 
@@ -316,7 +316,7 @@ def _dates(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
 
 
 def _times(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
-    """Seconds since midnight, or since 1970-01-01 UTC. Of a fraction six digits count, as of those in texts."""
+    """Return seconds since midnight, or since 1970-01-01 UTC. Of a fraction six digits count, as of those in texts."""
     type, missing = column.type, _missing(column)
     if pa.types.is_date32(type):
         ticks, unit = column.cast(pa.int32()).cast(pa.int64()), None
@@ -339,7 +339,7 @@ def _times(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
 
 
 def _from_texts(column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues:
-    """Each distinct text once, as a cell of a CSV file."""
+    """Parse each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     layout = RecordLayout((RecordMember(0, w.column, w.single),))
@@ -363,13 +363,13 @@ def _from_texts(column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues
 
 
 def _codes(indices: Arrow) -> NDArray[np.int32]:
-    """Arrow's numbers of categories; -1 for null."""
+    """Return Arrow's numbers of categories; -1 for null."""
     codes: NDArray[Any] = indices.fill_null(MISSING_CATEGORY).to_numpy(zero_copy_only=False)
     return codes.astype(np.int32, copy=False)
 
 
 def _categories(pa: Arrow, column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
-    """Codes in the order of first appearance, and their texts."""
+    """Return codes in the order of first appearance, and their texts."""
     if pa.types.is_dictionary(column.type):
         # Not all of its texts may occur, in whatever order; one may be there twice, or be null.
         texts = column.dictionary.cast(pa.string())
@@ -382,7 +382,7 @@ def _categories(pa: Arrow, column: Arrow) -> tuple[NDArray[np.int32], list[str]]
 
 
 def _texts(pa: Arrow, column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
-    """Where each text lies in a blob that has so many bytes before these, and these."""
+    """Return where each text lies in a blob that has so many bytes before these, and these."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     texts = pa.concat_arrays([column.cast(pa.large_string())])  # its own offsets, from 0 or not

@@ -247,7 +247,7 @@ def _counts(cells: Sequence[bytes]) -> bool:
 
 
 def check_widths(name: str, width: int, records: Sequence[Sequence[bytes]]) -> None:
-    """Raises SourceError if most rows have more cells than the header.
+    """Raise SourceError if most rows have more cells than the header.
 
     name: of the file; width: cells of its header; records: its first rows.
     """

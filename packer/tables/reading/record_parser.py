@@ -73,7 +73,7 @@ def parse_records(data: bytes | memoryview, form: TextDialect, layout: RecordLay
 
 
 def end_of_records(data: bytes | memoryview, start: int, form: TextDialect) -> int:
-    """Where the last complete record ends; `start`, where one begins, if there is none."""
+    """Return where the last complete record ends; `start`, where one begins, if there is none."""
     if native.COMPILED:
         return native.loops.end_of_csv_records(
             data, start, form.delimiter[0], form.quote[0] if form.quote else -1
@@ -121,7 +121,7 @@ def _bad(fault: plain.Fault, width: int) -> BadRow:
 
 
 def _by_text(wanted: RecordMember) -> bool:
-    """Whether each distinct text of a column is read once, by Python."""
+    """Tell whether each distinct text of a column is read once, by Python."""
     return wanted.column.type in CONVERTED or bool(wanted.column.notation)
 
 
@@ -158,7 +158,7 @@ def _convert(parsed: ParsedRows, form: TextDialect, layout: RecordLayout) -> Non
 
 
 def _codes(records: NDArray[Any], name: str) -> NDArray[np.int32]:
-    """The numbers that lie at the beginning of a member."""
+    """Return the numbers that lie at the beginning of a member."""
     assert records.dtype.fields is not None
     spread: Any = {
         "names": [name],

@@ -149,7 +149,7 @@ def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
 
 
 def expand(sources: Sequence[str]) -> list[str]:
-    """Names of files and globs, made names of files: in the order given, what a glob matches sorted.
+    """Expand globs among names of files: in the order given, what a glob matches sorted.
 
     Raises: SourceError for what is no readable file, for a glob that matches nothing, for a file that comes twice.
     """

@@ -4,7 +4,6 @@
     cell_values.py       texts as booleans, dates, times, amounts of money and percentages
     data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
-    rounding.py          notes on numbers that the features' dtype rounds
     block_sums.py        the loop over all cells that statistics need
     column_sums.py       statistics of columns
     column_transform.py  the transform of one column

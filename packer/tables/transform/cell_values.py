@@ -144,7 +144,7 @@ def _days(characters: Characters) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 def _month_begins(months: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The days since 1970-01-01 of the first days of months, which are counted from 1970-01."""
+    """Return the days since 1970-01-01 of the first days of months, which are counted from 1970-01."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
@@ -299,7 +299,7 @@ def _written_timestamp(text: str, month_first: bool) -> float | None:
 
 
 def _written_days(match: re.Match[str], month_first: bool) -> float | None:
-    """The days since 1970-01-01 of a date, None if there is no such day."""
+    """Return the days since 1970-01-01 of a date, None if there is no such day."""
     first, second, year = int(match[1]), int(match[3]), int(match[4])
     if len(match[4]) == 2:
         year += 1900 if year >= 69 else 2000

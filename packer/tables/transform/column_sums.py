@@ -153,10 +153,6 @@ class ColumnSums:
                 self.plan.columns[index].name, len(values), self.plan.choices.max_categories, "label"
             )
 
-    def add(self, records: NDArray[Any], fit: NDArray[np.bool_] | None = None) -> None:
-        """Sum up the next part and merge it."""
-        self.merge(self.part(records, fit))
-
     def of(self, index: int, what: str | None = None) -> NumberSummary:
         """Summarize a numeric column: as it is read, or "log1p", "days" or "seconds" of it."""
         if what is None:

@@ -74,7 +74,7 @@ def frame(data: Any) -> Frame:
 def numbers(
     values: Any, column: TableColumn, na: frozenset[str] = NA, marks: tuple[str, str] = (".", "")
 ) -> NDArray[Any]:
-    """The raw values of a column that holds numbers, dates or times.
+    """Return the raw values of a column that holds numbers, dates or times.
 
     values: of a frame; na: the texts that mean "missing"; marks: the decimal point, and what stands between thousands, in a column
     that is written for people. Returns: [n] of the type's raw dtype; numbers as float64. Raises UsageError.
@@ -87,7 +87,7 @@ def numbers(
 
 
 def texts(values: Any, na: frozenset[str] = NA) -> list[str | None]:
-    """The cells of a column of texts or categories, None for missing."""
+    """Return the cells of a column of texts or categories, None for missing."""
     array = _array(values)
     if array.dtype.kind == "f":
         cells: list[Any] = [None if x != x else x for x in array.tolist()]
@@ -97,7 +97,7 @@ def texts(values: Any, na: frozenset[str] = NA) -> list[str | None]:
 
 
 def codes(values: Any, na: frozenset[str] = NA) -> tuple[NDArray[np.int32], list[str]]:
-    """A column of categories. Returns: [n] codes, MISSING_CATEGORY for missing; the texts they mean, as they first appear."""
+    """Number the texts of a column of categories. Returns: [n] codes, MISSING_CATEGORY for missing; their texts, as they first appear."""
     dictionary: dict[str, int] = {}
     cells = texts(values, na)
     numbered = (MISSING_CATEGORY if c is None else dictionary.setdefault(c, len(dictionary)) for c in cells)
@@ -105,7 +105,7 @@ def codes(values: Any, na: frozenset[str] = NA) -> tuple[NDArray[np.int32], list
 
 
 def _array(values: Any) -> NDArray[Any]:
-    """A frame's column as an array; of objects where cells are missing that its dtype cannot tell."""
+    """Return a frame's column as an array; of objects where cells are missing that its dtype cannot tell."""
     if isinstance(values, np.ndarray):
         array = np.ma.getdata(values)
         if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
@@ -263,7 +263,7 @@ def _of_cells(
 
 
 def _value(cell: Any, kind: str) -> float | int | None:
-    """A cell that is there as a number of a column's type; None if it is none."""
+    """Return a present cell as a number of a column's type; None if it is none."""
     if isinstance(cell, np.generic):
         cell = _plain(cell)
     if kind == "boolean":
@@ -313,7 +313,7 @@ def _whole(cell: float | str | decimal.Decimal) -> int | None:
 
 
 def _plain(cell: np.generic) -> Any:
-    """A NumPy scalar as one of Python's; of a datetime what lies below microseconds is cut off."""
+    """Return a NumPy scalar as one of Python's; of a datetime what lies below microseconds is cut off."""
     if isinstance(cell, np.datetime64):
         return cell.astype("M8[us]").item()
     if isinstance(cell, np.timedelta64):
@@ -322,7 +322,7 @@ def _plain(cell: np.generic) -> Any:
 
 
 def _absent(cell: Any) -> bool:
-    """None, NaN, NaT or pandas' NA."""
+    """Tell whether a cell is None, NaN, NaT or pandas' NA."""
     if cell is None:
         return True
     try:
@@ -332,7 +332,7 @@ def _absent(cell: Any) -> bool:
 
 
 def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
-    """A cell as its text in a file would be; None if it is missing."""
+    """Return a cell as its text in a file would be; None if it is missing."""
     if isinstance(cell, (bytes, np.bytes_)):
         cell = bytes(cell).decode("utf-8", "surrogateescape")
     if isinstance(cell, str):

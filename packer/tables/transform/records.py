@@ -60,7 +60,7 @@ class TableColumn:
 
     @classmethod
     def given(cls, name: str, kind: str) -> TableColumn:
-        """A column of a type as users name it: one of TYPES, or of WRITTEN."""
+        """Return a column of a type as users name it: one of TYPES or of NOTATIONS."""
         return cls(name, NOTATIONS[kind], kind) if kind in NOTATIONS else cls(name, kind)
 
 
@@ -77,12 +77,12 @@ class RecordMember:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of its raw values."""
+        """The dtype of its raw values."""
         return np.dtype("<f4") if self.single else RAW_DTYPES[self.column.type]
 
     @property
     def name(self) -> str:
-        """Of its member of a record."""
+        """The name of its member of a record."""
         return f"c{self.index}"
 
 
@@ -94,12 +94,12 @@ class RecordLayout:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Of a record: packed, a member `c<index>` a column, in order."""
+        """The dtype of a record: packed, a member `c<index>` a column, in order."""
         return np.dtype([(w.name, w.dtype) for w in self.members])
 
 
 class CellFault(str, Enum):
-    """What is wrong with a cell, as the end of a sentence."""
+    """A fault of a cell; its text is the end of a sentence."""
 
     NOT_NUMBER = "is not a number"
     NOT_WHOLE = "is not a whole number"
@@ -130,7 +130,7 @@ class BadRow:
 
 @dataclass
 class ParsedRows:
-    """What reading a chunk gave.
+    """The rows of a chunk that was read.
 
     records: [n] of the layout's dtype, without the bad rows; dictionaries: column number -> the texts that the codes of its records
     mean, in order of first appearance in this chunk; texts: the blob that `at` of text columns counts from; bad: rising by line, at

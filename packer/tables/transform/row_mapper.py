@@ -21,7 +21,9 @@ _CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache
 
 @dataclass
 class MappedRows:
-    """fields: name -> [n, ...], C-contiguous, or the rows' texts; bad: bool [n], the rows whose label is missing or no known
+    """Rows of the fields.
+
+    fields: name -> [n, ...], C-contiguous, or the rows' texts; bad: bool [n], the rows whose label is missing or no known
     class, None if there are none; beyond: (record, column name) of the first record whose features do not all fit their dtype (a cell
     that is there became infinite), None if all do.
     """

@@ -31,7 +31,7 @@ def describe(table: Mapping[str, Any], most: int = MOST) -> list[str]:
 
 
 def histogram(counts: list[int], length: int = 16) -> str:
-    """Counts as characters of as many heights; a lone count fills the whole length. Only an empty bin is a space."""
+    """Draw counts as characters of as many heights; a lone count fills the whole length. Only an empty bin is a space."""
     if len(counts) == 1:
         counts = counts * length
     top = max(counts, default=0) or 1
@@ -39,7 +39,7 @@ def histogram(counts: list[int], length: int = 16) -> str:
 
 
 def short(number: float) -> str:
-    """A number in few characters: 1,234 and 0.0123 and 1.23e+09."""
+    """Write a number in few characters: 1,234 and 0.0123 and 1.23e+09."""
     if number == 0:
         return "0"
     if float(number).is_integer() and abs(number) < 1e7:
@@ -130,7 +130,7 @@ def _categories(found: Mapping[str, Any]) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """A share in percent: "0 %" for none alone."""
+    """Write a share in percent: "0 %" for none alone."""
     percent = 100 * part / whole if whole else 0.0
     if 0 < percent < 0.1:
         return "< 0.1 %"

@@ -137,9 +137,9 @@ def test_parts_of_any_length_give_equal_results(step):
         records[name] = draws.exponential(size=rows)
     fit_rows = draws.random(rows) < 0.8
     whole, parts = ColumnSums(plan), ColumnSums(plan)
-    whole.add(records, fit_rows)
+    whole.merge(whole.part(records, fit_rows))
     for start in range(0, rows, step):
-        parts.add(records[start : start + step], fit_rows[start : start + step])
+        parts.merge(parts.part(records[start : start + step], fit_rows[start : start + step]))
     for index, what in [(0, None), (1, None), (2, None), (2, "log1p")]:
         assert whole.of(index, what) == parts.of(index, what)
     assert whole.of(2, "log1p").mean == pytest.approx(np.log1p(records["c2"][fit_rows]).mean(), rel=1e-14)
@@ -152,7 +152,7 @@ def test_seconds_since_1970_keep_their_digits():
     records = np.empty(rows, plan.layout.dtype)
     records["c0"] = 1_400_000_000 + draws.random(rows)
     sums = ColumnSums(plan)
-    sums.add(records)
+    sums.merge(sums.part(records))
     found = sums.of(0)
     assert found.mean - 1.4e9 == pytest.approx((records["c0"] - 1.4e9).mean(), rel=1e-6)
     assert found.std == pytest.approx((records["c0"] - 1.4e9).std(), rel=1e-9)
@@ -163,7 +163,7 @@ def test_equal_values_have_no_deviation():
     records = np.full(3 * BLOCK, 0.1, plan.layout.dtype)
     records["c0"] = 0.1
     sums = ColumnSums(plan)
-    sums.add(records)
+    sums.merge(sums.part(records))
     assert (sums.of(0).mean, sums.of(0).std) == (float(np.float32(0.1)), 0.0)
 
 
@@ -202,7 +202,7 @@ def test_counts_grow_with_the_dictionary():
     for cells in (["a", "b"], ["b", "c", "d"], ["a"]):
         records, dictionaries, _ = read(Table([TableColumn("c", "category")], [cells]), plan.layout)
         records["c0"] = ["abcd".index(dictionaries[0][code]) for code in records["c0"]]
-        sums.add(records)
+        sums.merge(sums.part(records))
     assert sums.counts[0].tolist() == [2, 2, 1, 1]
 
 
@@ -227,7 +227,7 @@ def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells)
     for block in (cells, cells * BLOCK):
         records = np.zeros(len(block), plan.layout.dtype)
         records["c0"] = block
-        sums.add(records)
+        sums.merge(sums.part(records))
     found = sums.of(0)
     assert math.isnan(found.std)
     assert (found.least, found.most) == (min(cells), max(cells))
@@ -242,7 +242,7 @@ def test_quantiles_of_a_sample_have_the_ends_of_all_rows():
     records = np.zeros(1001, plan.layout.dtype)
     records["c0"] = np.arange(1001)
     sums = ColumnSums(plan)
-    sums.add(records)
+    sums.merge(sums.part(records))
     found = of_numbers(1001, sums.of(0), np.arange(250.0, 751.0))
     assert found["quantiles"]["values"][::5] == [0, 500, 1000]
     assert quantiles(np.arange(101.0)) == [100 * level for level in LEVELS]
@@ -263,10 +263,10 @@ def test_too_many_classes_are_found_while_summing():
     sums = ColumnSums(plan)
     records = np.zeros(6, plan.layout.dtype)
     records["c1"] = range(6)
-    sums.add(records)
+    sums.merge(sums.part(records))
     records["c1"] += 5
     with pytest.raises(UsageError) as error:
-        sums.add(records)
+        sums.merge(sums.part(records))
     assert str(error.value) == (
         "column 'y': has more than 9 categories (11 so far); max_categories=9 allows no more."
         " Pass label_as='number' or a larger max_categories=."

@@ -358,7 +358,7 @@ def test_unknown_categories_are_counted():
     records, dictionaries, _ = read(other, plan.layout)
     mapped = RowMapper(transform, plan.layout, dictionaries).map(records)
     sums = ColumnSums(plan)
-    sums.add(records)
+    sums.merge(sums.part(records))
     assert transform.unknown(plan, sums, dictionaries) == {"c": 2, "h": 1}
     assert (
         fit(table, ColumnChoices(one_hot=("h",))).transform.unknown(plan, ColumnSums(plan), dictionaries)
@@ -540,7 +540,7 @@ def test_statistics_of_other_rows():
     plan = transform.plan_for(other.columns)
     records, dictionaries, _ = read(other, plan.layout)
     sums = ColumnSums(plan)
-    sums.add(records)
+    sums.merge(sums.part(records))
     again = transform.measured(plan, sums, plan.sample(records), dictionaries, "train")
     assert again.fit_name == "train"
     assert [replace(c, statistics=None) for c in again.columns] == [
