@@ -12,7 +12,6 @@
     batch.py            the named tuple that is handed out
     epoch_progress.py   how far an epoch is, for state_dict and for a DataLoader's workers
     ranks.py            rank and world size of this process
-    fork_safe.py        a lock and threads that a fork or a pickle leaves usable
     stats.py            where the time of an epoch goes
     order_quality.py    how good a shuffle a pack gives in some order
     caches/             rows kept on the GPU or in memory

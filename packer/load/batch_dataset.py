@@ -29,7 +29,6 @@ from packer.load.epoch_progress import (
     register,
     this_worker,
 )
-from packer.load.fork_safe import ForkSafeLock, ForkSafeThreads
 from packer.load.other_loaders import RowsInfo
 from packer.load.prefetcher import Prefetcher
 from packer.load.processes.libraries import adapted
@@ -47,7 +46,7 @@ from packer.read.loaded_fields import ROW, select_fields, stored
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import overlooked_splits, select
 from packer.sentence import Option
-from packer.starting import interrupt_later
+from packer.starting import ForkSafeLock, ForkSafeThreads, interrupt_later
 
 if TYPE_CHECKING:
     import torch

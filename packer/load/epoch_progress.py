@@ -18,7 +18,7 @@ from multiprocessing import context, parent_process
 from typing import Any, NamedTuple
 
 from packer.errors import UsageError
-from packer.load.fork_safe import ForkSafeLock
+from packer.starting import ForkSafeLock
 
 Ended = Callable[[int], bool]
 STATE_VERSION = 1

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import NDArray
 
 from packer.format.header import Field
-from packer.load.fork_safe import ForkSafeThreads
 from packer.load.slots import Bytes, LentSlot
 from packer.orders.epochs import Epoch
 from packer.orders.runs import Runs
 from packer.read.loaded_fields import ROW, decode_ragged, stored
 from packer.read.row_reader import RowReader
+from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
     from packer.load.caches.gpu_cache import GpuCache
@@ -81,6 +81,9 @@ class ReadResult(NamedTuple):
     kept: int = 0
 
 
+ReadFixed = Callable[[ReadRequest, int, int, dict[str, Bytes]], None]
+
+
 @dataclass
 class FetchedRows:
     """Rows of a request: complete once all `reads` are done.
@@ -134,7 +137,7 @@ class FileRows(RowSource):
         self,
         request: ReadRequest,
         slot: LentSlot,
-        read: Callable[[ReadRequest, int, int, dict[str, Bytes]], None],
+        read: ReadFixed,
     ) -> FetchedRows:
         """Have the threads fill a slot, large ones in parts. read: puts the fixed fields of entries start..stop-1 in place."""
         count, raw = request.count, slot.raw
@@ -171,7 +174,7 @@ class FileRows(RowSource):
         start: int,
         stop: int,
         out: dict[str, Bytes],
-        read: Callable[[ReadRequest, int, int, dict[str, Bytes]], None],
+        read: ReadFixed,
     ) -> ReadResult:
         """Read fixed fields into `out`, ragged ones into lists."""
         began = time.perf_counter()

@@ -26,8 +26,24 @@ _ROUNDS = 10
 _SORTED = 256  # up to so many classes, a round of them is sorted
 
 
+class _Sampler(RowOrder):
+    """An order whose epochs have as many rows as asked for."""
+
+    rows: int | None
+    repeats: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.rows is not None:
+            rows = whole_number(f"{type(self).__name__}: rows", self.rows, "Pass the rows of an epoch.")
+            object.__setattr__(self, "rows", rows)
+
+    def length(self, n: int) -> int:
+        """Return the rows asked for; 0 of no rows."""
+        return (self.rows or n) if n else 0
+
+
 @dataclass(frozen=True, eq=False)
-class Weighted(RowOrder):
+class Weighted(_Sampler):
     """Rows with repetitions, each in proportion to its weight.
 
     The weights, put end to end, are cut into as many equal parts as the epoch has rows, and a mark at the same place in each
@@ -55,12 +71,9 @@ class Weighted(RowOrder):
     _ends: NDArray[np.float64] | None = field(default=None, repr=False)
     _digest: str = field(default="", repr=False)
     name: ClassVar[str] = "weighted"
-    repeats: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.rows is not None:
-            rows = whole_number("Weighted: rows", self.rows, "Pass the rows of an epoch.")
-            object.__setattr__(self, "rows", rows)
+        super().__post_init__()
         if self._ends is None:
             _check_weights(self.weights)
 
@@ -81,10 +94,6 @@ class Weighted(RowOrder):
                 f"Weighted: the weights sum to {ends[-1]:g}; finite sums above 0 are allowed. Give some rows a weight."
             )
         return replace(self, rows=self.rows or about.n or 1, _ends=ends, _digest=_digest(weights))
-
-    def length(self, n: int) -> int:
-        """Return the rows asked for; 0 of no rows."""
-        return (self.rows or n) if n else 0
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
         """Return the rows that the permuted marks fall on."""
@@ -115,7 +124,7 @@ class Weighted(RowOrder):
 
 
 @dataclass(frozen=True, eq=False)
-class Balanced(RowOrder):
+class Balanced(_Sampler):
     """Every class equally often, up to one.
 
     An epoch is rounds, and a round holds one row of each class that occurs, in a permutation of its own: so batches are balanced
@@ -141,12 +150,6 @@ class Balanced(RowOrder):
     rows: int | None = None
     _classes: _RowsByClass | None = field(default=None, repr=False)
     name: ClassVar[str] = "balanced"
-    repeats: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.rows is not None:
-            rows = whole_number("Balanced: rows", self.rows, "Pass the rows of an epoch.")
-            object.__setattr__(self, "rows", rows)
 
     def bind(self, about: Context) -> Balanced:
         """Return the order with the rows by class. Raises UsageError if the field has not one whole number a row."""
@@ -158,10 +161,6 @@ class Balanced(RowOrder):
                 " Pass by= the name of a field of labels."
             )
         return replace(self, rows=self.rows or about.n or 1, _classes=_by_class(labels.astype(np.int64)))
-
-    def length(self, n: int) -> int:
-        """Return the rows asked for; 0 of no rows."""
-        return (self.rows or n) if n else 0
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
         """Return the rows that the rounds hold at the positions."""

@@ -33,7 +33,6 @@ from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import dataset_options  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
 from packer.load.caches.gpu_cache import GpuCache  # noqa: E402
-from packer.load.fork_safe import ForkSafeThreads  # noqa: E402
 from packer.load.prefetcher import Prefetcher  # noqa: E402
 from packer.load.row_sources import FileRows, ReadRequest  # noqa: E402
 from packer.load.stats import Stats  # noqa: E402
@@ -42,6 +41,7 @@ from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import Subset, one_run  # noqa: E402
 from packer.read.loaded_fields import ROW, select_fields  # noqa: E402
 from packer.read.row_reader import RowReader  # noqa: E402
+from packer.starting import ForkSafeThreads  # noqa: E402
 
 ROWS, SIDE = 37, 12
 

@@ -13,7 +13,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.epoch_progress import EpochProgress
-from packer.load.fork_safe import ForkSafeLock
+from packer.starting import ForkSafeLock
 from tests.load.test_resuming import dataset_of, labels
 from tests.read.conftest import ROWS, make_pack
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from packer.load.fork_safe import ForkSafeThreads
 from packer.load.prefetcher import ahead
+from packer.starting import ForkSafeThreads
 
 
 class Work:

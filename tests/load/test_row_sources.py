@@ -11,7 +11,6 @@ import pytest
 from packer.format.pack import Pack
 from packer.load.caches.memory_cache import MemoryCache
 from packer.load.dataset_options import context
-from packer.load.fork_safe import ForkSafeThreads
 from packer.load.prefetcher import Prefetcher
 from packer.load.row_sources import FetchedRows, FileRows, MemoryRows, ReadRequest, RowSource
 from packer.load.slots import LentSlot, SlotLayout, allocate
@@ -21,6 +20,7 @@ from packer.orders.row_orders import RowOrder, Rows, Sequential
 from packer.orders.runs import Subset, one_run
 from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
+from packer.starting import ForkSafeThreads
 from tests.read.conftest import ROWS, image_of, make_pack
 
 
