@@ -18,6 +18,7 @@ from packer.augment.random_draws import Draws
 from packer.augment.transform import ColorPart, Columns, Params, ScalePart, Shape, SinglePartTransform
 from packer.augment.validation import whole
 from packer.errors import UsageError
+from packer.sentence import Option
 
 _ADJUSTMENTS = ("brightness", "contrast", "saturation", "hue")
 
@@ -103,11 +104,12 @@ class RandomGrayscale(SinglePartTransform, ColorPart):
 
 
 def color_channels(name: str, shape: Shape) -> Shape:
-    """Colour needs 1 channel, 3, or 4, of which the last is kept."""
+    """Return the shape as it is; raises UsageError unless it has 1, 3 or 4 channels, the fourth being alpha."""
     if shape[0] not in (1, 3, 4):
         raise UsageError(
-            f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. "
-            "Convert with --channels gray, rgb or rgba."
+            f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. Convert with ",
+            Option("channels"),
+            " gray, rgb or rgba.",
         )
     return shape
 

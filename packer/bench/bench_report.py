@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 from packer import units
+from packer.sentence import Option, Sentence
 
 BAR = 24  # characters of the longest bar
 LIMIT = (
@@ -15,7 +16,7 @@ LIMIT = (
 )
 LOUD = 0.5
 """A way's (highest - lowest) / median from which on a reader should know of it."""
-NOISY = "rounds differ by up to {:.0%}: is something else running? Measure again on a quiet machine, or with more --rounds."
+NOISY = "rounds differ by up to {:.0%}: is something else running? Measure again on a quiet machine, or with more "
 BEYOND = "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch does not."
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -98,7 +99,7 @@ class BenchReport:
         }
         return record
 
-    def table(self) -> str:
+    def table(self) -> Sentence:
         """Return the report as text for people, one line a lane."""
         name_width = max(len(way.name) for ways in self.sections.values() for way in ways)
         rate, times = f"{self.UNIT}/s", f"x {self.BASELINE}"
@@ -125,14 +126,15 @@ class BenchReport:
                 for way in ways
             ]
         noise = max(way.spread for ways in self.sections.values() for way in ways)
-        noisy = [NOISY.format(noise)] if noise > LOUD else []
-        remarks = (*self.remarks, *([BEYOND] if beyond else []), *noisy)
-        return "\n".join([*lines, *(["", *remarks] if remarks else [])])
+        noisy = NOISY.format(noise) + Option("rounds") + "." if noise > LOUD else None
+        remarks = (*self.remarks, *([BEYOND] if beyond else []))
+        text = "\n".join([*lines, *([""] if remarks or noisy else []), *remarks])
+        return Sentence(text) if noisy is None else Sentence(text, "\n", noisy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBenchReport(BenchReport):
-    """The result of raw_vs_packed.bench(). images: what the pack was made from; shape: of an image."""
+    """The result of image_bench.bench(). images: what the pack was made from; shape: of an image."""
 
     UNIT: ClassVar[str] = "images"
 
@@ -168,7 +170,7 @@ class FirstBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class TableBenchReport(BenchReport):
-    """The result of table_vs_packed.bench(). source: what the pack was made from; fields: name -> shape of a row."""
+    """The result of table_bench.bench(). source: what the pack was made from; fields: name -> shape of a row."""
 
     BASELINE: ClassVar[str] = "DataLoader"
     WIDTH: ClassVar[int] = 11

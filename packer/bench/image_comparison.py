@@ -10,6 +10,7 @@ from packer.format.pack import Pack
 from packer.inputs.image_sources import ImageSource
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.sentence import Option
 
 CHECKED_ROWS = 32
 LABELS_AT_ONCE = 1 << 16
@@ -42,7 +43,9 @@ def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64], spec
         if all(field.name != "label" for field in pack.fields):
             raise PackerError(
                 f"{pack.path}: has no labels, and {source.name} is given some; a comparison needs the same on both"
-                " sides. Drop --labels, or convert the images again."
+                " sides. Drop ",
+                Option("labels"),
+                ", or convert the images again.",
             )
         with PackedBatchDataset(
             pack, LABELS_AT_ONCE, fields=("label",), subset=slice(None), output="numpy"
@@ -50,7 +53,7 @@ def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64], spec
             loaded = np.concatenate([batch.label for batch in batches])
         wrong = np.flatnonzero(source.labels[indices] != loaded)
         if len(wrong):
-            remedy = "Pass the CSV it was made with as --labels, or convert the images again."
+            remedy = "Pass the CSV it was made with as " + Option("labels") + ", or convert the images again."
             raise _differs(source, pack, int(wrong[0]), int(indices[wrong[0]]), "another label", remedy)
     make = DecodeResize(spec)
     pixels = np.empty(spec.shape, np.uint8)
@@ -73,5 +76,6 @@ def _differs(
 ) -> PackerError:
     return PackerError(
         f"{pack.path}: row {row} has {what} than {source.keys[index]!r} in {source.name} gives now;"
-        f" a comparison needs the same on both sides. {remedy}"
+        " a comparison needs the same on both sides. ",
+        remedy,
     )

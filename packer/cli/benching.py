@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from packer.cli.console import json_text, print_json, say_lines
+from packer.cli.console import in_options, json_text, print_json, say_lines
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.progress import Status
 
@@ -103,7 +103,7 @@ def bench(
                 f"{json_file}: cannot be written ({error.strerror}). Pass another name."
             ) from error
     if not quiet:
-        say_lines(report.table())
+        say_lines(in_options(report.table()))
 
 
 def _only(sources: tuple[str, ...]) -> str:

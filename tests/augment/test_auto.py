@@ -325,5 +325,5 @@ def test_geometry_moves_a_fourth_channel_too() -> None:
 def test_other_channels_are_refused() -> None:
     assert refusal(lambda: Pipeline([TrivialAugmentWide()], (2, 8, 8))) == (
         "TrivialAugmentWide: the images have 2 channels; 1, 3 and 4 are allowed. "
-        "Convert with --channels gray, rgb or rgba."
+        "Convert with channels= gray, rgb or rgba."
     )

@@ -276,12 +276,12 @@ TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed
         (
             lambda: Pipeline([ColorJitter(0.4)], (5, 8, 8)),
             "ColorJitter: the images have 5 channels; 1, 3 and 4 are allowed. "
-            "Convert with --channels gray, rgb or rgba.",
+            "Convert with channels= gray, rgb or rgba.",
         ),
         (
             lambda: Pipeline([RandomGrayscale()], (2, 8, 8)),
             "RandomGrayscale: the images have 2 channels; 1, 3 and 4 are allowed. "
-            "Convert with --channels gray, rgb or rgba.",
+            "Convert with channels= gray, rgb or rgba.",
         ),
         (
             lambda: Pipeline([Normalize([0.5] * 3, [0.2] * 3), ColorJitter(0.4)], (3, 8, 8)),

@@ -115,5 +115,5 @@ def test_a_fourth_channel_is_kept(operation: RandomAutocontrast | RandomEqualize
 def test_other_channels_are_refused() -> None:
     assert refusal(lambda: Pipeline([RandomEqualize()], (2, 9, 9))) == (
         "RandomEqualize: the images have 2 channels; 1, 3 and 4 are allowed. "
-        "Convert with --channels gray, rgb or rgba."
+        "Convert with channels= gray, rgb or rgba."
     )

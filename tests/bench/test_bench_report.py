@@ -57,7 +57,7 @@ def test_the_table_shows_every_way_once(report: ImageBenchReport) -> None:
         "limit: memcpy, 2 threads         20,000                      0.450  ████████████████████████",
         "",
         "one note.",
-        "rounds differ by up to 178%: is something else running? Measure again on a quiet machine, or with more --rounds.",
+        "rounds differ by up to 178%: is something else running? Measure again on a quiet machine, or with more rounds=.",
     ]
 
 

@@ -105,7 +105,7 @@ def test_labels_from_a_csv(photo_folder: Path, tmp_path: Path) -> None:
     convert_images(photo_folder, out, labels=labels, size=32)
     report = bench(photo_folder, out, labels=labels, rounds=1, seconds=0.01, workers=[0], cold=False)
     assert report.conditions["rows_compared"] == 24
-    with pytest.raises(PackerError, match=r"Pass the CSV it was made with as --labels, or convert"):
+    with pytest.raises(PackerError, match=r"Pass the CSV it was made with as labels=, or convert"):
         bench(photo_folder, out)
 
 

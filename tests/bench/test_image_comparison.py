@@ -67,7 +67,7 @@ def test_a_label_that_changed_is_named(photo_folder: Path, pack: Path) -> None:
     message = (
         f"{pack}: row 0 has another label than {key!r} in {photo_folder} gives now;"
         " a comparison needs the same on both sides."
-        " Pass the CSV it was made with as --labels, or convert the images again."
+        " Pass the CSV it was made with as labels=, or convert the images again."
     )
     with pytest.raises(PackerError, match=re.escape(message)):
         check(photo_folder, pack)
@@ -79,7 +79,7 @@ def test_labels_that_the_pack_lacks_are_named(photo_folder: Path, tmp_path: Path
     labels.write_text("".join(f"{number}.jpg,{number}\n" for number in range(8)))
     message = (
         f"{tmp_path / 'red.h5'}: has no labels, and {photo_folder / 'red'} is given some;"
-        " a comparison needs the same on both sides. Drop --labels, or convert the images again."
+        " a comparison needs the same on both sides. Drop labels=, or convert the images again."
     )
     with pytest.raises(PackerError, match=f"^{re.escape(message)}$"):
         check(photo_folder / "red", tmp_path / "red.h5", labels)
