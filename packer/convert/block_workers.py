@@ -119,7 +119,7 @@ class BlockWriter(Protocol):
         """See PackWriter."""
 
 
-def pack_rows(
+def make_blocks(
     maker: RowMaker,
     writer: BlockWriter,
     samples: Samples,
@@ -135,7 +135,7 @@ def pack_rows(
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
     blocks = [block for block in range(writer.blocks) if block not in writer.done]
-    run = _Run(maker, writer, samples, skip)
+    run = _WorkerState(maker, writer, samples, skip)
     outcome = BlockResult(run.no_sums())
     for _, note in sorted(writer.done.items()):
         outcome.merge(BlockResult.from_note(note))
@@ -161,7 +161,7 @@ def pack_rows(
 
 
 def _run_blocks(
-    run: _Run, blocks: list[int], outcome: BlockResult, workers: int, progress: Callable[[], None]
+    run: _WorkerState, blocks: list[int], outcome: BlockResult, workers: int, progress: Callable[[], None]
 ) -> None:
     """Make blocks on a pool of workers. Raises what a worker raised, BrokenProcessPool if one has died."""
     writer = run.writer
@@ -206,7 +206,7 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
 
 
 def _take(
-    future: Future[tuple[int, BlockResult]], writer: BlockWriter, outcome: BlockResult, run: _Run
+    future: Future[tuple[int, BlockResult]], writer: BlockWriter, outcome: BlockResult, run: _WorkerState
 ) -> None:
     """Journal a finished block, and add what it gave. Raises what the worker raised."""
     block, made = future.result()
@@ -233,7 +233,7 @@ def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple
             ) from None
 
 
-def _pool(workers: int, run: _Run) -> Executor:
+def _pool(workers: int, run: _WorkerState) -> Executor:
     """Return workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
     forks = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if workers > 1 and forks:
@@ -252,11 +252,11 @@ def _pool(workers: int, run: _Run) -> Executor:
 _worker = threading.local()  # .run: what this worker, a thread or a process, works for
 
 
-def _adopt(run: _Run) -> None:
+def _adopt(run: _WorkerState) -> None:
     _worker.run = run
 
 
-def _adopt_in_process(run: _Run) -> None:
+def _adopt_in_process(run: _WorkerState) -> None:
     """Leave signals to the parent, which stops the run, and never outlive it."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
@@ -273,7 +273,7 @@ def _adopt_in_process(run: _Run) -> None:
 
 
 def _block(block: int) -> tuple[int, BlockResult]:
-    run: _Run = _worker.run
+    run: _WorkerState = _worker.run
     return block, run.block(block)
 
 
@@ -281,7 +281,7 @@ class _StoppedError(Exception):
     """Another worker has failed; what it raised is what the user sees."""
 
 
-class _Run:
+class _WorkerState:
     """State that the workers of one run share; the counters lie in memory that forked processes share, too."""
 
     def __init__(self, maker: RowMaker, writer: BlockWriter, samples: Samples, skip: bool) -> None:

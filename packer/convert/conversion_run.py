@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from packer import units
-from packer.convert.block_workers import BlockResult, pack_rows
+from packer.convert.block_workers import BlockResult, make_blocks
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder, fill
@@ -271,7 +271,7 @@ def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str) 
         checked=running.progress,
     ) as writer:
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-        outcome = pack_rows(
+        outcome = make_blocks(
             task.maker, writer, samples, workers=running.workers, skip=running.skip, progress=running.progress
         )
         if len(outcome.reasons) == len(samples):

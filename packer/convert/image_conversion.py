@@ -212,7 +212,7 @@ def convert_images(
     if not (resume and os.path.lexists(out)):
         check_output(out, overwrite=overwrite)
     with ExitStack() as stack:
-        made = prepare(
+        made = plan_conversion(
             stack,
             source,
             options,
@@ -251,7 +251,7 @@ class PreparedConversion(NamedTuple):
 
 
 @without_pillow_warnings()
-def prepare(
+def plan_conversion(
     stack: ExitStack,
     source: str,
     options: Mapping[str, Any],

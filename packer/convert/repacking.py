@@ -25,7 +25,7 @@ from packer.convert.conversion_run import (
     interrupted,
     write_pack,
 )
-from packer.convert.image_conversion import ConversionPlan, Report, parse_size, prepare, report_of
+from packer.convert.image_conversion import ConversionPlan, Report, parse_size, plan_conversion, report_of
 from packer.convert.pack_rows import PackRows, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
@@ -157,7 +157,7 @@ def append_images(
         _running(workers, False, on_progress), skip=choice("on_error", on_error, ON_ERROR) == "skip"
     )
     with ExitStack() as stack:
-        made = prepare(
+        made = plan_conversion(
             stack,
             os.fspath(source),
             options,

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from packer.arguments import check_workers
 from packer.codecs.block_codecs import codec_from_record
-from packer.convert.block_workers import pack_rows
+from packer.convert.block_workers import make_blocks
 from packer.convert.conversion_run import ConversionTask
-from packer.convert.image_conversion import prepare
+from packer.convert.image_conversion import plan_conversion
 from packer.convert.repair_tables import repair_tables
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError
@@ -186,7 +186,9 @@ def _task(
     options = provenance.get("options", {})
     if "source" not in provenance or {"repack", "merge", "shares"} & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
-    made = prepare(stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part, skip=True)
+    made = plan_conversion(
+        stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part, skip=True
+    )
     differs = difference(dict(provenance), made.task.members["provenance"])
     if differs:
         raise UsageError(f"{source}: is not what {part.path} was made of: {differs}. Pass the same inputs.")
@@ -223,7 +225,7 @@ def _make(
             final[row] = samples[origin]
     mender = _Mender(part, task, final, blocks, trusted)
     try:
-        pack_rows(task.maker, mender, final, workers=workers, skip=False, progress=progress)
+        make_blocks(task.maker, mender, final, workers=workers, skip=False, progress=progress)
     finally:
         mender.close()
     return mender.overwritten

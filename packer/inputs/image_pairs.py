@@ -192,7 +192,7 @@ class Pair:
                 )
             return _kind(values)
         first = reasons[0] if reasons else f"{self._files.place}: holds a file for none of the images."
-        raise SourceError(f"{first} No {self._name} can be read, of {len(reasons):,} tried.")
+        raise SourceError(first, f" No {self._name} can be read, of {len(reasons):,} tried.")
 
 
 def open_pair(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packer.codecs.block_codecs import NAMES
-from packer.convert.image_conversion import PreparedConversion, convert_images, prepare
+from packer.convert.image_conversion import PreparedConversion, convert_images, plan_conversion
 from packer.convert.row_storage import StorageEstimate, estimate
 from packer.errors import MissingDependencyError
 from packer.format.pack import open_pack
@@ -28,7 +28,7 @@ def trades(
     source: Path, tmp_path: Path, *, compare: bool = False, **options: Any
 ) -> tuple[StorageEstimate, ...]:
     with ExitStack() as stack:
-        made: PreparedConversion = prepare(
+        made: PreparedConversion = plan_conversion(
             stack,
             str(source),
             {**OPTIONS, "store": "raw", **options},
