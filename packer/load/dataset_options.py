@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.caches.cache_placement import available_memory, choose, remote_file_system
-from packer.load.caches.memory_cache import present, size_of
+from packer.load.caches.cache_placement import available_memory, choose, remote_file_system, size_of
+from packer.load.caches.memory_cache import present
 from packer.load.ranks import local_rank
 from packer.orders.epochs import ENDS
 from packer.orders.row_orders import Context

@@ -10,9 +10,10 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from packer.errors import UsageError
+from packer.format.header import Field
 from packer.units import size
 
 PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
@@ -104,6 +105,11 @@ def _asked(placement: str, device: str, nbytes: int, present: bool) -> str:
             f" Pass placement={lower}, fewer fields, or a subset."
         )
     return f"as asked; {size(nbytes)} of rows, {size(free)} {where}"
+
+
+def size_of(fields: Sequence[Field], rows: int) -> int:
+    """Return bytes of so many rows as they are loaded, without the ragged fields, which stay on the disk."""
+    return rows * sum(f.row_bytes for f in fields if not f.ragged)
 
 
 def free_device_memory(device: str) -> int:

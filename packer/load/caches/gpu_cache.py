@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.load.caches.background import Background
+from packer.load.caches.cache_placement import size_of
 from packer.load.caches.indexed_rows import IndexedRows
-from packer.load.caches.memory_cache import size_of
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.row_reader import RowReader
 from packer.units import size
@@ -44,7 +44,7 @@ class GpuCache:
         self.names = frozenset(f.name for f in fields)
         self.nbytes = size_of(fields, subset.rows)
         # Asked of a tensor, the device has its number: "cuda" is another one in each thread.
-        self._content = _GpuRows(fields, subset.rows, torch.empty(0, device=device).device)
+        self._content = _GpuContent(fields, subset.rows, torch.empty(0, device=device).device)
         self._background = Background(
             self, "packer-upload", partial(_fill_or_drop, self._content, reader, subset)
         )
@@ -115,7 +115,7 @@ class GpuCache:
         self._content.drop("it was closed")
 
 
-class _GpuRows:
+class _GpuContent:
     """The tensors, [rows, words] of the widest words that a row consists of, and how far they are filled."""
 
     def __init__(self, fields: Sequence[Field], rows: int, device: torch.device) -> None:
@@ -160,7 +160,7 @@ def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:
     return torch.empty((rows, row_bytes // width), dtype=dtype, device=device)
 
 
-def _fill_or_drop(content: _GpuRows, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
+def _fill_or_drop(content: _GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     """Fill, unless there is no memory, or rows that cannot be read.
 
     Those are the loop's concern once it asks the disk for them, and perhaps it never does.
@@ -174,7 +174,7 @@ def _fill_or_drop(content: _GpuRows, reader: RowReader, subset: Subset, ending: 
         log.warning("%s: rows stay off the device (%s)", reader.pack.path, content.failed)
 
 
-def _fill(content: _GpuRows, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
+def _fill(content: _GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     """Read rows into two pinned buffers by turns, and copy them to the device."""
     assert content.tensors is not None
     tensors = {name: t.view(torch.uint8) for name, t in content.tensors.items()}

@@ -21,6 +21,7 @@ from packer.errors import FormatError, PackerError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.caches.background import Background
+from packer.load.caches.cache_placement import size_of
 from packer.load.caches.shared_memory import Memory, held, open_memory
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read import gather
@@ -76,7 +77,7 @@ class MemoryCache:
             log.info(
                 "%s: each process keeps its own rows in memory (%s)", reader.pack.path, memory.why_private
             )
-        self._content = _MemoryRows(memory, layout, subset.rows)
+        self._content = _MemoryContent(memory, layout, subset.rows)
         self._background = Background(
             self, "packer-fill", partial(_fill, self._content, reader, subset, pinned)
         )
@@ -157,10 +158,10 @@ class MemoryCache:
     def close(self) -> None:
         """End filling, and let go of the memory: from now on nothing is there."""
         self._background.end()
-        self._content = _MemoryRows(None, {}, 0)
+        self._content = _MemoryContent(None, {}, 0)
 
 
-class _MemoryRows:
+class _MemoryContent:
     """What the memory holds: how far it is filled, then each field's rows."""
 
     def __init__(self, memory: Memory | None, layout: dict[str, tuple[int, int]], rows: int) -> None:
@@ -208,11 +209,6 @@ def present(reader: RowReader, fields: Sequence[Field], subset: Subset) -> bool:
     return held(_key(reader, fields, subset), _layout(fields, subset.rows)[1])
 
 
-def size_of(fields: Sequence[Field], rows: int) -> int:
-    """Return bytes of so many rows as they are loaded, without the ragged fields, which stay on the disk."""
-    return rows * sum(f.row_bytes for f in fields if not f.ragged)
-
-
 def _layout(fields: Sequence[Field], rows: int) -> tuple[dict[str, tuple[int, int]], int]:
     """Return where each field's rows begin and how long a row is, and the bytes of all."""
     places, at = {}, _PAGE
@@ -247,7 +243,7 @@ def _files(pack: Pack) -> list[tuple[str, int, int, int, int]]:
 
 
 def _fill(
-    content: _MemoryRows,
+    content: _MemoryContent,
     reader: RowReader,
     subset: Subset,
     pinned: torch.device | str | None,
@@ -279,7 +275,7 @@ def _fill(
         )
 
 
-def _fill_on(content: _MemoryRows, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
+def _fill_on(content: _MemoryContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     memory = content.memory
     assert memory is not None
     count = max(1, STEP_BYTES // sum(row_bytes for _, row_bytes in content.offsets.values()))

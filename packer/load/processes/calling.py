@@ -25,7 +25,7 @@ class WrongReturn(Exception):
     """What a transform returned, and what is allowed: the middle of a sentence that begins with the row."""
 
 
-class Call:
+class TransformCall:
     """Calls fn with random generators that are keyed by the row.
 
     fields: of the samples. ragged: names of fields that keep a length of their own in each row.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, TransformError
 from packer.format.header import Field
 from packer.load.processes import calling, unchanged
-from packer.load.processes.calling import Call, Store, WrongReturn, described, said
+from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.slots import Bytes, SlotLayout
@@ -150,7 +150,7 @@ class _Maker:
         self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], at: NDArray[np.int64]
     ) -> None:
         self._transform, self._reader, self._fields, self._at = transform, reader, fields, at
-        self._call = Call(transform, fields)
+        self._call = TransformCall(transform, fields)
         row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
         self._chunk_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
         self._scratch: dict[str, Bytes] = {}

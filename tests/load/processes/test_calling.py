@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer.format.header import Field
-from packer.load.processes.calling import Call, Store, WrongReturn, described, said
+from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
 from packer.load.processes.transforms import PythonTransform
 
 cv2 = pytest.importorskip("cv2")
@@ -57,7 +57,7 @@ def drawn(_: object, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def draws(rows: list[int], seed: int = 0, epoch: int = 0) -> list[dict[str, str]]:
-    call = Call(PythonTransform(drawn))
+    call = TransformCall(PythonTransform(drawn))
     call.key(seed, epoch, np.array(rows))
     return [{name: repr(value) for name, value in call(i, {}).items()} for i in range(len(rows))]
 
@@ -89,7 +89,7 @@ class Callable:
     ],
 )
 def test_rng_goes_to_whoever_takes_it(fn: Any, takes: bool):
-    call = Call(PythonTransform(fn))
+    call = TransformCall(PythonTransform(fn))
     call.key(0, 0, np.arange(2))
     values = {call(i, sample())["x"] for i in range(2)}
     assert len(values) == 1 + takes
@@ -103,7 +103,7 @@ def test_a_compose_is_called_by_names_and_draws_from_the_rows_generators():
         def __call__(self, *, image: Any, **others: Any) -> dict[str, Any]:
             return {"image": image + self.rng.integers(9) + self.other.randrange(9), **others}
 
-    call = Call(PythonTransform(Compose()))
+    call = TransformCall(PythonTransform(Compose()))
     call.key(0, 0, np.array([5, 6, 5]))
     results = [call(i, sample()) for i in range(3)]
     assert results[0].keys() == sample().keys()
@@ -113,7 +113,7 @@ def test_a_compose_is_called_by_names_and_draws_from_the_rows_generators():
 def test_opencv_and_torch_run_one_thread_unless_fn_says_otherwise():
     torch.set_num_threads(2)
     cv2.setNumThreads(2)
-    call = Call(PythonTransform(lambda s: {"x": torch.get_num_threads(), "y": cv2.getNumThreads()}))
+    call = TransformCall(PythonTransform(lambda s: {"x": torch.get_num_threads(), "y": cv2.getNumThreads()}))
     call.key(0, 0, np.arange(2))
     assert call(0, {}) == {"x": 1, "y": 1}
     torch.set_num_threads(2)
@@ -128,7 +128,7 @@ def describe(fn: Any, batch: int | None = None, ragged: tuple[str, ...] = ()) ->
             "image": np.zeros((batch, 2, 3, 3), np.uint8),
             "boxes": [np.ones((2, 4), np.float32)] * batch,
         }
-    call = Call(transform)
+    call = TransformCall(transform)
     call.key(0, 0, np.arange(3))
     fields = described(call(0, dict(given)), given, INPUTS, transform, batch)
     return {f.name: (f.dtype, f.shape, dict(f.about)) for f in fields}
@@ -325,6 +325,6 @@ def test_other_attributes_that_are_missing_are_told_as_they_are():
 
 
 def called(fn: Any, given: dict[str, Any]) -> Any:
-    call = Call(PythonTransform(fn), INPUTS)
+    call = TransformCall(PythonTransform(fn), INPUTS)
     call.key(0, 0, np.array([0]))
     return call(0, given)
