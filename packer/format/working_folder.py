@@ -226,21 +226,22 @@ def _check_ours(path: str) -> None:
         )
 
 
-def difference(before: Any, now: Any, what: str = "") -> str:
+def difference(before: Any, now: Any, what: str = "", words: tuple[str, str] = ("was", ", now it is")) -> str:
     """Return the first difference between two JSON values, in words; "" if there is none.
 
-    before: what was recorded; now: what is asked for; what: the names that lead there, a space between them.
+    before: what was recorded; now: what is asked for; what: the names that lead there, a space between them; words: those
+    before each value.
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*before, *now)):
-            found = difference(before.get(key), now.get(key), f"{what} {key}".strip())
+            found = difference(before.get(key), now.get(key), f"{what} {key}".strip(), words)
             if found:
                 return found
         return ""
     now = list(now) if isinstance(now, tuple) else now
     if before == now or (isinstance(before, list) and before == _plain(now)):
         return ""
-    return f"{what} was {_shown(before)}, now it is {_shown(now)}"
+    return f"{what} {words[0]} {_shown(before)}{words[1]} {_shown(now)}"
 
 
 def _plain(value: Any) -> Any:

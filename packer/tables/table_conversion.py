@@ -154,33 +154,63 @@ def convert_table(
 ) -> TableReport:
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
-    source: a file or glob, or several that follow each other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or
-        .parquet, .arrow, .feather. out, format, compress, shuffle, seed, shard_rows, shard_size, workers, overwrite, resume:
-        as in convert_images.
+    The pack has `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or unknown), `label`, and a field
+    for each column in keep. A first column without a name that numbers the rows, as pandas writes its index, is left out. The header
+    (`table`) tells how each column was mapped; packer.tables.apply does the same to new rows.
 
-    What comes out: `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or unknown), `label`, and
-    a field for each column in keep. A first column without a name that numbers the rows, as pandas writes its index, is left out.
-    How each column was mapped is in the header (`table`); packer.tables.apply does the same to new rows.
+    Parameters
+    ----------
+    source : path, glob or sequence of them
+        Files that follow each other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or .parquet, .arrow, .feather.
+    out, format, compress, shuffle, seed, shard_rows, shard_size, workers, overwrite, resume, progress
+        As in convert_images.
+    label : str or sequence of str, optional
+        Column, or columns, to predict: texts become classes (int64 codes, names in the header), whole numbers int64, other numbers
+        float32; several: [N, k].
+    label_as : {"auto", "classes", "number"}
+        "classes": numbers become classes too; "number": float32.
+    features, drop, keep : sequence of str, optional
+        Columns that are features (default: all others), that are left out, that become fields of their own.
+    types : mapping, optional
+        Column -> "number", "integer", "boolean", "date", "time", "timestamp", "category", "text", where the first rows mislead;
+        "currency", "percent", "date-mdy", "date-dmy", "timestamp-mdy", "timestamp-dmy": numbers and dates as people write them.
+    missing : {"nan", "error", "mean", "median", "zero"}
+        What a missing feature becomes; mean and median are those of the train rows.
+    indicators : bool, default False
+        Add a 0/1 feature for each column with missing values.
+    one_hot : sequence of str or "all"
+        Columns whose categories become 0/1 features.
+    standardize : bool, default False
+        Map numbers to mean 0 and standard deviation 1 over the train rows.
+    log1p : sequence of str
+        Columns mapped by log(1 + x).
+    dtype : str, default "float32"
+        Of the features.
+    max_categories : int
+        Most categories of a column.
+    like : path, optional
+        A pack whose mapping, categories and statistics are used; the options above that make one are then refused.
+    header, delimiter, quote, decimal, thousands, na, encoding
+        Of text files, see docs/commands.md.
+    split : str or mapping, optional
+        "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those of
+        the split called train, or else of all rows.
+    on_error : {"stop", "skip"}
+        Stop at the first bad row, or skip such rows; rows without a label are bad.
+    on_plan, on_stage, on_progress : callable, optional
+        Called once before rows are read; when a part of the work begins; now and then with how much of the stage is done.
 
-    label: the column, or columns, to be predicted: texts become classes (int64 codes, names in the header), whole numbers int64, other
-        numbers float32; several: [N, k]. label_as: "classes": numbers become classes too; "number": float32.
-    features: the columns that are features; default: all others. drop: columns left out; keep: columns that become fields.
-    types: column -> "number", "integer", "boolean", "date", "time", "timestamp", "category", "text", where the first rows mislead;
-        "currency", "percent", "date-mdy", "date-dmy", "timestamp-mdy", "timestamp-dmy": numbers and dates written for people.
-    missing: what a missing feature becomes: "nan", "error", "mean", "median" (of the train rows) or "zero"; indicators: and a 0/1
-        feature that says so. one_hot: columns whose categories become 0/1 features, or "all". log1p: columns mapped by log(1 + x);
-    standardize: numbers to mean 0 and standard deviation 1 over the train rows. dtype: of features. max_categories: of a column.
-    like: a pack whose mapping, categories and statistics are used; the options above that make one are then refused.
-    header, delimiter, quote, decimal, thousands, na, encoding: of text files, see docs/commands.md.
-    split: "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those
-        of the split called train, or else of all rows.
-    on_error: "stop" at the first bad row, or "skip" such rows; rows without a label are bad.
-    progress: as in convert_images.
-    on_plan: called once, before rows are read; on_stage: when a part of the work begins; on_progress: called now and then with how much
-        of the stage is done.
+    Returns
+    -------
+    TableReport
 
+    Raises
+    ------
+    UsageError, SourceError, SpaceError, PackerError
+
+    Notes
+    -----
     Memory does not grow with the table. Equal inputs and options give byte-identical packs, interrupted or not.
-    Raises UsageError, SourceError, SpaceError, PackerError.
     """
     began = time.perf_counter()
     out = os.fspath(out).rstrip("/")
@@ -283,10 +313,27 @@ def append_table(
 ) -> TableReport:
     """Map more rows as those of a pack of shards were, and add them to it as further shards.
 
-    path: a pack of shards that was made of a table; it is as it was until the new ones are whole. source: files with its columns, found
-    by name; text is read as the pack's was. Splits that are shares are drawn for the new rows as they were. The pack's record of the
-    mapping, with its statistics, stays as it is. The other arguments: as in convert_table. The report counts the rows added.
-    Raises UsageError (one file, no pack of a table, columns that are missing, splits by place), SourceError, SpaceError, PackerError.
+    Splits that are shares are drawn for the new rows as they were. The pack's record of the mapping, with its statistics, stays.
+
+    Parameters
+    ----------
+    path : path
+        A pack of shards that was made of a table; it is as it was until the new ones are whole.
+    source : path, glob or sequence of them
+        Files with its columns, found by name; text is read as the pack's was.
+    workers, on_error, progress, on_plan, on_stage, on_progress
+        As in convert_table.
+
+    Returns
+    -------
+    TableReport
+        It counts the rows added.
+
+    Raises
+    ------
+    UsageError
+        The pack is one file, or of no table; columns are missing; it has splits by place.
+    SourceError, SpaceError, PackerError
     """
     began = time.perf_counter()
     out, pack = os.fspath(path).rstrip("/"), open_pack(path)

@@ -69,11 +69,33 @@ def export_table(
 ) -> TableExportReport:
     """Write the rows of a pack that was made of a table as one CSV or Parquet file.
 
-    pack: a path. out: a new file, .csv, .tsv or .parquet. split: only its rows. progress: show it; on_progress: called with the rows
-    done so far.
-
     Every block is compared with its checksum. Nothing is left under the file's name unless it is whole.
-    Raises UsageError (the file exists, no table, no such split), FormatError (damage), MissingDependencyError, PackerError.
+
+    Parameters
+    ----------
+    pack : path
+        A pack that was made of a table.
+    out : path
+        A new file, .csv, .tsv or .parquet.
+    split : str, optional
+        Write only its rows.
+    progress : bool, default False
+        Show the progress.
+    on_progress : callable, optional
+        Called with the rows done so far.
+
+    Returns
+    -------
+    TableExportReport
+
+    Raises
+    ------
+    UsageError
+        The file exists, the pack is of images, or has no such split.
+    FormatError
+        The pack is damaged.
+    MissingDependencyError
+        Parquet needs pyarrow.
     """
     began = time.perf_counter()
     target, opened = os.fspath(out), open_pack(pack)

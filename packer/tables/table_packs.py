@@ -125,10 +125,10 @@ def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: 
                 remedy,
             )
         for member in dict.fromkeys(("type", "role", *here)):
-            if member != "statistics" and (found := difference(here[member], there.get(member), member)):
-                found = found.replace(" was ", " is ", 1).replace(
-                    ", now it is ", f" in {first.path}, and ", 1
-                )
+            if member == "statistics":
+                continue
+            words = "is", f" in {first.path}, and"
+            if found := difference(here[member], there.get(member), member, words):
                 raise UsageError(
                     f"{pack.path}: its column {name!r} is mapped otherwise ({found} here); packs of equal mappings go together. ",
                     remedy,

@@ -153,10 +153,10 @@ class ArrowChunk:
     """Some rows of a file, a TableChunk."""
 
     def __init__(
-        self, name: str, after: list[Any], part: ArrowPart, layout: RecordLayout, form: TextDialect
+        self, name: str, after: list[Any], part: ArrowPart, layout: RecordLayout, dialect: TextDialect
     ) -> None:
         self.name, self.after = name, after
-        self._part, self._layout, self._form = part, layout, form
+        self._part, self._layout, self._form = part, layout, dialect
 
     def read(self) -> ParsedRows:
         """Make records of them."""

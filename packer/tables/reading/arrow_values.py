@@ -74,10 +74,10 @@ def readable(pa: Arrow, type: Arrow, wanted: str) -> bool:
     return wanted in ("category", "text") or _reader(pa, _plain(pa, type), wanted) is not None
 
 
-def records_of(pa: Arrow, columns: Sequence[Arrow], layout: RecordLayout, form: TextDialect) -> ParsedRows:
+def records_of(pa: Arrow, columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
     """Make records of a piece of a table.
 
-    columns: an Arrow array of N values for each wanted column; form: how texts that are to be numbers are written.
+    columns: an Arrow array of N values for each wanted column; dialect: how texts that are to be numbers are written.
     """
     rows = len(columns[0])
     raws: dict[str, _RawValues] = {}
@@ -89,7 +89,7 @@ def records_of(pa: Arrow, columns: Sequence[Arrow], layout: RecordLayout, form: 
             wrong.append((w, shown, mask, CellFault.NOT_UTF8))
         column = columns[i]
         if w.column.type not in ("category", "text"):
-            raws[w.name] = _read(pa, column, w, form)
+            raws[w.name] = _read(pa, column, w, dialect)
             wrong += [(w, column, mask, why) for mask, why in raws[w.name].wrong]
     keep: NDArray[np.bool_] | None = None
     bad: list[BadRow] = []
@@ -159,12 +159,12 @@ def _listed(
     return found
 
 
-def _read(pa: Arrow, column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues:
+def _read(pa: Arrow, column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawValues:
     """Read a column that is neither categories nor text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if any(test(column.type) for test in _text_tests(pa)):
-        return _from_texts(column, w, form)
+        return _from_texts(column, w, dialect)
     reader = _reader(pa, column.type, w.column.type)
     assert reader is not None
     return reader(pa, column, w)
@@ -338,12 +338,12 @@ def _times(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
     return _RawValues(values, [])
 
 
-def _from_texts(column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues:
+def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawValues:
     """Parse each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     layout = RecordLayout((RecordMember(0, w.column, w.single),))
-    form = replace(form, delimiter=b"\x1f", quote=b'"', width=1)
+    dialect = replace(dialect, delimiter=b"\x1f", quote=b'"', width=1)
     values = np.full(len(texts) + 1, MISSING_INTEGER if w.column.type == "integer" else np.nan, w.dtype)
     reasons: dict[str, NDArray[np.bool_]] = {}
     for start in range(0, len(texts), _TEXTS):
@@ -352,7 +352,7 @@ def _from_texts(column: Arrow, w: RecordMember, form: TextDialect) -> _RawValues
         cells = "".join(
             '"' + text.replace('"', '""').replace("\n", "\1").replace("\r", "\1") + '"\n' for text in some
         )
-        parsed = parse_records(cells.encode(), form, layout)
+        parsed = parse_records(cells.encode(), dialect, layout)
         good = np.ones(len(some), np.bool_)
         for bad in parsed.bad:
             good[bad.line] = False

@@ -65,9 +65,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
 
     text: the beginning of the file, all of it if `ended`. Raises: SourceError if no delimiter does.
     """
-    form = dialect_of(reading)
+    dialect = dialect_of(reading)
     if reading.delimiter is not None:
-        return form.delimiter
+        return dialect.delimiter
     for suffix, delimiter in _BY_SUFFIX.items():
         if name.lower().removesuffix(compression(name)).endswith(suffix):
             return delimiter
@@ -75,9 +75,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     unfinished, single, spaced = b"", b"", False
     short = b""  # by which the header has fewer cells than all rows
     for delimiter in DELIMITERS:
-        if delimiter in (form.quote, form.decimal, form.thousands):
+        if delimiter in (dialect.quote, dialect.decimal, dialect.thousands):
             continue
-        records = first_records(text, ended, replace(form, delimiter=delimiter), _RECORDS)
+        records = first_records(text, ended, replace(dialect, delimiter=delimiter), _RECORDS)
         if not records:
             unfinished = delimiter
             continue
@@ -122,26 +122,26 @@ def _is_number(cell: bytes) -> bool:
     return True
 
 
-def first_records(text: bytes, ended: bool, form: TextDialect, most: int) -> list[list[bytes]]:
+def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> list[list[bytes]]:
     """Return the first records of a text, at most `most`; the last one that is not known to be whole is left out unless `ended`."""
     if not ended:
-        text = text[: end_of_records(text, 0, form)]
-    return split_records(text, form, most)
+        text = text[: end_of_records(text, 0, dialect)]
+    return split_records(text, dialect, most)
 
 
-def first_record_end(text: bytes, form: TextDialect) -> int:
+def first_record_end(text: bytes, dialect: TextDialect) -> int:
     """Return the offset behind the first record that is not blank; 0 if no such record ends in the text."""
     at = 0
-    while (newline := text.find(b"\n", at)) >= 0 and is_blank(text[at:newline], form):
+    while (newline := text.find(b"\n", at)) >= 0 and is_blank(text[at:newline], dialect):
         at = newline + 1
-    opening = re.compile(b"(?:^|(?<=[\\n" + re.escape(form.delimiter) + b"]))" + re.escape(form.quote))
+    opening = re.compile(b"(?:^|(?<=[\\n" + re.escape(dialect.delimiter) + b"]))" + re.escape(dialect.quote))
     while newline >= 0:
-        quote = opening.search(text, at, newline) if form.quote else None
+        quote = opening.search(text, at, newline) if dialect.quote else None
         if not quote:
             return newline + 1
-        close = text.find(form.quote, quote.end())
-        while close >= 0 and text[close + 1 : close + 2] == form.quote:
-            close = text.find(form.quote, close + 2)
+        close = text.find(dialect.quote, quote.end())
+        while close >= 0 and text[close + 1 : close + 2] == dialect.quote:
+            close = text.find(dialect.quote, close + 2)
         if close < 0:
             return 0
         at = close + 1
@@ -149,17 +149,17 @@ def first_record_end(text: bytes, form: TextDialect) -> int:
     return 0
 
 
-def is_blank(text: bytes, form: TextDialect) -> bool:
+def is_blank(text: bytes, dialect: TextDialect) -> bool:
     """Tell whether text holds no record."""
-    return not text.strip(b" \t\r\n") and form.delimiter not in text
+    return not text.strip(b" \t\r\n") and dialect.delimiter not in text
 
 
-def column_names(name: str, cells: Sequence[bytes], form: TextDialect) -> tuple[list[str], list[str]]:
+def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> tuple[list[str], list[str]]:
     """Make names of the header's cells: empty and repeated ones are changed.
 
     Returns: the names, and a sentence about each change. Raises: SourceError if they are no names.
     """
-    filled = [cell for cell in cells if cell.strip(b" \t") not in form.na]
+    filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
     if filled and all(map(_is_number, filled)):
         raise SourceError(
             f"{name}: its first row holds numbers, no names. Pass ", Option("header", False), "."

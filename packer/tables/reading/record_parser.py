@@ -41,7 +41,7 @@ _CONVERTED_REASONS = {
 }
 
 
-def parse_records(data: bytes | memoryview, form: TextDialect, layout: RecordLayout) -> ParsedRows:
+def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: RecordLayout) -> ParsedRows:
     """Read whole records; the last one may lack the end of its line.
 
     data: UTF-8, less than 2 GiB, not modified.
@@ -52,38 +52,38 @@ def parse_records(data: bytes | memoryview, form: TextDialect, layout: RecordLay
     if nbytes > MOST_BYTES:
         raise ValueError(f"data: {nbytes} bytes; at most {MOST_BYTES}.")
     # A record has an end for each cell, and is not blank; one more may be begun that turns out bad.
-    records: NDArray[Any] = np.empty((nbytes + 1) // max(form.width, 2) + 1, layout.dtype)
+    records: NDArray[Any] = np.empty((nbytes + 1) // max(dialect.width, 2) + 1, layout.dtype)
     lines = np.empty(len(records), np.int64)
-    cells = _cells(form, layout)
+    cells = _cells(dialect, layout)
     size = layout.dtype.itemsize
     if native.COMPILED:
-        na = tuple(sorted(form.na, key=len))
+        na = tuple(sorted(dialect.na, key=len))
         result = native.loops.parse_csv(
-            data, _bytes(records), size, lines, cells, *_marks(form), na, _powers()
+            data, _bytes(records), size, lines, cells, *_marks(dialect), na, _powers()
         )
     else:
-        result = plain.parse(bytes(data), _bytes(records), size, lines.data, cells, form)
+        result = plain.parse(bytes(data), _bytes(records), size, lines.data, cells, dialect)
     rows, ends, bad_rows, faults, dictionaries, texts = result
     records.resize(rows, refcheck=False)
-    bad = [_bad(fault, form.width) for fault in faults]
+    bad = [_bad(fault, dialect.width) for fault in faults]
     parsed = ParsedRows(records, dictionaries, texts, bad, bad_rows, ends, nbytes, lines[:rows].copy())
     if any(map(_by_text, layout.members)):
-        _convert(parsed, form, layout)
+        _convert(parsed, dialect, layout)
     return parsed
 
 
-def end_of_records(data: bytes | memoryview, start: int, form: TextDialect) -> int:
+def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -> int:
     """Return where the last complete record ends; `start`, where one begins, if there is none."""
     if native.COMPILED:
         return native.loops.end_of_csv_records(
-            data, start, form.delimiter[0], form.quote[0] if form.quote else -1
+            data, start, dialect.delimiter[0], dialect.quote[0] if dialect.quote else -1
         )
-    return plain.end_of_records(bytes(data), start, form)
+    return plain.end_of_records(bytes(data), start, dialect)
 
 
-def split_records(data: bytes | memoryview, form: TextDialect, most: int) -> list[list[bytes]]:
+def split_records(data: bytes | memoryview, dialect: TextDialect, most: int) -> list[list[bytes]]:
     """Take the first records apart, however many cells they have; quotes are removed, nothing else is looked at."""
-    return list(islice(plain.cells_of(bytes(data), form), most))
+    return list(islice(plain.cells_of(bytes(data), dialect), most))
 
 
 @functools.cache
@@ -91,9 +91,10 @@ def _powers() -> NDArray[np.uint64]:
     return np.frombuffer(powers_of_ten(), "<u8").copy()  # aligned
 
 
-def _marks(form: TextDialect) -> tuple[int, int, int, int]:
+def _marks(dialect: TextDialect) -> tuple[int, int, int, int]:
     delimiter, quote, point, thousands = (
-        mark[0] if mark else -1 for mark in (form.delimiter, form.quote, form.decimal, form.thousands)
+        mark[0] if mark else -1
+        for mark in (dialect.delimiter, dialect.quote, dialect.decimal, dialect.thousands)
     )
     return delimiter, quote, point, thousands
 
@@ -102,8 +103,8 @@ def _bytes(records: NDArray[Any]) -> memoryview:
     return records.view(np.uint8).data if records.dtype.itemsize and len(records) else memoryview(bytearray())
 
 
-def _cells(form: TextDialect, layout: RecordLayout) -> plain.Cells:
-    cells = np.zeros((form.width, 2), np.int32)
+def _cells(dialect: TextDialect, layout: RecordLayout) -> plain.Cells:
+    cells = np.zeros((dialect.width, 2), np.int32)
     fields: Mapping[str, Any] = layout.dtype.fields or {}
     for wanted in layout.members:
         number = plain.SINGLE if wanted.single else plain.DOUBLE
@@ -125,7 +126,7 @@ def _by_text(wanted: RecordMember) -> bool:
     return wanted.column.type in CONVERTED or bool(wanted.column.notation)
 
 
-def _convert(parsed: ParsedRows, form: TextDialect, layout: RecordLayout) -> None:
+def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> None:
     """Put values where numbers of texts are, and take out the records whose texts are none."""
     records = parsed.records
     bad: dict[int, BadRow] = {}  # by record; the first column counts
@@ -134,7 +135,7 @@ def _convert(parsed: ParsedRows, form: TextDialect, layout: RecordLayout) -> Non
             continue
         column, texts = wanted.column, parsed.dictionaries.pop(wanted.index)
         if column.notation:
-            marks = form.decimal.decode(), form.thousands.decode()
+            marks = dialect.decimal.decode(), dialect.thousands.decode()
             values, valid = convert_notation(texts, column.notation, *marks)
             reason = WRITTEN_REASONS[column.notation]
         else:

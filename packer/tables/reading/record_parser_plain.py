@@ -49,59 +49,59 @@ class Record:
     value: bytes = b""
 
 
-def records_of(data: bytes, form: TextDialect) -> Iterator[Record]:
+def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
     """Take the text apart, without a look at what the cells mean."""
     at, line = 0, 0
     while at < len(data):
         stop = data.find(b"\n", at)
         end = len(data) if stop < 0 else stop
         text = data[at:end]
-        if not text.strip(b" \t\r") and form.delimiter not in text:
+        if not text.strip(b" \t\r") and dialect.delimiter not in text:
             line += stop >= 0
             at = end + 1
-        elif form.quote and form.quote in text:
-            at, record = _quoted(data, at, line, form)
+        elif dialect.quote and dialect.quote in text:
+            at, record = _quoted(data, at, line, dialect)
             line = record.next_line
             yield record
         else:
             at = end + 1
-            yield Record(line, line + (stop >= 0), text.removesuffix(b"\r").split(form.delimiter))
+            yield Record(line, line + (stop >= 0), text.removesuffix(b"\r").split(dialect.delimiter))
             line += stop >= 0
 
 
-def cells_of(data: bytes, form: TextDialect) -> Iterator[list[bytes]]:
+def cells_of(data: bytes, dialect: TextDialect) -> Iterator[list[bytes]]:
     """Yield the cells of each record, as records_of does: the beginning of a file takes a quarter of the time."""
     at = 0
     while at < len(data):
         stop = data.find(b"\n", at)
         text = data[at : stop if stop >= 0 else len(data)]
-        if form.quote and form.quote in text and (form.delimiter in text or text.strip(b" \t\r")):
-            at, record = _quoted(data, at, 0, form)
+        if dialect.quote and dialect.quote in text and (dialect.delimiter in text or text.strip(b" \t\r")):
+            at, record = _quoted(data, at, 0, dialect)
             yield record.cells
             continue
         at += len(text) + 1
-        if form.delimiter in text or text.strip(b" \t\r"):
-            yield text.removesuffix(b"\r").split(form.delimiter)
+        if dialect.delimiter in text or text.strip(b" \t\r"):
+            yield text.removesuffix(b"\r").split(dialect.delimiter)
 
 
-def _quoted(data: bytes, at: int, line: int, form: TextDialect) -> tuple[int, Record]:
+def _quoted(data: bytes, at: int, line: int, dialect: TextDialect) -> tuple[int, Record]:
     """Take one record apart that has quotes. Returns: where the next one begins, and the record."""
-    marks = re.compile(rb"[\n" + re.escape(form.delimiter) + rb"]")
+    marks = re.compile(rb"[\n" + re.escape(dialect.delimiter) + rb"]")
     cells: list[bytes] = []
     first, fault, column, value = at, FINE, -1, b""
     while True:
         after, cell = at, None
-        if data[at : at + 1] == form.quote:
-            close = data.find(form.quote, at + 1)
-            while close >= 0 and data[close + 1 : close + 2] == form.quote:
-                close = data.find(form.quote, close + 2)
+        if data[at : at + 1] == dialect.quote:
+            close = data.find(dialect.quote, at + 1)
+            while close >= 0 and data[close + 1 : close + 2] == dialect.quote:
+                close = data.find(dialect.quote, close + 2)
             if close < 0:
                 if not fault:
                     fault, column, value = UNCLOSED, len(cells), data[at:]
                 after = len(data)
             else:
                 after = close + 1
-            cell = data[at + 1 : after - (close >= 0)].replace(form.quote * 2, form.quote)
+            cell = data[at + 1 : after - (close >= 0)].replace(dialect.quote * 2, dialect.quote)
         mark = marks.search(data, after)
         end = mark.start() if mark else len(data)
         last = end == len(data) or data[end : end + 1] == b"\n"
@@ -118,7 +118,7 @@ def _quoted(data: bytes, at: int, line: int, form: TextDialect) -> tuple[int, Re
 
 
 def parse(
-    data: bytes, out: memoryview, size: int, lines: memoryview, cells: Cells, form: TextDialect
+    data: bytes, out: memoryview, size: int, lines: memoryview, cells: Cells, dialect: TextDialect
 ) -> Result:
     """Read whole records.
 
@@ -128,11 +128,11 @@ def parse(
     codes: dict[int, dict[bytes, int]] = {
         column: {} for column, kind, _ in plan if kind in (CATEGORY, TRIMMED)
     }
-    number = _number_pattern(form)
+    number = _number_pattern(dialect)
     texts = bytearray()
     rows = bad = 0
     listed: list[Fault] = []
-    for record in records_of(data, form):
+    for record in records_of(data, dialect):
         fault: Fault | None = None
         before = len(texts), [(column, len(known)) for column, known in codes.items()]
         if record.fault:
@@ -142,7 +142,7 @@ def parse(
         else:
             for column, kind, offset in plan:
                 cell = record.cells[column]
-                reason, values = _value(cell, kind, form, number, codes.get(column, {}), texts)
+                reason, values = _value(cell, kind, dialect, number, codes.get(column, {}), texts)
                 if reason:
                     fault = (record.line, column, cell, reason, len(record.cells))
                     break
@@ -162,16 +162,16 @@ def parse(
     return rows, data.count(b"\n"), bad, listed, decoded, bytes(texts)
 
 
-def _number_pattern(form: TextDialect) -> re.Pattern[bytes]:
-    whole = rb"\d+" + (rb"(?:" + re.escape(form.thousands) + rb"\d+)*" if form.thousands else b"")
-    point = re.escape(form.decimal)
+def _number_pattern(dialect: TextDialect) -> re.Pattern[bytes]:
+    whole = rb"\d+" + (rb"(?:" + re.escape(dialect.thousands) + rb"\d+)*" if dialect.thousands else b"")
+    point = re.escape(dialect.decimal)
     return re.compile(rb"[+-]?(" + whole + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
 
 
 def _value(
     cell: bytes,
     kind: int,
-    form: TextDialect,
+    dialect: TextDialect,
     number: re.Pattern[bytes],
     codes: dict[bytes, int],
     texts: bytearray,
@@ -179,7 +179,7 @@ def _value(
     """Read a cell. Returns: what is wrong with it, and what goes into the record."""
     if kind not in (CATEGORY, TEXT):
         cell = cell.strip(b" \t")
-    missing = cell in form.na
+    missing = cell in dialect.na
     if kind == TEXT:
         cell = b"" if missing else cell
         if not _is_utf8(cell):
@@ -196,10 +196,10 @@ def _value(
         return FINE, (_MISSING[kind],)
     match = number.fullmatch(cell)
     if kind == INTEGER:
-        return _integer(cell.replace(form.thousands, b""), match)
+        return _integer(cell.replace(dialect.thousands, b""), match)
     if not match:
         return IS_INFINITE if _INFINITY.fullmatch(cell) else NOT_NUMBER, ()
-    value = float(cell.replace(form.thousands, b"").replace(form.decimal, b"."))
+    value = float(cell.replace(dialect.thousands, b"").replace(dialect.decimal, b"."))
     if abs(value) == float("inf"):
         return IS_INFINITE, ()
     if kind == SINGLE and abs(value) >= BEYOND_SINGLE_FROM:
@@ -223,11 +223,11 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def end_of_records(data: bytes, start: int, form: TextDialect) -> int:
+def end_of_records(data: bytes, start: int, dialect: TextDialect) -> int:
     """Return where the last complete record ends; `start`, where one begins, if there is none."""
-    if not form.quote or data.find(form.quote, start) < 0:
+    if not dialect.quote or data.find(dialect.quote, start) < 0:
         return max(start, data.rfind(b"\n", start) + 1)
-    pattern = b"(?:^|(?<=[\\n" + re.escape(form.delimiter) + b"]))" + re.escape(form.quote)
+    pattern = b"(?:^|(?<=[\\n" + re.escape(dialect.delimiter) + b"]))" + re.escape(dialect.quote)
     opening = re.compile(pattern)
     text, at, found = data[start:], 0, 0
     while True:
@@ -236,9 +236,9 @@ def end_of_records(data: bytes, start: int, form: TextDialect) -> int:
         found = line + 1 if line >= 0 else found
         if not quote:
             return start + found
-        close = text.find(form.quote, quote.end())
-        while close >= 0 and text[close + 1 : close + 2] == form.quote:
-            close = text.find(form.quote, close + 2)
+        close = text.find(dialect.quote, quote.end())
+        while close >= 0 and text[close + 1 : close + 2] == dialect.quote:
+            close = text.find(dialect.quote, close + 2)
         if close < 0:
             return start + found
         at = close + 1

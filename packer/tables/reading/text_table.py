@@ -66,13 +66,13 @@ class TextTable:
         self.nbytes = sum(size for size, _ in self.state)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
-        form = replace(dialect_of(reading), delimiter=delimiter_of(first, text, ended, reading))
-        head = self._head(first, text, ended, form)
+        dialect = replace(dialect_of(reading), delimiter=delimiter_of(first, text, ended, reading))
+        head = self._head(first, text, ended, dialect)
         if reading.header:
-            columns, notes = column_names(first, head.cells, form)
+            columns, notes = column_names(first, head.cells, dialect)
         else:
             columns, notes = [str(number) for number in range(len(head.cells))], []
-        self._form = replace(form, width=len(columns))
+        self._form = replace(dialect, width=len(columns))
         room = _HEAD + 2 * head.begin
         self._heads = [head, *(self._other(name, columns, room) for name in names[1:])]
         if not any(head.rows for head in self._heads):
@@ -124,8 +124,8 @@ class TextTable:
         _check_text(name, text, ended)
         return text, ended
 
-    def _head(self, name: str, text: bytes, ended: bool, form: TextDialect) -> _Head:
-        end = first_record_end(text, form)
+    def _head(self, name: str, text: bytes, ended: bool, dialect: TextDialect) -> _Head:
+        end = first_record_end(text, dialect)
         if not end and not ended:
             raise SourceError(
                 f"{name}: its first row does not end within {len(text) >> 10:,} KiB; shorter ones are read. "
@@ -134,16 +134,18 @@ class TextTable:
                 ".",
             )
         end = end or len(text)
-        if _is_unclosed(text[:end], form):
+        if _is_unclosed(text[:end], dialect):
             raise SourceError(
                 f"{name}: its first row has a quote that is never closed; closed ones are read. Correct it, or pass ",
                 Option("quote", ""),
                 ".",
             )
-        cells = first_records(text[:end], True, form, 1)[0]
+        cells = first_records(text[:end], True, dialect, 1)[0]
         if not self._reading.header:
             return _Head(cells, 0, 1, True)
-        return _Head(cells, end, 1 + text.count(b"\n", 0, end), not ended or not is_blank(text[end:], form))
+        return _Head(
+            cells, end, 1 + text.count(b"\n", 0, end), not ended or not is_blank(text[end:], dialect)
+        )
 
     def _other(self, name: str, columns: Sequence[str], size: int) -> _Head:
         """Look at another file than the first; size: bytes that will do. Raises: SourceError if its columns are others."""
@@ -258,14 +260,14 @@ class TextChunk:
         name: str,
         after: list[Any],
         text: NDArray[np.uint8],
-        form: TextDialect,
+        dialect: TextDialect,
         layout: RecordLayout,
         nbytes: int,
     ) -> None:
         """text: [bytes] of UTF-8; nbytes: taken of the file on the disk for it."""
         self.name = name
         self.after = after
-        self._text, self._form, self._layout, self._nbytes = text, form, layout, nbytes
+        self._text, self._form, self._layout, self._nbytes = text, dialect, layout, nbytes
 
     def read(self) -> ParsedRows:
         """Take it apart."""
@@ -284,11 +286,11 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
     return longer[:have]
 
 
-def _is_unclosed(record: bytes, form: TextDialect) -> bool:
+def _is_unclosed(record: bytes, dialect: TextDialect) -> bool:
     """Tell whether a quote of the last record of a text is never closed, and lines follow that may have been records."""
     if b"\n" not in record.strip(b" \t\r\n"):
         return False  # on one line: a bad row
-    return not end_of_records(record + b"\n", 0, form)
+    return not end_of_records(record + b"\n", 0, dialect)
 
 
 def _check_text(name: str, text: bytes, ended: bool) -> None:

@@ -31,7 +31,7 @@ def infer(
     name: str,
     names: Sequence[str],
     records: Sequence[Sequence[bytes]],
-    form: TextDialect,
+    dialect: TextDialect,
     given: Mapping[str, str],
 ) -> tuple[tuple[TableColumn, ...], dict[str, list[str]]]:
     """Find out what type each column has.
@@ -50,14 +50,14 @@ def infer(
             columns.append(TableColumn.given(column, given[column]))
             continue
         present = cells[number] if cells else ()
-        quick = _number_type(present, form)
+        quick = _number_type(present, dialect)
         if quick:
             columns.append(TableColumn(column, quick))
             continue
-        counts = _present(present, form)
-        type = _type_of(counts, form)
-        if type == "category" and _mostly_numbers(counts, form):
-            _refuse_other_numbers(name, column, counts, form)
+        counts = _present(present, dialect)
+        type = _type_of(counts, dialect)
+        if type == "category" and _mostly_numbers(counts, dialect):
+            _refuse_other_numbers(name, column, counts, dialect)
             type = "number"  # the others are bad cells: each is told with its line when it is read
         columns.append(TableColumn(column, type))
         if not counts:
@@ -67,20 +67,20 @@ def infer(
                 + ", or another type."
             ]
         elif type == "category":
-            _refuse_other_numbers(name, column, counts, form)
-            rest = _type_of(without_marks(counts)[0], form)
-            notes[column] = notes_on(column, counts, rest, form)
+            _refuse_other_numbers(name, column, counts, dialect)
+            rest = _type_of(without_marks(counts)[0], dialect)
+            notes[column] = notes_on(column, counts, rest, dialect)
     return tuple(columns), notes
 
 
 def has_empty(
-    names: Sequence[str], records: Sequence[Sequence[bytes]], form: TextDialect, given: Mapping[str, str]
+    names: Sequence[str], records: Sequence[Sequence[bytes]], dialect: TextDialect, given: Mapping[str, str]
 ) -> bool:
     """Tell whether a column whose type is not given holds no value in these records."""
     open_columns = [number for number, column in enumerate(names) if column not in given]
     for record in records:
         if len(record) == len(names):
-            open_columns = [n for n in open_columns if record[n].strip(b" \t") in form.na]
+            open_columns = [n for n in open_columns if record[n].strip(b" \t") in dialect.na]
         if not open_columns:
             return False
     return bool(open_columns)
@@ -110,23 +110,23 @@ def _some(names: Sequence[str]) -> str:
     return f"{listed} and {len(names) - 8} more" if len(names) > 8 else listed
 
 
-def _number_type(cells: Sequence[bytes], form: TextDialect) -> str:
+def _number_type(cells: Sequence[bytes], dialect: TextDialect) -> str:
     """Find the type of most columns of numbers without a look at each cell: a tenth of the time. "" where a closer look is needed."""
     shapes = b"\n".join(cells).translate(_DIGITS).split(b"\n")
     present = {shape.strip(b" \t") for shape in set(shapes)} - _PLAIN_NA
-    if not present or len(shapes) != len(cells) or not form.na <= _PLAIN_NA:
+    if not present or len(shapes) != len(cells) or not dialect.na <= _PLAIN_NA:
         return ""
-    whole, number = _patterns(form)
+    whole, number = _patterns(dialect)
     if all(map(whole.fullmatch, present)):
         return "integer" if max(map(len, present)) <= _SURE_DIGITS else ""
     return "number" if all(map(number.fullmatch, present)) else ""
 
 
-def _present(cells: Sequence[bytes], form: TextDialect) -> Counts:
+def _present(cells: Sequence[bytes], dialect: TextDialect) -> Counts:
     counts: Counter[bytes] = Counter()
     for cell, count in Counter(cells).items():
         trimmed = cell.strip(b" \t")
-        if trimmed not in form.na:
+        if trimmed not in dialect.na:
             counts[trimmed] += count
     return counts
 
@@ -139,13 +139,13 @@ def _shapes(cells: Counts) -> Counter[bytes]:
     return shapes
 
 
-def _type_of(counts: Counts, form: TextDialect) -> str:
+def _type_of(counts: Counts, dialect: TextDialect) -> str:
     if not counts:
         return "number"
     shapes = _shapes(counts)
-    whole, number = _patterns(form)
+    whole, number = _patterns(dialect)
     if all(map(whole.fullmatch, shapes)):
-        return "integer" if _fit(counts, form) else "number"
+        return "integer" if _fit(counts, dialect) else "number"
     numbers = [bool(number.fullmatch(shape)) for shape in shapes]
     if all(n or _INFINITE.fullmatch(shape) for n, shape in zip(numbers, shapes, strict=True)) and any(
         numbers
@@ -161,48 +161,48 @@ def _type_of(counts: Counts, form: TextDialect) -> str:
     return "category"
 
 
-def _mostly_numbers(counts: Counts, form: TextDialect) -> bool:
+def _mostly_numbers(counts: Counts, dialect: TextDialect) -> bool:
     """Tell whether some cells that are no numbers stand among many that are."""
-    number = _patterns(form)[1]
+    number = _patterns(dialect)[1]
     shapes = _shapes(counts)
     found = sum(count for shape, count in shapes.items() if number.fullmatch(shape))
     return found >= MOSTLY * shapes.total()
 
 
-def _patterns(form: TextDialect) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+def _patterns(dialect: TextDialect) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Return the patterns of shapes of whole numbers, and of all numbers."""
-    point = re.escape(form.decimal)
-    digits = b"0[0" + re.escape(form.thousands) + b"]*" if form.thousands else b"0+"
+    point = re.escape(dialect.decimal)
+    digits = b"0[0" + re.escape(dialect.thousands) + b"]*" if dialect.thousands else b"0+"
     return (
         re.compile(rb"[+-]?" + digits),
         re.compile(rb"[+-]?(?:" + digits + rb"(?:" + point + rb"0*)?|" + point + rb"0+)(?:[eE][+-]?0+)?"),
     )
 
 
-def _fit(counts: Counts, form: TextDialect) -> bool:
+def _fit(counts: Counts, dialect: TextDialect) -> bool:
     """Tell whether all the whole numbers are int64, and none the one that means missing."""
     for cell in counts:
         if len(cell) > _SURE_DIGITS:
-            digits = cell.replace(form.thousands, b"") if form.thousands else cell
+            digits = cell.replace(dialect.thousands, b"") if dialect.thousands else cell
             value = int(digits) if len(digits) < 40 else 1 << 63
             if not MISSING_INTEGER < value < 1 << 63:
                 return False
     return True
 
 
-def _refuse_other_numbers(name: str, column: str, counts: Counts, form: TextDialect) -> None:
+def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextDialect) -> None:
     """Raise a SourceError for cells that are numbers with marks between thousands, or with another decimal point."""
-    point = re.escape(form.decimal)
-    number = _patterns(form)[1]
+    point = re.escape(dialect.decimal)
+    number = _patterns(dialect)[1]
     ways: list[tuple[bytes, str, bytes]] = []  # pattern of a shape, option, mark
-    if not form.thousands:
+    if not dialect.thousands:
         for mark in (b",", b".", b"'", b"_", b" "):
-            if mark != form.decimal:
+            if mark != dialect.decimal:
                 group = re.escape(mark)
                 ways.append((rb"[+-]?0{1,3}(?:" + group + rb"000)+(?:" + point + rb"0+)?", "thousands", mark))
-        if form.decimal == b".":
+        if dialect.decimal == b".":
             ways.append((rb"[+-]?0{1,3}(?:\.000){2,}", "thousands", b"."))
-    if form.decimal == b".":
+    if dialect.decimal == b".":
         ways.append((rb"[+-]?(?:0+|0{1,3}(?:\.000)+),0+(?:[eE][+-]?0+)?", "decimal", b","))
     shapes = _shapes(counts)
     total = sum(shapes.values())
@@ -215,7 +215,7 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, form: TextDial
             what = "between thousands" if option == "thousands" else "as decimal point"
             written = "' '" if mark == b" " else '"\'"' if mark == b"'" else mark.decode()
             options = [Option(option, mark.decode())]
-            if option == "thousands" and mark == form.decimal:
+            if option == "thousands" and mark == dialect.decimal:
                 options.append(Option("decimal", ","))
             elif option == "decimal" and "." in example:
                 options.append(Option("thousands", "."))
@@ -273,7 +273,7 @@ def without_marks(counts: Mapping[bytes, int]) -> tuple[dict[bytes, int], dict[b
     return {cell: count for cell, count in counts.items() if cell not in MARKS}, marks
 
 
-def notes_on(column: str, counts: Mapping[bytes, int], rest: str, form: TextDialect) -> list[str]:
+def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextDialect) -> list[str]:
     """Tell of a column that is read as categories and may be something else: what was seen, how often, which option helps.
 
     counts: cell -> how often it occurs among the first rows, missing ones left out; rest: the type of the cells that are no MARKS.
@@ -291,7 +291,7 @@ def notes_on(column: str, counts: Mapping[bytes, int], rest: str, form: TextDial
             + Option("na", tuple(mark.decode() for mark in sorted(marks)))
             + "."
         )
-    if rest == "category" and values and (said := _notation_note(column, values, form)):
+    if rest == "category" and values and (said := _notation_note(column, values, dialect)):
         return [*notes, said]
     if total >= _FEW and len(counts) >= MOSTLY * total:
         notes.append(
@@ -315,7 +315,7 @@ _PLURAL = {
 }
 
 
-def _notation_note(column: str, values: Mapping[bytes, int], form: TextDialect) -> Sentence | None:
+def _notation_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) -> Sentence | None:
     """Tell in which notation the cells are, if most of them are in one that people use."""
     total = sum(values.values())
     shapes = {cell: cell.translate(_DIGITS) for cell in values}
@@ -328,7 +328,7 @@ def _notation_note(column: str, values: Mapping[bytes, int], form: TextDialect) 
         if found < MOSTLY * total:
             continue
         texts = [cell.decode() for cell in alike[:_TRIED]]
-        marks = form.decimal.decode(), form.thousands.decode()
+        marks = dialect.decimal.decode(), dialect.thousands.decode()
         read = {kind: convert_notation(texts, kind, *marks)[1] for kind in way.types}
         best = max(int(valid.sum()) for valid in read.values())
         if best < MOSTLY * len(texts):

@@ -20,13 +20,31 @@ from packer.tables.transform.table_transform import TableTransform
 def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     """Map the rows of a data frame as the rows of a pack were.
 
-    header: of a pack that was made from a table: Pack, Header, or its member `table`; data: a pandas or polars DataFrame, a pyarrow
-    Table, or a dict of arrays or lists. Columns are found by name; others than the pack's are passed over.
-    Returns: field name -> array [n, ...] as in the pack; texts that were kept as a list. Without the columns of the label, or a kept
-    column, its field is left out. Categories that the pack does not know are 0, as missing ones are. A number in a column of categories
-    is taken as its shortest text, 1 for 1.0: so whole numbers that pandas holds as floats, because cells are missing, are found again.
-    Raises: UsageError if a feature's column is missing, or a cell is not of its column's type, or its label is none of the classes, or
-    what a cell becomes does not fit the features' dtype.
+    Columns are found by name; others than the pack's are passed over.
+
+    Parameters
+    ----------
+    header : Pack, Header or mapping
+        A pack that was made from a table, its header, or the header's member `table`.
+    data : DataFrame, Table or mapping
+        A pandas or polars DataFrame, a pyarrow Table, or a dict of arrays or lists.
+
+    Returns
+    -------
+    dict
+        Field name -> array [n, ...] as in the pack; texts that were kept as a list. Without the columns of the label, or a kept
+        column, its field is left out.
+
+    Raises
+    ------
+    UsageError
+        A feature's column is missing, a cell is not of its column's type, its label is none of the classes, or what a cell becomes
+        does not fit the features' dtype.
+
+    Notes
+    -----
+    Categories that the pack does not know are 0, as missing ones are. A number in a column of categories is taken as its shortest
+    text, 1 for 1.0, so that whole numbers that pandas holds as floats, because cells are missing, are found again.
     """
     transform = _transform(header)
     frame = data_frames.frame(data)
