@@ -119,7 +119,7 @@ copy_run(uint8_t *out, const uint8_t *from, int64_t nbytes, int past)
 }
 
 /* One extent. */
-static void
+NOINLINE static void
 copy_runs(const Request *request, uint8_t *out, int past)
 {
     const int64_t *starts = request->starts, *lengths = request->lengths, row_bytes = request->row_bytes;
@@ -132,7 +132,7 @@ copy_runs(const Request *request, uint8_t *out, int past)
     }
 }
 
-static void
+NOINLINE static void
 copy_pieces(const Request *request, uint8_t *out, int past, uint8_t *touched)
 {
     Piece ring[AHEAD];
