@@ -135,39 +135,72 @@ def convert_images(
 ) -> Report:
     """Pack images into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
-    source: a folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or
-        .zip archive of such a folder (a folder inside it is named by path: ``photos.tar/train``). Where its folders are called
-        train, val, valid, validation and test, they are splits, each of the forms above.
-    out: ends in .h5 or .hdf5: one HDF5 file; else a directory. format: "h5" or "npy" overrides that.
-    size: side, "HxW" or (H, W) in pixels, default 256; powers of two unless any_size; "keep": with store="jpeg", the original files'
-        bytes. fit: "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
-    channels: "rgb" (the default), "gray", "rgba".
-    store: "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading.
-    compress: "none", or the codec through which blocks of raw rows are stored (HDF5 only).
-    labels: a CSV file that says of each image (first column, or label_file_column) what its label is, where folders do not. label:
-        its column, or columns (default: the second). label_as: "auto": class names are numbered, whole numbers are int64, other
-        numbers float32; "classes": numbers are class names, too; "float": float32. multi_label: cells hold several class names,
-        with label_separator between them (default: found out). boxes, keypoints: columns with xmin, ymin, xmax, ymax, or x, y, x,
-        y ..., in pixels of the original image; they are moved as the image is resized.
-    classes: the classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped, with on_error
-        "skip"). like: a pack whose classes these are to be, and whose size, fit and channels are taken where none are given; its
-        mean and std are recorded, and ``augment="Normalize()"`` of the new pack means them.
-    pairs: field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
-    split: name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
-    shuffle: store the rows (of each split) in a random order, drawn from seed. Without it a class folder's pack is sorted by class.
-    shard_rows, shard_size: begin another file after so many rows, or about so many bytes ("2GB"); out is then a directory.
-    workers: processes (threads where forking is not safe); default: the cores at hand. The result does not
-        depend on it.
-    on_error: "stop" at the first input that cannot be packed, or "skip" such inputs and list them.
-    max_pixels: larger inputs are refused undecoded. overwrite: replace an existing pack.
-    resume: go on only with an interrupted conversion of the same inputs and options: another one is refused instead of
-        cleared, and a whole pack of the same is left as it is.
-    progress: show a bar on stderr (on a terminal, in a notebook), or a line a minute elsewhere.
-    on_plan: called once, before anything is written; on_progress: called now and then with the images done so far.
+    Parameters
+    ----------
+    source
+        A folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or .zip archive of such a
+        folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation and test are
+        splits, each of the forms above.
+    out, format
+        A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
+    size, any_size, fit
+        Side, "HxW" or (H, W) in pixels, default 256, powers of two unless any_size; "keep", with store="jpeg": the files' own bytes.
+        fit is "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
+    channels
+        "rgb" (the default), "gray" or "rgba".
+    store, quality, compress
+        "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading. compress is "none", or the codec of
+        blocks of raw rows (HDF5 only).
+    labels, label, label_file_column
+        A CSV file that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
+        (default: the second).
+    label_as, multi_label, label_separator
+        "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
+        "float": float32. With multi_label cells hold several class names, with label_separator between them (default: found out).
+    boxes, keypoints
+        Columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the original image; they move as the image is resized.
+    classes, like
+        The classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped). like is a pack
+        whose classes these are to be, and whose size, fit and channels are taken where none are given; its mean and std are
+        recorded, and ``augment="Normalize()"`` of the new pack means them.
+    pairs
+        Field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
+    split, shuffle, seed
+        Name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other. shuffle
+        stores the rows (of each split) in a random order; without it a class folder's pack is sorted by class.
+    shard_rows, shard_size
+        Begin another file after so many rows, or about so many bytes ("2GB"); out is then a directory.
+    workers
+        Processes (threads where forking is not safe); default: one for each core. The result does not depend on it.
+    on_error, max_pixels
+        "stop" at the first input that cannot be packed, or "skip" such inputs and list them. Larger inputs are refused undecoded.
+    overwrite, resume
+        Replace an existing pack. Go on only with an interrupted conversion of the same inputs and options: another one is refused
+        instead of cleared, and a whole pack of the same is left as it is.
+    progress, on_plan, on_progress
+        Show a bar on stderr, or a line a minute where it is no terminal. on_plan is called once, before anything is written;
+        on_progress now and then, with the images done so far.
 
+    Returns
+    -------
+    Report
+        Rows, seconds, bytes, skipped inputs and notes.
+
+    Raises
+    ------
+    UsageError, SourceError, SpaceError, PackerError
+
+    Notes
+    -----
     Equal inputs and options give byte-identical packs, interrupted or not. Nothing is left under `out` unless the pack is whole;
     what an interrupted conversion has done is kept in ``<out>.packing`` and used by the next one of the same inputs and options.
-    Raises UsageError, SourceError (ImageError's parent), SpaceError, PackerError.
+
+    Examples
+    --------
+    >>> from packer import convert_images
+    >>> report = convert_images("photos", "small.h5", size=32)
+    >>> report.rows, report.skipped
+    (24, ())
     """
     began = time.perf_counter()
     source, out = os.fspath(source), os.fspath(out).rstrip("/")

@@ -54,10 +54,27 @@ def merge_packs(
 ) -> Report:
     """Put packs with equal fields together into one new pack.
 
-    packs: paths; splits of one name are put together, and classes are those of all, sorted, labels numbered anew. Packs of tables must
-    map their columns alike, as `like` makes them; the record of the mapping, with its statistics, is that of the first. out, overwrite,
-    workers, progress, on_progress: as in convert_images. shuffle: mix the rows (of each split), drawn from seed; else pack after pack.
-    Raises UsageError (the packs do not go together), FormatError, SpaceError, PackerError.
+    Parameters
+    ----------
+    packs
+        Paths. Splits of one name are put together; classes are those of all, sorted, and labels are numbered anew. Packs of tables
+        must map their columns alike, as `like` makes them; the record of the mapping, with its statistics, is that of the first.
+    shuffle, seed
+        Mix the rows (of each split), drawn from seed; else pack after pack.
+    out, overwrite, workers, progress, on_progress
+        As in convert_images.
+
+    Raises
+    ------
+    UsageError
+        The packs do not go together.
+    FormatError, SpaceError, PackerError
+
+    Examples
+    --------
+    >>> from packer import merge_packs
+    >>> merge_packs(["train.h5", "train.h5"], "twice.h5").rows
+    48
     """
     opened = [open_pack(path) for path in packs]
     if len(opened) < 2:
@@ -83,9 +100,31 @@ def split_pack(
 ) -> dict[str, Report]:
     """Deal the rows of a pack out to new packs, with equal shares of each class.
 
-    shares: "train=0.9,val=0.1", or as a mapping. out: a folder; default: beside the pack. The new packs are called like it, the
-    split's name before the ending: photos.train.h5. seed: of the draw. Rows keep their order.
-    Returns: the report of each split. Raises UsageError, FormatError, SpaceError, PackerError.
+    Parameters
+    ----------
+    shares
+        "train=0.9,val=0.1", or the same as a mapping.
+    out
+        A folder; default: that of the pack. The new packs are called like it, the split's name before the ending: photos.train.h5.
+    seed
+        Of the draw. Rows keep their order.
+    workers, overwrite, progress, on_progress
+        As in convert_images.
+
+    Returns
+    -------
+    dict
+        The report of each split.
+
+    Raises
+    ------
+    UsageError, FormatError, SpaceError, PackerError
+
+    Examples
+    --------
+    >>> from packer import split_pack
+    >>> {name: report.rows for name, report in split_pack("train.h5", "a=0.75,b=0.25").items()}
+    {'a': 18, 'b': 6}
     """
     opened = [open_pack(path)]
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
@@ -136,9 +175,23 @@ def append_images(
 ) -> Report:
     """Convert more images with the options of a pack of shards, and add them to it as further shards.
 
-    path: a pack of shards; it is as it was until the new ones are whole. The other arguments: as in convert_images. The new images'
-    classes must be among the pack's. The report counts the images added.
-    Raises UsageError (one file, other classes, no record of its options), SourceError, SpaceError, PackerError.
+    Parameters
+    ----------
+    path
+        A pack of shards; it is as it was until the new ones are whole. The new images' classes must be among its classes.
+    source, labels, pairs, workers, on_error, on_plan, progress, on_progress
+        As in convert_images.
+
+    Returns
+    -------
+    Report
+        Its rows are the images added.
+
+    Raises
+    ------
+    UsageError
+        The pack is one file, has other classes, or no record of its options.
+    SourceError, SpaceError, PackerError
     """
     began = time.perf_counter()
     name, pack = os.fspath(path).rstrip("/"), open_pack(path)
@@ -204,12 +257,30 @@ def repack(
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Write a pack anew: smaller images, another store, format or number of files. Rows keep their order, unless shuffle mixes them.
+    """Write a pack anew: smaller images, another store, format or number of files.
 
-    size: images can only shrink; masks, boxes and keypoints follow. store, quality, compress: default: as the pack has them; rows of
-    JPEG files are passed on untouched unless size, store or quality change. shuffle: mix the rows (of each split), drawn from seed.
-    The other arguments: as in convert_images. Of packs of tables size, store and quality are refused.
-    Raises UsageError, FormatError, SpaceError, PackerError.
+    Parameters
+    ----------
+    size
+        Images can only shrink; masks, boxes and keypoints follow.
+    store, quality, compress
+        Default: as the pack has them. Rows of JPEG files are passed on untouched unless size, store or quality change.
+    shuffle, seed
+        Mix the rows (of each split), drawn from seed; else they keep their order.
+    out, any_size, fit, format, shard_rows, shard_size, workers, overwrite, resume, progress, on_progress
+        As in convert_images. Of packs of tables size, store and quality are refused.
+
+    Raises
+    ------
+    UsageError, FormatError, SpaceError, PackerError
+
+    Examples
+    --------
+    >>> from packer import open_pack, repack
+    >>> repack("train.h5", "smaller.h5", size=16).rows
+    24
+    >>> open_pack("smaller.h5").fields[0].shape
+    (16, 16, 3)
     """
     opened = open_pack(path)
     if is_table(opened):
