@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from packer.format.filesystem import check_inside
 from packer.format.header import OFFSETS, Field
 from packer.format.pack import Pack, PackFiles, check_own, open_pack
 from packer.format.pack_writer import Rows, WriteRows
-from packer.format.positional_io import pwrite_all
+from packer.format.positional_io import pwrite_all, pwrite_path
 from packer.format.repair_metadata import STRUCTURES, restore_arrays, restore_structures, restore_table
 from packer.format.shards import read_index
 from packer.format.verify import Problem, verify_pack
@@ -33,6 +33,7 @@ from packer.format.working_folder import difference
 from packer.progress import Progress
 
 _PASSES = 3
+_Overwritten = tuple[str, int, bytes]  # path, offset, the bytes that were there
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,33 @@ def repair_pack(
 ) -> Repair:
     """Bring a damaged pack back to the bytes it had, in place.
 
-    A table is converted again beside the pack, which takes as much space, and what is damaged is copied from there.
-    source, labels, pairs: what it was converted from; the options are in the pack. workers, progress: as in convert_images.
-    on_progress: called with the rows done so far.
-    Raises UsageError (other inputs, or other versions of what makes the pixels), FormatError (damaged beyond that), PackerError.
     Nothing is written that differs from what was sealed; a repair that is interrupted is simply run again.
+
+    Parameters
+    ----------
+    path : str or path
+        A pack.
+    source, labels, pairs
+        What it was converted from; the options are in the pack. A table is converted again beside the pack, which takes as much
+        space, and what is damaged is copied from there.
+    workers, progress
+        As in convert_images.
+    on_progress : callable
+        Called with the rows done so far.
+
+    Returns
+    -------
+    Repair
+        The blocks made anew, and other parts of the files.
+
+    Raises
+    ------
+    UsageError
+        Other inputs, or other versions of what makes the pixels.
+    FormatError
+        The header, the trailer or the index is damaged, or more than the source can undo.
+    PackerError
+        The repair could not be completed.
     """
     name = os.fspath(path).rstrip("/")
     found, bar = _Found(), Progress(progress, "rows", on_progress)
@@ -75,38 +98,13 @@ def repair_pack(
         for _ in range(_PASSES):
             if not problems:
                 break
-            blocks = sorted({p.block for p in problems if p.kind == "rows" and p.block is not None})
             with ExitStack() as stack:
                 bar.start(None)
                 stack.enter_context(bar)
                 task = _task(stack, pack, number, os.fspath(source), labels, pairs or {})
-                planned = len(task.order.samples)
-                trusted = not any(p.kind == "checksums" for p in problems)
-                misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
-                # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
-                undo: list[_Overwritten] = []
-                for group in [[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []:
-                    # Without a table to trust, what is overwritten is kept until the new table proves to be the one sealed.
-                    undo += _make(
-                        part,
-                        task,
-                        group,
-                        trusted,
-                        check_workers(workers) if trusted else 1,
-                        bar.move,
-                    )
-                found.blocks |= {(number, block) for block in blocks}
-                if any(p.kind == "checksums" for p in problems):
-                    try:
-                        restore_table(part)
-                    except PackerError:
-                        for old in reversed(undo):
-                            old.bring_back()
-                        raise
-                    found.mended.append("the checksum table")
-                if any(p.kind in ("metadata", "header", "checksums") for p in problems):
-                    restore_structures(part, planned, task.storing.block_rows(task.maker, planned))
-                    found.mended.append(STRUCTURES)
+                blocks, restored = _repair_part(part, task, problems, check_workers(workers), bar.move)
+            found.blocks |= {(number, block) for block in blocks}
+            found.mended += restored
             problems = verify_pack(part.path).problems
         if problems:
             raise FormatError(f"{name}: cannot be repaired whole; what is left: {problems[0].text}")
@@ -139,20 +137,36 @@ def _repair_table(
     return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))
 
 
-class _Overwritten(NamedTuple):
-    """Bytes of a file as they were."""
-
-    path: str
-    offset: int
-    data: bytes
-
-    def bring_back(self) -> None:
-        """Write them again."""
-        fd = os.open(self.path, os.O_WRONLY)
+def _repair_part(
+    part: Pack,
+    task: ConversionTask,
+    problems: Sequence[Problem],
+    workers: int,
+    progress: Callable[[int], None],
+) -> tuple[list[int], list[str]]:
+    """Make the damaged blocks and metadata of a part again. Returns the blocks, and the metadata in words."""
+    kinds = {p.kind for p in problems}
+    blocks = sorted({p.block for p in problems if p.kind == "rows" and p.block is not None})
+    trusted, restored = "checksums" not in kinds, []
+    misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
+    # Without a table to trust, what is overwritten is kept until the new table proves to be the one sealed.
+    undo: list[_Overwritten] = []
+    # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
+    for group in [[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []:
+        undo += _make(part, task, group, trusted, workers if trusted else 1, progress)
+    if not trusted:
         try:
-            pwrite_all(fd, self.data, self.offset)
-        finally:
-            os.close(fd)
+            restore_table(part)
+        except PackerError:
+            for path, offset, data in reversed(undo):
+                pwrite_path(path, data, offset)
+            raise
+        restored.append("the checksum table")
+    if kinds & {"metadata", "header", "checksums"}:
+        planned = len(task.order.samples)
+        restore_structures(part, planned, task.storing.block_rows(task.maker, planned))
+        restored.append(STRUCTURES)
+    return blocks, restored
 
 
 class _Found:
@@ -223,15 +237,15 @@ def _make(
     for row, origin in moves.items():
         if row < kept:
             final[row] = samples[origin]
-    mender = _Mender(part, task, final, blocks, trusted)
+    repairer = _BlockRepairer(part, task, final, blocks, trusted)
     try:
-        make_blocks(task.maker, mender, final, workers=workers, skip=False, progress=progress)
+        make_blocks(task.maker, repairer, final, workers=workers, skip=False, progress=progress)
     finally:
-        mender.close()
-    return mender.overwritten
+        repairer.close()
+    return repairer.overwritten
 
 
-class _Mender:
+class _BlockRepairer:
     """Stands where a PackWriter does, and writes blocks into a pack that is there. Works in forked processes."""
 
     def __init__(
@@ -242,7 +256,7 @@ class _Mender:
         blocks: Sequence[int],
         trusted: bool,
     ) -> None:
-        """trusted: whether the checksum table tells if a block is what it was."""
+        """trusted: True if the checksum table tells whether a block is what it was."""
         self.out, self.fields = part.path, part.header.fields
         self.rows, self.block_rows, self.blocks = part.rows, part.header.block_rows, part.header.blocks
         wanted = set(blocks)
@@ -317,7 +331,7 @@ class _Mender:
         for span in spans:
             if self._table is None:
                 path = os.path.join(self.out, span.file) if span.file else self.out
-                self.overwritten.append(_Overwritten(path, span.offset, self._files.read(span)))
+                self.overwritten.append((path, span.offset, self._files.read(span)))
             pwrite_all(self._files[span.file], data[at : at + span.nbytes], span.offset)
             at += span.nbytes
 

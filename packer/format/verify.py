@@ -87,15 +87,32 @@ def verify_pack(
 ) -> Verdict:
     """Compare every byte of a pack, .h5 or directory, with its checksums, and its header with its arrays.
 
-    threads: that read, default: the cores at hand, at most 4.
-    progress: show a bar on stderr, or a line a minute where there is no terminal.
-    on_progress: called on this thread with the bytes of rows checked so far, out of Pack.nbytes.
-    Returns the verdict; that of a pack which cannot be opened holds this one problem. Raises FormatError for what is no pack at
-    all: nothing there, another kind of file, a folder without any file of a pack, an unfinished conversion.
+    Parameters
+    ----------
+    path : str or path
+        A pack.
+    threads : int, optional
+        Threads that read; default: the cores at hand, at most 4.
+    progress : bool
+        Show a bar on stderr, or a line a minute where there is no terminal.
+    on_progress : callable
+        Called on this thread with the bytes of rows checked so far, out of Pack.nbytes.
 
-    Notes: rows of a ragged field in a block whose offsets are damaged cannot be found, so only the offsets are reported.
-    Of an unsealed file the rows are checked, but nothing tells whether the header, the table and HDF5's structures are as
-    they were. Checksums find damage, not forgery.
+    Returns
+    -------
+    Verdict
+        What is wrong; of a pack that cannot be opened this one problem.
+
+    Raises
+    ------
+    FormatError
+        No pack at all: nothing there, another kind of file, a folder without any file of a pack, an unfinished conversion.
+
+    Notes
+    -----
+    Rows of a ragged field in a block whose offsets are damaged cannot be found, so only the offsets are reported. Of an unsealed
+    file the rows are checked, but nothing tells whether the header, the table and HDF5's structures are as they were. Checksums
+    find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
     check_own(name)
