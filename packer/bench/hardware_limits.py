@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from packer.format.positional_io import pread_into
+from packer.format.file_io import pread_into
 
 MAX_RESIDENT = 1 << 30  # bytes copied from: far above any cache, far below any memory
 SLOTS = 3  # reused buffers a thread, as a loader that reads ahead has them

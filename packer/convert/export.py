@@ -36,10 +36,9 @@ from packer.convert.exportnames import (
 )
 from packer.convert.exportrows import CHANNELS, ExportRows
 from packer.errors import PackerError, UsageError
-from packer.format.filesystem import remove
+from packer.format.file_io import pwrite_all, remove
 from packer.format.output_path import check_output, check_space, failure
 from packer.format.pack import open_pack
-from packer.format.positional_io import pwrite_all
 from packer.format.working_folder import locked
 from packer.pixels.image_placement import FITS
 from packer.progress import Progress

@@ -21,11 +21,10 @@ from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.block_spans import ArraySpans, BlockSpans, Span
 from packer.format.checksums import block_checksum
-from packer.format.filesystem import check_inside
+from packer.format.file_io import check_inside, pwrite_all, pwrite_path
 from packer.format.header import OFFSETS, Field
 from packer.format.pack import Pack, PackFiles, check_own, open_pack
 from packer.format.pack_writer import Rows, WriteRows
-from packer.format.positional_io import pwrite_all, pwrite_path
 from packer.format.repair_metadata import STRUCTURES, restore_arrays, restore_structures, restore_table
 from packer.format.shards import read_index
 from packer.format.verify import Problem, verify_pack

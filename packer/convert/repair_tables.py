@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import SourceError, UsageError
-from packer.format.filesystem import remove
+from packer.format.file_io import pread_all, pwrite_all, remove
 from packer.format.pack import Pack, open_pack
-from packer.format.positional_io import pread_all, pwrite_all
 from packer.format.verify import Problem
 from packer.format.working_folder import difference
 from packer.sentence import Option

@@ -59,6 +59,10 @@ class BlockSpans:
         self._spans = None if f.compressed else ArraySpans(self.extents)
         self._offsets = ArraySpans(header.extents[f.name + OFFSETS]) if f.ragged and array == f.name else None
         self._end = header.rows + (array != f.name)
+        self._latest = (
+            -1,
+            -1,
+        )  # block and entry that were read last: where a block ends, the next one begins
 
     def spans(self, block: int) -> list[Span] | None:
         """Return where the stored bytes of a block lie, in order; None if outside the array, as damaged offsets may have it."""
@@ -72,9 +76,14 @@ class BlockSpans:
         row = min(block * self._header.block_rows, self._header.rows)
         if self._offsets is None:
             return self._end if block == self._header.blocks else row
+        latest, first = self._latest
+        if block == latest:
+            return first
         try:
             [span] = self._offsets.elements(row, row + 1) or []
             data = self._read(span)
         except OSError:
             return -1
-        return int.from_bytes(data, "little", signed=True) if len(data) == 8 else -1
+        first = int.from_bytes(data, "little", signed=True) if len(data) == 8 else -1
+        self._latest = (block, first)
+        return first

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from packer.format.positional_io import pread_all
+from packer.format.file_io import pread_all
 
 Buffer = bytes | memoryview | NDArray[np.generic]
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
 from packer.format.checksums import digest, file_ranges, outside
-from packer.format.hdf5_inspection import chunk_extents, compressed_extents
+from packer.format.file_io import pread_all, pwrite_all, reserve
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
-from packer.format.positional_io import pread_all, pwrite_all, reserve
 from packer.format.trailer import SIZE, Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
@@ -201,3 +200,33 @@ def _add(file: h5py.File, name: str, array: NDArray[np.generic]) -> int:
     if array.size:
         dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array))
     return int(dataset.get_offset() or 0)
+
+
+def compressed_extents(
+    dataset: h5py.h5d.DatasetID, rows: int, step: int, row_bytes: int
+) -> tuple[Extent, ...]:
+    """Return the compressed chunks of a dataset, `step` rows each."""
+    stored: list[tuple[int, int, int]] = []
+    dataset.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
+    return tuple(
+        Extent("", offset, min(step, rows - row), row_bytes, size) for row, offset, size in sorted(stored)
+    )
+
+
+def chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:
+    """Return the chunks of a dataset chunked along rows only, joined where they lie back to back."""
+    stored: list[tuple[int, int]] = []
+    dataset.id.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset)))
+    rows, step = dataset.shape[0], dataset.chunks[0]
+    if dataset.chunks[1:] != dataset.shape[1:] or len(stored) != -(-rows // step):
+        raise FormatError(
+            f"{dataset.file.filename}: {dataset.name} is not chunked along rows only, or is not dense."
+        )
+    extents: list[Extent] = []
+    for row, offset in sorted(stored):
+        count = min(step, rows - row)
+        if extents and extents[-1].end == offset:
+            extents[-1] = Extent("", extents[-1].offset, extents[-1].rows + count, row_bytes)
+        else:
+            extents.append(Extent("", offset, count, row_bytes))
+    return tuple(extents)

@@ -15,9 +15,9 @@ from typing import Any
 import h5py
 
 from packer.errors import FormatError, damaged
+from packer.format.hdf5_container import Extents, chunk_extents, compressed_extents
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, MAX_HEADER_BYTES, Extent, Field, Header
 
-Extents = dict[str, tuple[Extent, ...]]
 MOST_DATASETS = 8
 """Datasets of a foreign file that a message names."""
 _MOST_LETTERS = 80  # of a name or dtype in that message
@@ -154,33 +154,3 @@ def _is_plain(dataset: h5py.Dataset, path: str) -> bool:
         and nbytes <= dataset.id.get_storage_size()
         and nbytes <= min(MAX_HEADER_BYTES, os.path.getsize(path))
     )
-
-
-def compressed_extents(
-    dataset: h5py.h5d.DatasetID, rows: int, step: int, row_bytes: int
-) -> tuple[Extent, ...]:
-    """Return the compressed chunks of a dataset, `step` rows each."""
-    stored: list[tuple[int, int, int]] = []
-    dataset.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
-    return tuple(
-        Extent("", offset, min(step, rows - row), row_bytes, size) for row, offset, size in sorted(stored)
-    )
-
-
-def chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:
-    """Return the chunks of a dataset chunked along rows only, joined where they lie back to back."""
-    stored: list[tuple[int, int]] = []
-    dataset.id.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset)))
-    rows, step = dataset.shape[0], dataset.chunks[0]
-    if dataset.chunks[1:] != dataset.shape[1:] or len(stored) != -(-rows // step):
-        raise FormatError(
-            f"{dataset.file.filename}: {dataset.name} is not chunked along rows only, or is not dense."
-        )
-    extents: list[Extent] = []
-    for row, offset in sorted(stored):
-        count = min(step, rows - row)
-        if extents and extents[-1].end == offset:
-            extents[-1] = Extent("", extents[-1].offset, extents[-1].rows + count, row_bytes)
-        else:
-            extents.append(Extent("", offset, count, row_bytes))
-    return tuple(extents)

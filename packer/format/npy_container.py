@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
 from packer.format.checksums import digest
-from packer.format.filesystem import fsync_path
+from packer.format.file_io import fsync_path, pwrite_all
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -23,7 +23,6 @@ from packer.format.header import (
     Field,
     Header,
 )
-from packer.format.positional_io import pwrite_all
 from packer.format.trailer import Trailer
 
 Extents = dict[str, tuple[Extent, ...]]

@@ -7,9 +7,9 @@ import re
 import shutil
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
+from packer.format.file_io import FULL
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE
 from packer.format.pack import Pack, open_pack
-from packer.format.positional_io import FULL
 from packer.format.shards import INDEX_FILE
 from packer.sentence import Option
 

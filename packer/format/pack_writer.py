@@ -22,11 +22,11 @@ from packer.codecs.block_codecs import BlockCodec, codec_from_record
 from packer.errors import PackerError
 from packer.format.block_files import AddedArray, BlockFiles, CompressedArray, MovedRows, StreamedArray
 from packer.format.checksums import BlockChecksum, block_checksum
+from packer.format.file_io import pread_all, pwrite_all, reserve, start_writeback
 from packer.format.hdf5_container import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy_container import NpyContainer
 from packer.format.output_path import failure
-from packer.format.positional_io import pread_all, pwrite_all, reserve, start_writeback
 from packer.format.working_folder import WorkingFolder
 from packer.machine import cores
 

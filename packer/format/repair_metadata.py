@@ -18,11 +18,10 @@ from packer.errors import PackerError, damaged
 from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
 from packer.format.block_hashing import hash_blocks
 from packer.format.checksums import digest, file_ranges, outside
-from packer.format.filesystem import remove
+from packer.format.file_io import pread_all, pread_path, pwrite_path, remove
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, Extent, Header
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, read_seal
-from packer.format.positional_io import pread_all, pread_path, pwrite_path
 from packer.format.trailer import Trailer
 from packer.machine import cores
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from packer.errors import FormatError, damaged
-from packer.format.filesystem import check_inside, fsync_path
+from packer.format.file_io import check_inside, fsync_path
 from packer.format.header import FORMAT, VERSION, Extent, Header
 from packer.format.json_text import read_json
 

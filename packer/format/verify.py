@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.block_hashing import BlockHashes, hash_blocks
 from packer.format.checksums import digest, file_ranges, outside
-from packer.format.filesystem import check_inside
+from packer.format.file_io import check_inside, pread_all
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
@@ -34,7 +34,6 @@ from packer.format.header import (
 )
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
-from packer.format.positional_io import pread_all
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import MAGIC, Trailer
 from packer.format.unsealed_hdf5 import read_table

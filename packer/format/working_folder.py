@@ -1,7 +1,7 @@
 """Where a pack is made: the folder ``<out>.packing`` beside the output, locked while its maker lives.
 
 <out>.packing/pack        the pack; it gets its final name by one rename, when it is whole
-              journal     what has been done so far (journal.py)
+              journal     what has been done so far, a line a record, so that it can go on after any interruption
               blocks/     blocks of fields whose stored size is not known beforehand (block_files.py)
               staging/    of a table: its rows in raw form, before their number is known
               pack.packing/  of a table: such a folder again, of its pack
@@ -10,17 +10,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import xxhash
+
 from packer.errors import PackerError, UsageError
-from packer.format.filesystem import exchange, fsync_path, remove
+from packer.format.file_io import exchange, fsync_path, remove
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.journal import Journal, read_journal
+from packer.format.json_text import read_json
 from packer.format.output_path import check_output, failure
 from packer.sentence import Option
 
@@ -285,3 +289,54 @@ def _lock(path: str, out: str) -> int:
             f"{out}: another packer is writing it ({path} is locked). Wait for it, or pass another name."
         )
     return fd
+
+
+class Journal:
+    """A file to which records are added, a line each. For one thread.
+
+    A line is the XXH3-64 of its text in hexadecimal, a space, the text (JSON), a newline. The first says what is being made; each of the
+    others is added when its block's bytes and checksum have been written. Nothing is flushed to the disk here: after a power cut
+    lines may be there whose blocks are not, so whoever resumes compares each block with its recorded checksum.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Open, or begin, the journal at `path`."""
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        size = os.fstat(self._fd).st_size
+        with open(path, "rb") as file:
+            file.seek(max(0, size - 1))
+            # The writer died, or the disk was full, in the middle of a line.
+            self._torn = size > 0 and file.read(1) != b"\n"
+
+    def add(self, record: Any) -> None:
+        """Add one record, plain JSON values, by one write. Raises OSError, for a full disk too."""
+        text = json.dumps(record, separators=(",", ":"))
+        if self._torn:
+            os.write(self._fd, b"\n")
+        self._torn = True
+        line = f"{xxhash.xxh3_64_hexdigest(text.encode('ascii'))} {text}\n".encode("ascii")
+        written = os.write(self._fd, line)
+        while written < len(line):
+            written += os.write(self._fd, line[written:])
+        self._torn = False
+
+    def close(self) -> None:
+        """Close the file; closing again does nothing."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def read_journal(path: str) -> list[Any]:
+    """Read the records of a journal, in order; lines that were not written whole, or by others, are left out. Empty if there is none."""
+    records = []
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                digest, _, text = line.rstrip(b"\n").partition(b" ")
+                if xxhash.xxh3_64_hexdigest(text).encode() == digest:
+                    with contextlib.suppress(ValueError):
+                        records.append(read_json(text))
+    except FileNotFoundError:
+        pass
+    return records

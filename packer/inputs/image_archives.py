@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import IO, Any, cast
 
 from packer.errors import ImageError, SourceError, SpaceError, UsageError
-from packer.format.positional_io import pread_all
+from packer.format.file_io import pread_all
 from packer.inputs.class_folders import is_hidden, is_image
 from packer.inputs.utf8_text import changed, shorten
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import PackerError
-from packer.format.positional_io import pread_into
+from packer.format.file_io import pread_into
 from packer.sentence import Option, Sentence
 from packer.tables.staging import Staged
 from packer.tables.table_order import TableOrder

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.format.filesystem import remove
-from packer.format.positional_io import pread_into, pwrite_all, reserve
+from packer.format.file_io import pread_into, pwrite_all, remove, reserve
 from packer.read import gather
 from packer.read.page_cache import resident
 from packer.tables.table_order import SegmentedOrder

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, MissingDependencyError, PackerError, UsageError
-from packer.format.filesystem import remove
+from packer.format.file_io import remove
 from packer.format.output_path import check_output, failure
 from packer.format.pack import Pack, open_pack
 from packer.progress import Progress

@@ -95,9 +95,9 @@ for source, out, options, target, count in json.load(sys.stdin):
     print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
 """
 MOMENTS = {
-    "the plan is journalled": ("packer.format.journal:Journal.add", 1),
-    "the first block is": ("packer.format.journal:Journal.add", 2),
-    "some are": ("packer.format.journal:Journal.add", 6),
+    "the plan is journalled": ("packer.format.working_folder:Journal.add", 1),
+    "the first block is": ("packer.format.working_folder:Journal.add", 2),
+    "some are": ("packer.format.working_folder:Journal.add", 6),
     "rows are written": ("packer.format.pack_writer:PackWriter.open_block", 5),
     "bytes are written": ("os:pwrite", 7),
     "rows move": ("packer.format.pack_writer:PackWriter.move_rows", 1),
@@ -387,7 +387,7 @@ class Full:
 
 DISKS = {
     "rows": ("os.pwrite", 14),
-    "the journal": ("packer.format.journal.Journal.add", 5),
+    "the journal": ("packer.format.working_folder.Journal.add", 5),
     "blocks": ("packer.format.block_files.BlockFiles.write", 5),
     "the table": ("packer.format.hdf5_container._add", 1),
     "npy files": ("packer.format.npy_container.NpyContainer._new", 1),
@@ -451,7 +451,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing(
 ):
     for name, options in WAYS.values():
         with monkeypatch.context() as patched:
-            patched.setattr("packer.format.journal.Journal.add", Full(lambda *a: None, 0))
+            patched.setattr("packer.format.working_folder.Journal.add", Full(lambda *a: None, 0))
             with pytest.raises(SpaceError) as error:
                 convert(photos, tmp_path / name, **options)
         assert str(error.value) == (

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.format.positional_io import reserve
+from packer.format.file_io import reserve
 
 _PATIENCE_SECONDS = (
     5.0  # for the lock of a list, which is held for microseconds, unless its holder was stopped
