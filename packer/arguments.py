@@ -25,7 +25,10 @@ def as_whole(value: object, least: int | None = None, most: int | None = None) -
     """
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:  # arrays have the method, and refuse unless they hold one whole number
+        return None
     if (least is not None and number < least) or (most is not None and number > most):
         return None
     return number

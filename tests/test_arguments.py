@@ -19,6 +19,7 @@ def test_whole_numbers_are_ints_of_any_type() -> None:
         None,
     ]
     assert [as_whole(value, 1, 3) for value in (0, 1, 3, 4)] == [None, 1, 3, None]
+    assert [as_whole(np.array(value)) for value in (3, [3, 4], 2.5)] == [3, None, None]
 
 
 def test_others_are_refused_in_a_sentence() -> None:

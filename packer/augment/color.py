@@ -159,7 +159,22 @@ def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> Column
 STEPS = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
 
 
-class RandomSolarize(SinglePartTransform, ColorPart):
+class _ColorChange(SinglePartTransform, ColorPart):
+    """A change of grey and RGB images with probability p."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = validation.probability(self.name, p)
+
+    def check(self, shape: Shape) -> Shape:
+        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
+        return color_channels(self.name, shape)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw change: bool [N]."""
+        return {"change": draws.happens("change", self.p)}
+
+
+class RandomSolarize(_ColorChange):
     """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
 
     threshold: in the images' scale where it stands. p: 0 <= p <= 1.
@@ -167,15 +182,7 @@ class RandomSolarize(SinglePartTransform, ColorPart):
 
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         self.threshold = validation.number("RandomSolarize", "threshold", threshold, 0, 255)
-        self.p = validation.probability("RandomSolarize", p)
-
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels("RandomSolarize", shape)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw change: bool [N]."""
-        return {"change": draws.happens("change", self.p)}
+        super().__init__(p)
 
     def accept(self, limit: float) -> None:
         """Raise UsageError for a threshold that no value can reach."""
@@ -190,7 +197,7 @@ class RandomSolarize(SinglePartTransform, ColorPart):
         return chosen(solarize(np.full(count, self.threshold)), params["change"])
 
 
-class RandomPosterize(SinglePartTransform, ColorPart):
+class RandomPosterize(_ColorChange):
     """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
 
     bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
@@ -198,15 +205,7 @@ class RandomPosterize(SinglePartTransform, ColorPart):
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
         self.bits = whole("RandomPosterize", "bits", bits, 0, 8)
-        self.p = validation.probability("RandomPosterize", p)
-
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels("RandomPosterize", shape)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw change: bool [N]."""
-        return {"change": draws.happens("change", self.p)}
+        super().__init__(p)
 
     def accept(self, limit: float) -> None:
         """Raise UsageError for images that are not uint8."""
@@ -217,22 +216,11 @@ class RandomPosterize(SinglePartTransform, ColorPart):
         return chosen(posterize(np.full(count, self.bits)), params["change"])
 
 
-class RandomInvert(SinglePartTransform, ColorPart):
+class RandomInvert(_ColorChange):
     """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
 
     p: 0 <= p <= 1.
     """
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability("RandomInvert", p)
-
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels("RandomInvert", shape)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw change: bool [N]."""
-        return {"change": draws.happens("change", self.p)}
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         """Return a matrix for those whose change is true."""

@@ -135,40 +135,43 @@ def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
     return result
 
 
-class RandomAutocontrast(Transform):
+class _RandomLevels(Transform):
+    """New values for each channel with probability p, by the values that it has."""
+
+    _change: Callable[[Tensor], Tensor]
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = validation.probability(type(self).__name__, p)
+
+    def parts(self) -> Sequence[TransformPart]:
+        """Return the part that changes images."""
+        return (_Levels(type(self).__name__, self._change),)
+
+    def sample(self, draws: Draws, shape: Shape) -> Params:
+        """Draw change: bool [N]."""
+        return {"change": draws.happens("change", self.p)}
+
+
+class RandomAutocontrast(_RandomLevels):
     """Stretch each channel to 0..255 with probability p, as torchvision.transforms.v2.RandomAutocontrast.
 
     p: 0 <= p <= 1. uint8 images only.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability("RandomAutocontrast", p)
-
-    def parts(self) -> Sequence[TransformPart]:
-        """Return the part that changes images."""
-        return (_Levels("RandomAutocontrast", autocontrast),)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw change: bool [N]."""
-        return {"change": draws.happens("change", self.p)}
+    @staticmethod
+    def _change(pixels: Tensor) -> Tensor:
+        return autocontrast(pixels)
 
 
-class RandomEqualize(Transform):
+class RandomEqualize(_RandomLevels):
     """Equalise each channel's histogram with probability p, as torchvision.transforms.v2.RandomEqualize.
 
     p: 0 <= p <= 1. uint8 images only.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability("RandomEqualize", p)
-
-    def parts(self) -> Sequence[TransformPart]:
-        """Return the part that changes images."""
-        return (_Levels("RandomEqualize", equalized),)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw change: bool [N]."""
-        return {"change": draws.happens("change", self.p)}
+    @staticmethod
+    def _change(pixels: Tensor) -> Tensor:
+        return equalized(pixels)
 
 
 class _Levels(WholeImagePart):

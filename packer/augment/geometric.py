@@ -17,36 +17,33 @@ from packer.augment.transform import GeometryPart, Params, Shape, SinglePartTran
 from packer.errors import UsageError
 
 
-class RandomHorizontalFlip(SinglePartTransform, GeometryPart):
-    """Mirror each image left to right with probability p, as torchvision.transforms.v2.RandomHorizontalFlip.
-
-    p: 0 <= p <= 1.
-    """
+class _Flip(SinglePartTransform, GeometryPart):
+    """Mirrored images, with probability p."""
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability("RandomHorizontalFlip", p)
+        self.p = validation.probability(self.name, p)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw flip: bool [N]."""
         return {"flip": draws.happens("flip", self.p)}
+
+
+class RandomHorizontalFlip(_Flip):
+    """Mirror each image left to right with probability p, as torchvision.transforms.v2.RandomHorizontalFlip.
+
+    p: 0 <= p <= 1.
+    """
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
         """Mirror those whose flip is true."""
         placement.mirror(across=params["flip"])
 
 
-class RandomVerticalFlip(SinglePartTransform, GeometryPart):
+class RandomVerticalFlip(_Flip):
     """Mirror each image top to bottom with probability p, as torchvision.transforms.v2.RandomVerticalFlip.
 
     p: 0 <= p <= 1.
     """
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability("RandomVerticalFlip", p)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw flip: bool [N]."""
-        return {"flip": draws.happens("flip", self.p)}
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
         """Mirror those whose flip is true."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from packer.arguments import as_whole
 from packer.augment.transform import Shape
 from packer.errors import UsageError
 
@@ -24,7 +24,7 @@ def probability(name: str, p: Any) -> float:
 
 def side(name: str, what: str, value: Any) -> int:
     """Return a whole number from 1 up."""
-    number = _whole(value)
+    number = as_whole(value)
     if number is None or number < 1:
         raise UsageError(f"{name}: {what} is {value!r}; whole numbers from 1 up are allowed. Pass pixels.")
     return number
@@ -32,11 +32,8 @@ def side(name: str, what: str, value: Any) -> int:
 
 def whole(name: str, what: str, value: Any, least: int | None, most: int | None = None) -> int:
     """Return a whole number within bounds; another one is an error that names the operation."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or (least is not None and number < least) or (most is not None and number > most):
+    number = as_whole(value, least, most)
+    if number is None:
         bounds = "" if least is None else f" from {least} up" if most is None else f" from {least} to {most}"
         raise UsageError(f"{name}: {what} is {value!r}; whole numbers{bounds} are allowed. Pass one of them.")
     return number
@@ -45,7 +42,8 @@ def whole(name: str, what: str, value: Any, least: int | None, most: int | None 
 def sides(name: str, what: str, value: Any) -> tuple[int, int]:
     """(height, width): both from one whole number, or two of them."""
     many = [
-        _whole(v) for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
+        as_whole(v)
+        for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
     ]
     if len(many) not in (1, 2) or any(v is None or v < 1 for v in many):
         raise UsageError(
@@ -58,7 +56,7 @@ def sides(name: str, what: str, value: Any) -> tuple[int, int]:
 def margins(name: str, what: str, value: Any) -> tuple[int, int, int, int]:
     """(left, top, right, bottom): all from one whole number, from (left and right, top and bottom), or given; 0 for None."""
     given = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    whole = [0] if value is None else [w for w in map(_whole, given) if w is not None and w >= 0]
+    whole = [0] if value is None else [w for w in map(as_whole, given) if w is not None and w >= 0]
     if len(whole) != len(given) or len(whole) not in (1, 2, 4):
         raise UsageError(
             f"{name}: {what} is {value!r}; one, two or four whole numbers from 0 up are allowed. "
@@ -155,15 +153,6 @@ def is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     return math.isfinite(value)
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
 
 
 def check_images(who: str, images: Any, shape: Shape, dtype: torch.dtype) -> None:
