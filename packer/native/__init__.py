@@ -10,13 +10,12 @@
     table_sums.c            of tables/transform/block_sums.py
     augment.c               of augment/passes/native_pass.py
     augment_loops.h         included by augment.c once for each kind of processor
-    _native.pyi             the functions' types, for mypy
 
 Start with native.h. Imports: nothing.
-
-pip shows nothing of a build that goes without a compiler, so it is said where a loop is first missed: in the notes of a
-conversion, and in the log of ``packer`` elsewhere. ``setup.py`` runs this file for the same sentence.
 """
+
+# pip shows nothing of a build that goes without a compiler, so it is said where a loop is first missed: in the notes of a
+# conversion, and in the log of "packer" elsewhere. setup.py runs this file for the same sentence.
 
 from __future__ import annotations
 
