@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from packer.errors import SourceError, UsageError
-from packer.inputs.image_sources import newest_file
 from packer.sentence import Option
 from packer.tables.reading.arrow_files import ArrowFile, ArrowPart, open_file, pyarrow, reading
 from packer.tables.reading.arrow_values import readable, records_of, type_of
 from packer.tables.reading.dialect import dialect_of, unique_names
-from packer.tables.reading.table_source import ReadOptions, TextDialect, fingerprint
+from packer.tables.reading.table_source import ReadOptions, TableSource, TextDialect, compare_names
 from packer.tables.reading.type_inference import check_types
 from packer.tables.transform.records import ParsedRows, RecordLayout, TableColumn
 
@@ -24,8 +20,8 @@ PIECE_ROWS = 1 << 18  # at most
 PIECE_BYTES = 32 << 20  # of records, about
 
 
-class ArrowTable:
-    """Parquet files, or Arrow's (IPC, Feather), that hold one table: a TableSource.
+class ArrowTable(TableSource):
+    """Parquet files, or Arrow's (IPC, Feather), that hold one table.
 
     A piece is a row group or a record batch, or a part of one that is large. Row groups that are pieces are decoded by whoever reads
     them, all others while the pieces are told. What is held at once is a piece for each that is read; of Arrow files that are
@@ -37,18 +33,14 @@ class ArrowTable:
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
         """Look at the schemas of the files, which exist. Raises: SourceError, UsageError, MissingDependencyError."""
         self._pa = pyarrow()
-        self.names = tuple(names)
-        self._reading = reading
+        super().__init__(names, reading)
         self._form = dialect_of(reading)
-        status = [os.stat(name) for name in names]
-        self.state = [(s.st_size, s.st_mtime_ns) for s in status]
-        self.nbytes = sum(size for size, _ in self.state)
         self._files: list[ArrowFile] = [open_file(name) for name in names]
         first = self._files[0]
         called, notes = unique_names(first.name, first.schema.names)
         check_types(first.name, called, reading.types)
         for file in self._files[1:]:
-            _compare_names(first, file)
+            compare_names(file.name, file.schema.names, first.name, first.schema.names)
         known = [self._known(number) for number in range(len(called))]
         self.columns = tuple(
             TableColumn.given(
@@ -60,11 +52,11 @@ class ArrowTable:
         for file in self._files:
             self._compare_types(known, file)
         counts = [file.rows for file in self._files]
-        self.rows: int | None = None if None in counts else sum(count or 0 for count in counts)
+        self.rows = None if None in counts else sum(count or 0 for count in counts)
         if self.rows == 0:
             raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
         self.notes = tuple(notes)
-        self.column_notes: dict[str, list[str]] = {}
+        self.column_notes = {}
         for number, (column, file) in enumerate(zip(self.columns, known, strict=True)):
             type = file.schema.field(number).type
             if type_of(self._pa, type) is None:
@@ -74,7 +66,7 @@ class ArrowTable:
                 self.column_notes[column.name] = [
                     f"column {column.name!r} holds nulls alone: it is read as number."
                 ]
-        self.indexes: Mapping[str, str] = {
+        self.indexes = {
             c.name: f"column {c.name!r} numbers the rows"
             for c in self.columns
             if _INDEX.fullmatch(c.name) and c.type == "integer" and c.name not in reading.types
@@ -90,20 +82,6 @@ class ArrowTable:
             for part in self._files[number].parts(indices, rows, group, row):
                 yield ArrowChunk(self.names[number], [number, *part.after], part, layout, self._form)
             group = row = 0
-
-    def first_line(self, name: str) -> int:
-        """Return 1: rows are counted from there."""
-        return 1
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return names below the folder that holds all files, sizes, the options."""
-        return fingerprint(self.names, [size for size, _ in self.state], self._reading)
-
-    def newest(self) -> str:
-        """Return the name of the file that was changed last, and when."""
-        return newest_file(
-            [os.path.basename(name) for name in self.names], np.array([time for _, time in self.state])
-        )
 
     def _known(self, number: int) -> ArrowFile:
         """Find the first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
@@ -164,19 +142,3 @@ class ArrowChunk:
             parsed = records_of(pyarrow(), self._part.load(), self._layout, self._form)
         parsed.nbytes = self._part.nbytes
         return parsed
-
-
-def _compare_names(first: ArrowFile, file: ArrowFile) -> None:
-    """Raise SourceError if another file has other columns than the first."""
-    here, there = file.schema.names, first.schema.names
-    if len(here) != len(there):
-        raise SourceError(
-            f"{file.name}: has {len(here):,} columns, {first.name} has {len(there):,}; all files must have the same columns. "
-            "Leave it out, or make it alike."
-        )
-    for number, (one, other) in enumerate(zip(here, there, strict=True)):
-        if one != other:
-            raise SourceError(
-                f"{file.name}: column {number} (from 0) is {one!r}, in {first.name} it is {other!r}; all files must "
-                "have the same columns in the same order. Leave it out, or make it alike."
-            )

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from packer.errors import SourceError, UsageError
+from packer.inputs.image_sources import newest_file
 from packer.tables.reading.text_stream import COMPRESSIONS, compression, unreadable
 from packer.tables.transform.records import ParsedRows, RecordLayout, TableColumn
 
@@ -62,14 +65,14 @@ class TableChunk(Protocol):
         """Take it apart; thread-safe for different chunks, most of it without the GIL. Raises SourceError."""
 
 
-class TableSource(Protocol):
-    """One or several files that hold one table; opened by opening.open_table.
+class TableSource:
+    """One or several files that hold one table; opened by open_table.
 
-    columns: of the input, in order, types found out or given; notes: sentences a user should see; column_notes: those
-    about what a column was taken for, by its name; indexes: names of columns that are
-    the index of a data frame, no values -> the beginning of a sentence about each; unit: "line" or "row", what Bad.line counts;
-    names: of the inputs; state: size and time of the last change of each, in nanoseconds since 1970, before anything was read of it;
-    nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
+    columns: of the input, in order, types found out or given; notes: sentences a user should see; column_notes: those about what a
+    column was taken for, by its name; indexes: names of columns that are the index of a data frame, no values -> the beginning of a
+    sentence about each; unit: "line" or "row", what BadRow.line counts; names: of the inputs; state: size and time of the last change
+    of each, in nanoseconds since 1970, before anything was read of it; nbytes: of all inputs, on the disk; rows: how many, None if
+    that is not known beforehand.
     """
 
     columns: tuple[TableColumn, ...]
@@ -77,32 +80,52 @@ class TableSource(Protocol):
     column_notes: dict[str, list[str]]
     indexes: Mapping[str, str]
     unit: str
-    names: tuple[str, ...]
-    state: list[tuple[int, int]]
-    nbytes: int
-    rows: int | None
+    rows: int | None = None
+
+    def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
+        self.names = tuple(names)
+        self._reading = reading
+        status = [os.stat(name) for name in names]
+        self.state = [(s.st_size, s.st_mtime_ns) for s in status]
+        self.nbytes = sum(size for size, _ in self.state)
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield the pieces in order, from the beginning or from where `after` says. Equal inputs give equal pieces. Raises SourceError."""
+        raise NotImplementedError
 
     def first_line(self, name: str) -> int:
         """Return the number that messages give to the first line (row) of an input's first chunk: 1, more below a header."""
+        return 1
 
     def fingerprint(self) -> dict[str, Any]:
-        """Identify the inputs on whatever machine: names, sizes, the options."""
+        """Identify the inputs on whatever machine: names below the folder that holds all of them, sizes, the options."""
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
+        reading = self._reading
+        return {
+            "names": [os.path.relpath(name, folder) for name in self.names],
+            "sizes": [size for size, _ in self.state],
+            "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
+        }
 
     def newest(self) -> str:
         """Return the name of the file that was changed last, and when."""
+        times = np.array([time for _, time in self.state])
+        return newest_file([os.path.basename(name) for name in self.names], times)
 
 
-def fingerprint(names: Sequence[str], sizes: Sequence[int], reading: ReadOptions) -> dict[str, Any]:
-    """Identify files, read in a certain way: names below the folder that holds all of them, sizes, the options."""
-    folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in names])
-    return {
-        "names": [os.path.relpath(name, folder) for name in names],
-        "sizes": list(sizes),
-        "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
-    }
+def compare_names(name: str, found: Sequence[str], first: str, columns: Sequence[str]) -> None:
+    """Raise SourceError if a file has other columns than the first one."""
+    if len(found) != len(columns):
+        raise SourceError(
+            f"{name}: has {len(found):,} columns, {first} has {len(columns):,}; all files must have the same columns. "
+            "Leave it out, or make it alike."
+        )
+    for number, (here, there) in enumerate(zip(found, columns, strict=True)):
+        if here != there:
+            raise SourceError(
+                f"{name}: column {number} (from 0) is {here!r}, in {first} it is {there!r}; all files must have the same "
+                "columns in the same order. Leave it out, or make it alike."
+            )
 
 
 def is_table(name: str) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.image_sources import newest_file
 from packer.sentence import Option
 from packer.tables.reading.dialect import (
     check_widths,
@@ -25,7 +23,7 @@ from packer.tables.reading.dialect import (
     is_blank,
 )
 from packer.tables.reading.record_parser import end_of_records, parse_records
-from packer.tables.reading.table_source import ReadOptions, TextDialect, fingerprint
+from packer.tables.reading.table_source import ReadOptions, TableSource, TextDialect, compare_names
 from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.type_inference import SAMPLE_ROWS, has_empty, infer
 from packer.tables.transform.records import ParsedRows, RecordLayout
@@ -51,19 +49,14 @@ class _Head:
     rows: bool
 
 
-class TextTable:
-    """Text files that hold one table; a TableSource."""
+class TextTable(TableSource):
+    """Text files that hold one table."""
 
     unit = "line"
-    rows: int | None = None
 
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
         """Look at the beginnings of the files, which exist. Raises: SourceError, UsageError."""
-        self.names = tuple(names)
-        self._reading = reading
-        status = [os.stat(name) for name in names]
-        self.state = [(s.st_size, s.st_mtime_ns) for s in status]
-        self.nbytes = sum(size for size, _ in self.state)
+        super().__init__(names, reading)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
         dialect = replace(dialect_of(reading), delimiter=delimiter_of(first, text, ended, reading))
@@ -85,7 +78,7 @@ class TextTable:
         looked, records = self._sample(columns, text, ended)
         self.columns, self.column_notes = infer(looked, columns, records, self._form, reading.types)
         written = [cell.decode(errors="replace").strip() for cell in head.cells] if reading.header else []
-        self.indexes: Mapping[str, str] = index_columns(written, self.columns, records, reading.types)
+        self.indexes = index_columns(written, self.columns, records, reading.types)
         if self.indexes and not written[0]:
             del notes[0]  # that the first column has no name is told with what it is
         self.notes = tuple(notes)
@@ -153,18 +146,7 @@ class TextTable:
         found = [str(number) for number in range(len(head.cells))]
         if self._reading.header:
             found, _ = column_names(name, head.cells, self._form)
-        first = self.names[0]
-        if len(found) != len(columns):
-            raise SourceError(
-                f"{name}: has {len(found):,} columns, {first} has {len(columns):,}; all files must have the same columns. "
-                "Leave it out, or make it alike."
-            )
-        for number, (here, there) in enumerate(zip(found, columns, strict=True)):
-            if here != there:
-                raise SourceError(
-                    f"{name}: column {number} (from 0) is {here!r}, in {first} it is {there!r}; all files must have the same "
-                    "columns in the same order. Leave it out, or make it alike."
-                )
+        compare_names(name, found, self.names[0], columns)
         return head
 
     def first_line(self, name: str) -> int:
@@ -238,18 +220,6 @@ class TextTable:
                 line += int(np.count_nonzero(buffer[:have] == ord("\n")))
                 left -= have
         return line
-
-    # Identity
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return names below the folder that holds all files, sizes, the options."""
-        return fingerprint(self.names, [size for size, _ in self.state], self._reading)
-
-    def newest(self) -> str:
-        """Return the name of the file that was changed last, and when."""
-        return newest_file(
-            [os.path.basename(name) for name in self.names], np.array([time for _, time in self.state])
-        )
 
 
 class TextChunk:
