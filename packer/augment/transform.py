@@ -2,10 +2,10 @@
 
 Part kinds, in the order in which one pass takes them:
 
-    Geometry   where each pixel of the result comes from
-    Colour     what a pixel's colour becomes, by itself
-    Scale      what pixels are worth: ToDtype, Normalize
-    Erase      boxes that are filled (before Scale or after it)
+    GeometryPart   where each pixel of the result comes from
+    ColorPart     what a pixel's colour becomes, by itself
+    ScalePart      what pixels are worth: ToDtype, Normalize
+    ErasePart      boxes that are filled (before Scale or after it)
 
 and two that stand alone between passes: Whole works on the images as a batch of tensors, each by itself (a blur), Mix
 combines the images of a batch, and their labels.
