@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.console import json_option, print_json, say
+from packer.cli.console import in_options, json_option, print_json, say
 from packer.cli.convert_command import parse_pairs
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def verify(
         print_json("verify", record)
     if not as_json:
         for problem in verdict.problems[:_PROBLEMS]:
-            say(problem.text, err=True)
+            say(in_options(problem.text), err=True)
         if len(verdict.problems) > _PROBLEMS:
             say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
     if verdict.ok:

@@ -128,7 +128,9 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
     except FormatError as error:
         if not _meant_as_pack(name):
             raise
-        return Verdict((Problem(name, error.part or "header", str(error)),), 0, time.perf_counter() - begun)
+        return Verdict(
+            (Problem(name, error.part or "header", error.sentence),), 0, time.perf_counter() - begun
+        )
     checks = value_checks(pack.header)
     bar.start(pack.nbytes)
     found = hash_blocks(pack, threads=threads or min(4, cores()), progress=bar.move, checks=checks)
@@ -148,7 +150,7 @@ def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
     except OSError as error:
         raise unreadable(name, error) from error
     except FormatError as error:
-        return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", str(error)),), 0, 0.0)
+        return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", error.sentence),), 0, 0.0)
     problems: list[Problem] = []
     nbytes = 0
     bar.start(None)
@@ -165,14 +167,14 @@ def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
                 text = f"{path}: is not the shard that {INDEX_FILE} lists. Bring back the right one."
                 problems.append(Problem(path, "index", text))
         except FormatError as error:
-            problems.append(Problem(path, "index", str(error)))
+            problems.append(Problem(path, "index", error.sentence))
         except OSError as error:
             problems.append(Problem(path, "index", str(unreadable(path, error))))
     if not problems:
         try:
             open_pack(name)
         except FormatError as error:
-            problems.append(Problem(name, "index", str(error)))
+            problems.append(Problem(name, "index", error.sentence))
     return Verdict(tuple(problems), nbytes, time.perf_counter() - begun)
 
 
