@@ -26,7 +26,7 @@ _MOST_LETTERS = 80  # of a name or dtype in that message
 def describe(path: str) -> None:
     """Print what HDF5 says of a file that lost its trailer, as JSON: the header's text, and where each array's rows lie.
 
-    Run by ``unsealed.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
+    Run by ``unsealed_hdf5.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
     """
     sys.stdout.write(json.dumps(_described(path)))
 

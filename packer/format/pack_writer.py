@@ -1,6 +1,6 @@
 """PackWriter: blocks of rows in, a sealed pack under its final name out, or nothing.
 
-Work in progress lies in a folder beside the output (workplace.py). The final name only ever holds a whole pack: it is given by
+Work in progress lies in a folder beside the output (working_folder.py). The final name only ever holds a whole pack: it is given by
 one rename, after the bytes have been flushed. With a plan, finished blocks are journalled, and a writer of the same plan goes
 on where an interrupted one left off.
 """
