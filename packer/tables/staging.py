@@ -161,7 +161,7 @@ def _unknown(
 
 
 def _reason(bad: BadRow, columns: Sequence[TableColumn]) -> str:
-    return bad.reason if bad.column is None else f"column {columns[bad.column].name!r} {bad.reason}"
+    return str(bad.reason) if bad.column is None else f"column {columns[bad.column].name!r} {bad.reason}"
 
 
 def _pieces(
@@ -356,10 +356,10 @@ class _Writer:
         """Return a bad row as the header lists it."""
         where = f"{self._input}: {self._source.unit} {self._lines + bad.line:,}"
         if bad.column is None:
-            return {"key": where, "reason": bad.reason}
+            return {"key": where, "reason": str(bad.reason)}
         return {
             "key": f"{where}, column {self._source.columns[bad.column].name!r}",
-            "reason": f"{bad.value!r} {bad.reason}" if bad.value else bad.reason,
+            "reason": f"{bad.value!r} {bad.reason}" if bad.value else str(bad.reason),
         }
 
     def _remedy(self, bad: BadRow) -> Sentence:
