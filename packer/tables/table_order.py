@@ -1,4 +1,4 @@
-"""Which row of a table stands in which row of its pack: splits one after the other, computed, at no cost a row."""
+"""The order of the rows of a table in its pack: splits one after the other, computed, at no cost a row."""
 
 from __future__ import annotations
 

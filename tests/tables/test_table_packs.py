@@ -19,8 +19,7 @@ from packer.convert.repair import repair_pack
 from packer.errors import FormatError, SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
-from packer.tables import apply
-from packer.tables import table_export as exporttable
+from packer.tables import apply, table_export
 from packer.tables.reading import text_table as text
 from packer.tables.table_conversion import append_table, convert_table
 from packer.tables.table_export import export_table
@@ -498,7 +497,7 @@ def test_nothing_is_overwritten_and_nothing_broken_is_left(tables: Path, monkeyp
     assert (tables / "there.csv").read_text() == "x"
     with pytest.raises(UsageError, match=r"o\.xlsx: ends in none of \.csv, \.tsv, \.parquet"):
         export_table(tables / "a.h5", tables / "o.xlsx")
-    monkeypatch.setattr(exporttable, "_SLAB", 100)
+    monkeypatch.setattr(table_export, "_SLAB", 100)
     with pytest.raises(_StopError):
         export_table(tables / "a.h5", tables / "o.csv", on_progress=stop_at(2))
     damage(tables / "a.h5", 3)
