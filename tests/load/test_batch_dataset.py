@@ -17,6 +17,7 @@ from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from tests.load.conftest import ORDERS
+from tests.open_files import open_files
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
@@ -176,18 +177,15 @@ def load_threads() -> list[str]:
 
 
 def test_threads_and_files_end_with_the_dataset(pack: Pack):
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
     gc.collect()
     deadline = time.monotonic() + 120
     while load_threads() and time.monotonic() < deadline:  # those of other tests' datasets end by themselves
         time.sleep(0.01)
-    before, threads_before = descriptors(), len(load_threads())
+    before, threads_before = open_files(), len(load_threads())
     with PackedBatchDataset(pack, 10) as dataset:
         next(iter(dataset))
         assert len(load_threads()) > threads_before
-    assert descriptors() <= before
+    assert open_files() <= before
     assert len(load_threads()) <= threads_before
     dataset = PackedBatchDataset(pack, 10)
     next(iter(dataset))
@@ -196,7 +194,7 @@ def test_threads_and_files_end_with_the_dataset(pack: Pack):
     deadline = time.monotonic() + 120
     while len(load_threads()) > threads_before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert descriptors() <= before
+    assert open_files() <= before
     assert len(load_threads()) <= threads_before
 
 

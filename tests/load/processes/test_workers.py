@@ -30,6 +30,7 @@ from packer.load.slots import SlotLayout, Slots
 from packer.orders.runs import consecutive, one_run
 from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
+from tests.open_files import open_files
 from tests.read.conftest import image_of, make_pack
 
 # From 3.12 on os.fork() in a test warns of the threads that others have started.
@@ -45,7 +46,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 def _nothing_is_left() -> Iterator[None]:
     """No process, thread or descriptor outlives a test."""
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield
     gc.collect()
     until = time.monotonic() + 120
@@ -53,9 +54,7 @@ def _nothing_is_left() -> Iterator[None]:
         time.sleep(0.01)
     assert not threads()
     assert not multiprocessing.active_children()
-    assert (
-        len(os.listdir("/proc/self/fd")) <= before
-    )  # fewer when what others left has been collected meanwhile
+    assert open_files() <= before  # fewer when what others left has been collected meanwhile
 
 
 def threads() -> list[str]:
