@@ -19,7 +19,7 @@
     averaged_views.py    crops and mirrored images at test time, averaged
     passes/              one pass over a batch: in torch, in C, in Triton
 
-Start with pipeline.py. Imports: native, randomness.
+Start with pipeline.py. Imports: randomness.
 """
 
 from __future__ import annotations

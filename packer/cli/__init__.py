@@ -9,7 +9,8 @@
     previewing.py         preview
     console.py            text for people, JSON for programs
 
-Start with convert_command.py. Imports: bench, convert, format, load, orders, pixels, previews, progress, tables.
+Start with convert_command.py. Imports: bench, convert, format, load, orders, pixels, previews, progress, tables,
+tables.reading, tables.transform.
 """
 
 from __future__ import annotations

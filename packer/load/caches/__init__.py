@@ -7,5 +7,5 @@
     indexed_rows.py     rows on the device, only indexed, for the pass that augments them
     background.py       the thread that fills a cache, and ends with it
 
-Start with cache_placement.py. Imports: format, orders, read, starting.
+Start with cache_placement.py. Imports: format, load, orders, read, starting.
 """

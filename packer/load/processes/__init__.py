@@ -10,5 +10,5 @@
     unchanged.py            notices a transform that changes nothing
     shared_slots.py         memory that all of the processes see alike
 
-Start with transforms.py. Imports: format, load, orders, randomness, read, starting.
+Start with transforms.py. Imports: augment, format, load, orders, randomness, read, starting.
 """
