@@ -57,7 +57,7 @@ def _exit_now() -> None:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Whether an error came of an interruption: Python itself makes others of it, as where a class is being made."""
+    """Return True if an error came of an interruption: Python itself makes others of it, as where a class is being made."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

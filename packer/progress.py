@@ -55,7 +55,7 @@ class Progress:
 
 
 class Status:
-    """What is being done now, shown or not: one line that changes on a terminal, elsewhere a line a minute. A context manager."""
+    """The line that says what is being done now: one that changes on a terminal, elsewhere a line a minute. A context manager."""
 
     def __init__(self, shown: bool) -> None:
         self._shown, self._last = shown, time.monotonic()

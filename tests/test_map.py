@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,38 @@ def test_a_folder_tells_of_its_files_and_imports(folder: Path) -> None:
     assert said[1] in present(folder)
     names = set() if said[2] == "nothing" else set(re.split(r",\s+", said[2]))
     assert names == imported(folder)
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """Yield every class and module of the package as (name, where it stands)."""
+    for module, path in modules(ROOT).items():
+        if path.name != "__init__.py":
+            yield path.name, module
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                yield node.name.lstrip("_"), module
+
+
+def test_no_class_and_no_module_is_called_like_another() -> None:
+    places = defaultdict(list)
+    for name, place in names():
+        places[name].append(place)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+RIDDLES = {"As", "How", "Of", "That", "There", "Those", "What", "Where", "Whether", "Which", "Who"}
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    found = []
+    for module, path in modules(ROOT).items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                words = (ast.get_docstring(node) or "").split()
+                found += [
+                    f"{module}.{node.name}: {' '.join(words[:5])}" for first in words[:1] if first in RIDDLES
+                ]
+    assert found == []
 
 
 def test_the_package_tells_of_its_folders() -> None:

@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 
 class ArraySpans:
-    """Where the elements of an array that is not compressed lie. count: how many there are."""
+    """The places of the elements of an array that is not compressed. count: of elements."""
 
     def __init__(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
@@ -47,7 +47,7 @@ class ArraySpans:
 
 
 class BlockSpans:
-    """Where the blocks of one array of a pack of one part lie.
+    """The places of the blocks of one array, in a pack of one part.
 
     read: returns the bytes of a span; the blocks of a blob lie where the offsets of their rows say.
     """

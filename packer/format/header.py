@@ -171,7 +171,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where a run of rows lies: file (relative to the pack; "" is the pack's own file), byte offset, rows, bytes a row.
+    """The place of a run of rows: file (relative to the pack; "" is the pack's own file), byte offset, rows, bytes a row.
 
     stored: bytes in the file where the rows are compressed there, one block; else None.
     """

@@ -101,7 +101,7 @@ def _allocated(nbytes: int) -> Bytes:
 
 
 class SlotLayout:
-    """How a batch's fixed fields share one slot: a section a field, each aligned.
+    """The sections of a slot, one for each fixed field of a batch, each aligned.
 
     nbytes: of a slot that holds `rows` rows. row_bytes: of all fields together. small: names of the fields that take
     at most a 16th of a row.

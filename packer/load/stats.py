@@ -11,7 +11,7 @@ _NOTICEABLE = 0.1  # of the time; who waits less waits for nothing
 
 @dataclass
 class Stats:
-    """Of the batches handed out since an epoch's iteration began. Times in seconds.
+    """Statistics of the batches handed out since an epoch's iteration began. Times in seconds.
 
     seconds: since the iteration began, until the last batch was asked for or handed out.
     wait_seconds: that the loop waited for batches. step_seconds: that it spent on its own between two batches.
@@ -47,7 +47,7 @@ class Stats:
 
     @property
     def limit(self) -> str:
-        """What the loop would have to wait less for: "training", "reading", "transform", "copy" or "augmenting"."""
+        """The stage that bounds the loop: "training", "reading", "transform", "copy" or "augmenting"."""
         if self.wait_seconds + self.augment_seconds <= _NOTICEABLE * self.seconds:
             return "training"
         stages = {

@@ -19,7 +19,7 @@ ENDS = ("even", "uneven", "drop", "pad")
 
 @dataclass(frozen=True)
 class Epoch:
-    """Which row stands at which position. order: bound; number: of the epoch."""
+    """One epoch: the row that stands at each position. order: bound; number: of the epoch."""
 
     order: RowOrder
     subset: Subset

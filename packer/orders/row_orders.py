@@ -41,7 +41,7 @@ _PIECE_ROWS = (
 
 @dataclass(frozen=True)
 class Context:
-    """What an order may be chosen and sized by: the rows at hand, how they lie, and who reads them.
+    """The facts by which an order is chosen and sized: the rows at hand, how they lie, and who reads them.
 
     n: rows of the subset. row_bytes: of the loaded fields together as they are stored, on average. block_rows: of the pack.
     global_batch: rows of a batch on all ranks together. labels: field -> the label of each of the n rows, int64 [n].
@@ -66,7 +66,7 @@ class Context:
 
 @runtime_checkable
 class RowOrder(Protocol):
-    """What every order promises. It is immutable, holds no file and may be asked from several threads at once.
+    """The interface of every order. It is immutable, holds no file and may be asked from several threads at once.
 
     An epoch has the positions 0..length(n)-1. The row at one of them depends on the position, n, seed, epoch and the order's
     own lengths: not on what was asked before, nor on who asks.
@@ -362,7 +362,7 @@ BY_NAME: dict[str, Callable[[], RowOrder]] = {
 
 
 class _Cut(NamedTuple):
-    """How blocks and windows cut n rows.
+    """A division of n rows into blocks and windows.
 
     Counted in the order in which blocks stand: the first `extra` windows have each + 1 blocks, the others `each`.
     """

@@ -28,7 +28,7 @@ _CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
 
 @dataclass(frozen=True)
 class PixelSpec:
-    """How an input image becomes pixels."""
+    """The options by which an input image becomes pixels."""
 
     size: tuple[int, int]
     """(height, width) of the result, each at least 1."""

@@ -63,7 +63,7 @@ def _centred(inner: tuple[int, int], outer: tuple[int, int]) -> Box:
 
 
 class ImagePlacement(NamedTuple):
-    """How one upright picture became one row; made by `ImagePlacement.of`."""
+    """The way from one upright picture to one row; made by `ImagePlacement.of`."""
 
     source: tuple[int, int]
     """(height, width) of the whole picture, upright."""

@@ -41,7 +41,7 @@ _Sums = TypeVar("_Sums", np.uint16, np.uint32)
 
 
 class FilterAxis(NamedTuple):
-    """How one axis is resampled: result i is the sum over k of weights[i, k] * source[first[i] + k], over 2**bits."""
+    """The filter of one axis: result i is the sum over k of weights[i, k] * source[first[i] + k], over 2**bits."""
 
     first: NDArray[np.int32]
     """[results], each at least 0; first + taps is at most the length of the source."""

@@ -162,7 +162,7 @@ class MemoryCache:
 
 
 class _MemoryContent:
-    """What the memory holds: how far it is filled, then each field's rows."""
+    """The content of the memory: how far it is filled, then each field's rows."""
 
     def __init__(self, memory: Memory | None, layout: dict[str, tuple[int, int]], rows: int) -> None:
         self.memory, self.rows, self.failed = memory, rows, None if memory else "it was closed"

@@ -22,7 +22,7 @@ _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class WrongReturn(Exception):
-    """What a transform returned, and what is allowed: the middle of a sentence that begins with the row."""
+    """The part of an error that says what a transform returned and what is allowed: the middle of a sentence that begins with the row."""
 
 
 class TransformCall:

@@ -32,9 +32,9 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True)
 class Roles:
-    """Which fields a library has a target for, by the same rules as ``augment=``; and two kinds that it cannot place.
+    """The fields that a library has a target for, by the same rules as ``augment=``; and two kinds that it cannot place.
 
-    masks: values for each pixel; True for layers [H, W, K]. unplaced: fields of the image's size that are no masks of ``--pair``.
+    masks: values for each pixel; True for layers [H, W, K]. unplaced: fields of the image's size that are no masks of ``pairs=``.
     lists: ragged arrays, boxes among them. others: all other names.
     """
 

@@ -61,7 +61,7 @@ class TransformJob(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """What was made: rows of ragged output fields, by name, and the seconds it took, of all processes together.
+    """The result of a job: rows of ragged output fields, by name, and the seconds it took, of all processes together.
 
     kept: rows of a watched job, if all were left as they were; CHANGED if any was not.
     """
