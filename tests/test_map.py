@@ -91,6 +91,28 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     assert found == []
 
 
+# Other projects' files, named as sources.
+ELSEWHERE = {"_geometry.py", "format.py", "json.py", "splitmix64.c"}
+
+
+def test_files_named_in_the_text_are_there() -> None:
+    """In docstrings, comments and the map; file names go stale when modules are renamed."""
+    sources = [path for path in ROOT.rglob("*") if path.suffix in SOURCES]
+    texts = [path for path in sources if path.suffix == ".py"] + [ROOT.parent / "CONTRIBUTING.md"]
+    known = (
+        {path.name for path in sources}
+        | {path.name for path in ROOT.parent.glob("t*/**/*.py")}
+        | {"setup.py"}
+    )
+    stale = [
+        f"{path.relative_to(ROOT.parent)}: {name}"
+        for path in texts
+        for name in re.findall(r"\b[a-z_0-9]+\.(?:py|c|h)\b", path.read_text(encoding="utf-8"))
+        if name not in known | ELSEWHERE
+    ]
+    assert stale == []
+
+
 def test_the_package_tells_of_its_folders() -> None:
     text = (ROOT.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     missing = [name for name in present(ROOT) if f"`{name}`" not in text]

@@ -2,7 +2,7 @@
 
     image_bench.py       bench() of images: every way to get batches, in interleaved rounds
     table_bench.py       bench() of tables
-    lanes.py             lanes, and the rounds in which they are measured
+    lanes.py             lanes (ways to get batches), and the rounds in which they are measured
     bench_report.py      medians, ratios and conditions, as a table and as JSON
     conditions.py        machine and versions; the check of a bench's arguments
     hardware_limits.py   the limits: memcpy from memory, large reads from the disk

@@ -11,7 +11,7 @@
     npy_container.py    the pack being written as a directory of .npy files
     block_files.py      blocks whose stored size is not known beforehand, a file each
     working_folder.py   the folder beside the output in which a pack is made, locked, with its journal
-    output_path.py      the name a pack is to get: checked; what a failure to write means
+    output_path.py      the name a pack is to get, and room for it: checked before any work; a failed write as a sentence
     pack.py             open_pack: a sealed pack in, header and extents out
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
@@ -20,7 +20,7 @@
     block_hashing.py    the checksums of all blocks computed from the files
     value_checks.py     offsets and labels looked at meanwhile
     repair_metadata.py  checksum table, npy heads and HDF5's structures made again
-    file_io.py          whole reads and writes at an offset, room on the disk, swapping and flushing names
+    file_io.py          whole reads and writes at an offset, space reserved, swapping and flushing names
 
 Start with header.py. Imports: codecs, progress.
 """

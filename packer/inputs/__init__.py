@@ -4,7 +4,7 @@
     image_archives.py  images in tar and zip files
     class_folders.py   what folders mean: classes, splits
     image_targets.py   what a CSV says of each image: labels, boxes, keypoints
-    label_csv.py       the rows of that CSV, and the images they name
+    label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name
     label_values.py    the rules for labels given as text
     image_pairs.py     masks and the like, found by name
     utf8_text.py       file names, and lines of text files, whatever the locale

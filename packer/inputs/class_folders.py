@@ -1,8 +1,7 @@
 """File names -> classes: the one place that decides what a folder, or a folder in an archive, means.
 
     cat/1.jpg  dog/a/2.jpg       class folders, by the rules of torchvision's ImageFolder: the classes are the
-    sorted
-                                 names of the folders at the top, their images lie below them at any depth
+                                 sorted names of the folders at the top, their images lie below them at any depth
     1.jpg  2.jpg                 a flat folder: no classes
     train/cat/1.jpg  test/...    splits, where no other folder lies beside them: each is one of the above, and
                                  their classes are put together

@@ -1,8 +1,7 @@
-"""What is to be packed: a folder, a list or an archive of images, as one list of keys that any thread can
-read.
+"""Images to be packed: a folder, a list or an archive, as one list of keys that any thread can read.
 
-    layout.py decides what folders mean; labels.py reads labels; archives.py reads archives; `open_source`
-    composes them.
+class_folders.py decides what folders mean; image_targets.py reads labels; image_archives.py reads archives;
+`open_source` composes them.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ def open_source(
         own name (pets.tar.gz: pets/cat/1.jpg) was made of that folder, and is it.
     labelled: labels come from elsewhere, so that folders stand for no classes.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
-    label_as: how a list's labels are taken, see labels.py. listed: classes that may have no images.
+    label_as: how a list's labels are taken, see label_values.py. listed: classes that may have no images.
     skip: leave out empty class folders and lines of a list that name no file, and refuse images whose label cannot be used,
         instead of raising.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.

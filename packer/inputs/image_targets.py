@@ -4,7 +4,7 @@ The file column is the first that has a name, or the one that is chosen. Without
 label, and needs no header. Commas, semicolons or tabs stand between cells.
 
     chosen                                 fields, per image
-    one label column                       label: int64 or float32 by the rules of labels.py, classes where it holds names
+    one label column                       label: int64 or float32 by the rules of label_values.py, classes where it holds names
     several label columns                  label: float32 [C], or uint8 [C] if all values are 0 or 1
     one label column, multi_label          label: uint8 [C], cells hold class names parted by "|" or ";", else by commas, else by
                                            spaces, or by what label_separator says
@@ -293,7 +293,7 @@ def read_targets(
     keys: paths of the images. A row names one by its path, or by a part of that which only one image has: without the extension,
         or the name alone, with or without its extension.
     label, boxes, keypoints: names of columns in the first row; None for all three: the second of two columns is the label.
-    label_as: as labels.py tells, default "auto"; label_separator: what stands between names with multi_label (also "space", "tab",
+    label_as: as label_values.py tells, default "auto"; label_separator: what stands between names with multi_label (also "space", "tab",
         "comma", "semicolon" or "bar"), default: found out; label_file_column: the column that names files.
     skip: refuse images whose labels cannot be used, and leave rows out that are about no image, instead of raising.
     Raises: UsageError for a choice of columns that makes no sense; SourceError when a row cannot be understood or names no

@@ -1,6 +1,6 @@
 """PackedBatchDataset: a pack as batches for a training loop.
 
-Positions of the epoch's sequence are this rank's (epoch_shares), stand for rows (row_orders, subset), are read by threads into
+Positions of the epoch's sequence are this rank's (epochs), stand for rows (row_orders, runs), are read by threads into
 slots ahead of the loop (prefetcher), and handed out as batches; on a GPU copied on a side stream and augmented there. No
 worker processes, no pickling, no collating.
 """

@@ -12,8 +12,8 @@ static PyMethodDef methods[] = {
     ENTRY(read_rows, "As read_numpy in read/gather.py."),
     ENTRY(willneed_rows, "As willneed_numpy in read/gather.py."),
     /* resample.c */
-    ENTRY(resample, "As resample_numpy in pixels/resample.py."),
-    ENTRY(channel_sums, "As channel_sums_opencv in pixels/resample.py."),
+    ENTRY(resample, "As resample_numpy in pixels/resampling.py."),
+    ENTRY(channel_sums, "As channel_sums_opencv in pixels/channel_statistics.py."),
     /* csv.c */
     ENTRY(parse_csv, "As parse in tables/reading/record_parser_plain.py."),
     ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser_plain.py."),

@@ -1,7 +1,7 @@
 """Orders: which rows stand where in an epoch.
 
 An order is a sequence of rows, a pure function of (n, seed, epoch, its own lengths), computed where it is asked for and
-never stored. It knows nothing of ranks: `epoch_shares.py` cuts the sequence into global batches and these into the ranks'
+never stored. It knows nothing of ranks: `epochs.py` cuts the sequence into global batches and these into the ranks'
 shares, so the sequence is the same on one GPU and on sixty-four. Sampling with repetitions is in `sampling.py`, the choice
 of an order in `order_choice.py`.
 

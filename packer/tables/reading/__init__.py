@@ -3,7 +3,7 @@
     table_source.py         the interface of readers, and opening files by the suffixes of their names
     text_stream.py          files as UTF-8, decompressed
     text_table.py           TextTable: pieces of text that end where records do
-    dialect.py              delimiter, header and names, found from the beginning of a file
+    dialect.py              a table's delimiter, header and names, found from the beginning of its file
     type_inference.py       types of columns, found from the first rows, and notes on those that may be misread
     record_parser.py        text to records, by the loop in C where it was compiled
     record_parser_plain.py  the same in Python

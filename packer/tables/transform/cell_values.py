@@ -68,7 +68,7 @@ def convert(texts: Sequence[str], type: str) -> tuple[NDArray[np.float64], NDArr
     """Read the present cells of a column.
 
     texts: N cells, none of them missing; type: one of CONVERTED.
-    Returns: [N] raw values as in columns.py, and [N] whether the text is such a value; where not, the value is NaN.
+    Returns: [N] raw values as in records.py, and [N] whether the text is such a value; where not, the value is NaN.
     """
     if type == "boolean":
         values = np.array([_BOOLEANS.get(text.strip(" \t").lower(), np.nan) for text in texts], np.float64)
@@ -226,7 +226,7 @@ def convert_notation(
     """Read the present cells of a column.
 
     texts: N cells, none of them missing; notation: one of REASONS; decimal, thousands: marks of numbers, as in ReadOptions.
-    Returns: float64 [N], raw values as in columns.py, and [N] whether the text is such a value; where not, the value is NaN.
+    Returns: float64 [N], raw values as in records.py, and [N] whether the text is such a value; where not, the value is NaN.
     """
     reader = _reader(notation, decimal, thousands)
     found = [reader(text.strip(" \t\u00a0")) for text in texts]
