@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,6 +38,7 @@ class ThreadPool(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function on one of the threads. Raises PackerError if a limit forbids another thread."""
+        handled = sys.exc_info()[1]
         try:
             return super().submit(fn, *args, **kwargs)
         except BaseException as error:
@@ -44,6 +46,10 @@ class ThreadPool(ThreadPoolExecutor):
             self.shutdown(wait=False, cancel_futures=True)
             if refused(error):
                 raise PackerError(no_more("thread", error)) from None
+            # Ctrl-C inside threading.Condition comes out as its "release unlocked lock": a lock is then released twice.
+            cause = error.__context__
+            if isinstance(error, RuntimeError) and isinstance(cause, KeyboardInterrupt) and cause is not handled:
+                raise cause from None
             raise
 
 

@@ -14,7 +14,7 @@ import pytest
 from packer.convert.image_conversion import convert_images
 from packer.load.prefetcher import ahead
 from packer.load.slots import Slots, allocate
-from packer.starting import held_back, start
+from packer.starting import ForkSafeThreads, held_back, start
 
 cv2 = pytest.importorskip("cv2")
 
@@ -123,6 +123,32 @@ def test_ctrl_c_while_a_thread_begins_leaves_none_that_is_waited_for(pack: str):
         pack,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n4\n", "", 0)
+
+
+def test_ctrl_c_inside_of_a_lock_is_no_other_error():
+    """Python's own conditions make a RuntimeError of it, where a lock is released twice: so `except KeyboardInterrupt` misses it."""
+
+    class Semaphore:
+        def acquire(self, timeout: float) -> bool:
+            try:
+                raise KeyboardInterrupt
+            finally:
+                threading.Lock().release()
+
+    threads = ForkSafeThreads(2)
+    threads.submit(int).result()
+    assert threads._pool is not None
+    threads._pool._idle_semaphore = Semaphore()
+    with pytest.raises(KeyboardInterrupt):
+        threads.submit(int)
+    assert threads.submit(int).result() == 0  # on new threads
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        threads._pool._shutdown = True
+        with pytest.raises(RuntimeError, match="cannot schedule"):  # none that was handled before
+            threads.submit(int)
+    threads.close()
 
 
 def test_ctrl_c_during_a_fork_is_not_dropped(pack: str):
