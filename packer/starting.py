@@ -48,7 +48,11 @@ class ThreadPool(ThreadPoolExecutor):
                 raise PackerError(no_more("thread", error)) from None
             # Ctrl-C inside threading.Condition comes out as its "release unlocked lock": a lock is then released twice.
             cause = error.__context__
-            if isinstance(error, RuntimeError) and isinstance(cause, KeyboardInterrupt) and cause is not handled:
+            if (
+                isinstance(error, RuntimeError)
+                and isinstance(cause, KeyboardInterrupt)
+                and cause is not handled
+            ):
                 raise cause from None
             raise
 

@@ -1,6 +1,6 @@
-"""Pipelines of augmentations for batches: what `augment` means, by the names that images have in a batch, and the pipelines at work.
+"""Augmentation of batches: parses the argument `augment` into pipelines, one for each view, and runs them.
 
-Parameters are drawn by row; the pipelines run on the device, on all fields that belong to the image.
+Parameters are drawn by row. The pipelines run on the device and move all fields that belong to the image.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 
 class Augmenter:
-    """Draws for rows, makes each view of their images, and moves what belongs to them. Thread-safe in `draw`.
+    """The pipelines of a dataset: draws parameters for rows, makes each view of their images, and moves masks, boxes and points with them.
 
-    views: pipelines for the images, by the fields that stand for "image" in the batches; masks, boxes, points and labels go
-    with the first. fields: that are loaded. num_classes: of labels that are mixed. rows: at most in a batch. spare: batches
-    at hand.
+    `draw` is thread-safe.
+
+    views: field name in the batch -> pipeline that makes it from "image"; masks, boxes, points and labels follow the first.
+    fields: fields that are loaded. num_classes: number of classes of mixed labels. rows: most rows in a batch.
+    spare: free result buffers to keep.
     """
 
     def __init__(
@@ -62,9 +64,9 @@ class Augmenter:
         self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
 
     def draw(self, rows: NDArray[np.int64], seed: int, epoch: int) -> Draws:
-        """Return what each pipeline needs for these rows of the pack.
+        """Return the parameters of each pipeline for these rows of the pack, int64 [N].
 
-        Its own seed is added to this one; views but the first draw by a key of that sum and their number.
+        The seed of a pipeline is added to `seed`. Every view after the first draws with a key made of that sum and its number.
         """
         return tuple(
             view.pipeline.prepare(
@@ -74,7 +76,7 @@ class Augmenter:
         )
 
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
-        """Return the batch, augmented; its draws begin at number `first` of these."""
+        """Return the augmented batch. first: index of the batch's first row in `draws`, which may cover several batches."""
         image = batch.image
         where = image.field if isinstance(image, IndexedRows) else image
         count = len(image.rows) if isinstance(image, IndexedRows) else len(image)
@@ -105,7 +107,7 @@ class Augmenter:
 
 
 class _ImageView:
-    """One pipeline and, on the CPU, the memory of its results, used again: half the time of new memory."""
+    """One pipeline and, on the CPU, reusable buffers for its results, which take half the time of new memory."""
 
     def __init__(self, pipeline: Pipeline, rows: int, spare: int) -> None:
         self.pipeline, self._rows, self._spare = pipeline, rows, spare
@@ -133,21 +135,24 @@ class _ImageView:
 def mixed_labels(
     pipeline: Pipeline, labels: torch.Tensor, draws: PreparedDraws, num_classes: int | None
 ) -> torch.Tensor:
-    """Return labels mixed as the images: classes [N] as shares float32 [N, classes]; numbers float [N] or [N, K] as such."""
+    """Return labels mixed like the images.
+
+    Class numbers [N] become shares, float32 [N, classes]; float labels [N] or [N, K] keep their shape.
+    """
     if labels.ndim == 1 and labels.is_floating_point():
         return pipeline.apply_labels(labels[:, None], draws)[:, 0]
     return pipeline.apply_labels(labels, draws, num_classes)
 
 
 def seed_of(seed: int, view: int) -> int:
-    """Return the seed of a view's draws. Added up, two views of neighbouring seeds would draw alike."""
+    """Return the seed of a view's draws: a hash, since with a sum two views of neighbouring seeds would draw the same."""
     return randomness.key(seed, "view", view) if view else seed
 
 
 def parse_views(augment: Augment | None, output: str, header: Header) -> dict[str, Pipeline]:
-    """Return pipelines by the fields that they make of "image"; none if there is nothing to do.
+    """Return field name -> pipeline that makes it from "image"; empty if `augment` asks for nothing.
 
-    A single one makes "image" itself. Raises UsageError for what is no pipeline, and MissingDependencyError (torch).
+    A single pipeline makes "image" itself. Raises UsageError for anything but pipelines, and MissingDependencyError (torch).
     """
     if augment is None or (isinstance(augment, list | tuple) and not augment):
         return {}
@@ -168,9 +173,9 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
 
 
 def pipeline_of(augment: Any, header: Header) -> Pipeline:
-    """Return a pipeline of what a user may pass for one: transforms, a pipeline, or a text that names transforms.
+    """Return the pipeline for a list of transforms, a Pipeline, or a text that names transforms.
 
-    header: the pack's, whose normalization is what Normalize() in a text means. Raises UsageError and MissingDependencyError.
+    header: header of the pack; Normalize() in a text means its normalization. Raises UsageError and MissingDependencyError.
     """
     try:
         from packer.augment import Pipeline, parse
@@ -207,9 +212,9 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
 def fit_views(
     views: Mapping[str, Pipeline], fields: Sequence[Field], path: str, num_classes: int | None
 ) -> dict[str, Pipeline]:
-    """Return the pipelines for the images of these fields. num_classes: of labels, None if not known.
+    """Return the pipelines bound to the shape of the images. num_classes: number of classes of the labels, None if unknown.
 
-    Raises UsageError for images that they cannot take, and for fields that cannot go with them.
+    Raises UsageError for images that a pipeline cannot take, and for fields that cannot be augmented with them.
     """
     image = next((f for f in fields if f.name == "image"), None)
     if image is None:
@@ -233,7 +238,7 @@ def fit_views(
 
 
 def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
-    """Return the pipeline for the images of this field. Raises UsageError if it is for others."""
+    """Return the pipeline bound to the shape of this field's images. Raises UsageError if its shape or dtype differs."""
     import torch
 
     shape = image.loaded.shape
@@ -263,7 +268,7 @@ def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
 
 
 def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_classes: int | None) -> None:
-    """Refuse fields that cannot be mixed."""
+    """Raise UsageError for fields that cannot be mixed."""
     _, height, width = pipeline.shape or (0, 0, 0)
     for f in fields:
         if f.name == "label" and f.shape == () and np.dtype(f.dtype).kind != "f":
@@ -294,7 +299,7 @@ def _is_transform(one: Any) -> bool:
 
 
 def _check_transform(one: Any) -> None:
-    """Say what to write instead of something that looks like a transform."""
+    """Raise UsageError, with what to write instead, for anything but a transform of packer.augment."""
     from torch import nn
 
     from packer.augment.transform_text import REMEDIES

@@ -14,13 +14,13 @@ from packer.format.header import Field
 
 @cache
 def batch_type(fields: tuple[str, ...]) -> type[tuple[Any, ...]]:
-    """Return a named tuple class with these fields; always the same class for the same fields, and picklable."""
+    """Return the named tuple class with these fields: one class for each tuple of names, picklable."""
     base = namedtuple("Batch", fields)  # type: ignore[misc]
     return type("Batch", (base,), {"__slots__": (), "__reduce__": _reduce, "__module__": __name__})
 
 
 def make_batch(fields: tuple[str, ...], values: Iterable[Any]) -> Any:
-    """Return a batch of these fields' values; also how a pickled one is rebuilt."""
+    """Return a batch with these values. Unpickling calls it too."""
     return batch_type(fields)(*values)
 
 
@@ -29,7 +29,7 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 
 def as_tensor(row: Any, field: Field) -> Any:
-    """Return a row of decode_ragged as torch has it: pixels [C, h, w], other arrays as they are; str and bytes stay."""
+    """Convert a row of decode_ragged to torch: pixels [h, w, C] become a tensor [C, h, w], other arrays a tensor; str and bytes stay."""
     if not isinstance(row, np.ndarray):
         return row
     import torch

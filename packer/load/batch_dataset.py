@@ -307,7 +307,7 @@ class PackedBatchDataset(RowsInfo):
         return self._share(0).steps
 
     def __repr__(self) -> str:
-        """Return lines that tell the rows, their fields and order, where they are kept, and whose they are."""
+        """Return a summary over several lines: rows, fields, order, placement, device and ranks."""
         rank, world_size = self.rank, self.world_size
         share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
         order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
@@ -394,7 +394,7 @@ class PackedBatchDataset(RowsInfo):
         return self._made().batch_of(_request(self._sequence(epoch), share, step, step + 1))
 
     def __getitems__(self, indices: Sequence[int]) -> NoReturn:
-        """Refuse what DataLoader and Subset ask for where they would put batches together."""
+        """Raise UsageError: DataLoader and Subset call this to collate rows, and these are batches."""
         other_loaders.refuse_wrappers(other_loaders.caller())
         other_loaders.refuse_collating()
 
@@ -465,7 +465,7 @@ class PackedBatchDataset(RowsInfo):
         return self.subset.fingerprint
 
     def stats(self) -> Stats:
-        """Return where the time went since the latest ``iter()``, up to now."""
+        """Return the time spent in each stage since the latest ``iter()``."""
         return self._stats
 
     def replay(self, count: int = 8) -> Iterator[Any]:
@@ -528,7 +528,7 @@ class PackedBatchDataset(RowsInfo):
         )
 
     def _made(self) -> Prefetcher:
-        """Return the prefetcher of this process; made again after fork, unpickling and close."""
+        """Return the prefetcher of this process, making a new one after a fork, unpickling or close()."""
         with self._making:
             if self._prefetcher is None or self._prefetcher.pid != os.getpid():
                 self._prefetcher = self._make()
@@ -566,7 +566,7 @@ class PackedBatchDataset(RowsInfo):
         return Prefetcher(files, fields, batch_rows=batch_rows, prefetch=self.prefetch, device=device, **held)
 
     def _keep_blocks(self) -> None:
-        """Have the reader keep decoded blocks of two windows, as the threads are ahead of the loop."""
+        """Make the reader cache the decoded blocks of two windows: the threads read ahead of the loop."""
         mixed = self.order.mixed_blocks if isinstance(self.order, Blocks) else 0
         self._reader.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
 
@@ -579,9 +579,9 @@ class PackedBatchDataset(RowsInfo):
 
 
 def _spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:
-    """Yield the batches that are read together: one, then two, four … up to `most`, so that the first one waits for no other.
+    """Yield (first, last + 1) of the batches that are read together.
 
-    With a stride each is read alone.
+    One batch, then two, four … up to `most`, so that the first batch waits for no other. With a stride each is read alone.
     """
     if stride > 1:
         yield from ((step, step + 1) for step in range(first, steps, stride))
@@ -594,7 +594,10 @@ def _spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[t
 
 
 def _request(epoch: Epoch, share: Share, first: int, last: int, stride: int = 1) -> ReadRequest:
-    """Return a request for batches first..last-1 of a rank. stride: the batches between requests are other workers'."""
+    """Return a request for batches first..last-1 of a rank.
+
+    stride: distance to the same worker's next request, in batches; other DataLoader workers read those between.
+    """
     whole = share.whole
     begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
     sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)

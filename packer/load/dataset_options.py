@@ -1,4 +1,4 @@
-"""What the arguments of PackedBatchDataset mean; each wrong one is an error with its name."""
+"""Checks of the arguments of PackedBatchDataset; an error names the argument that is wrong."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _WRITTEN = 60  # letters of an argument that a description shows
 
 
 def check_report(report: Any) -> Any:
-    """Return something to call, or None."""
+    """Return `report` if it is callable or None. Raises UsageError."""
     if report is not None and not callable(report):
         raise UsageError(f"report={report!r}: cannot be called with a line. Pass for example print.")
     return report
 
 
 def check_shuffle(shuffle: Any) -> None:
-    """Raise UsageError unless it is True or False."""
+    """Raise UsageError unless `shuffle` is True or False."""
     if not isinstance(shuffle, bool):
         raise UsageError(
             f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
@@ -43,7 +43,10 @@ def check_shuffle(shuffle: Any) -> None:
 
 
 def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
-    """Return the output and the device's name. A number is a CUDA device, as torch has it; "auto" one that this process has, or "cpu"."""
+    """Return the output and the name of the device.
+
+    A number means a CUDA device, as in torch. "auto" means this process's CUDA device, or "cpu" without one.
+    """
     if isinstance(device, int):
         device = f"cuda:{device}"
     if device == "auto":
@@ -75,7 +78,7 @@ def auto_device() -> str:
 
 
 def describe_rows(**given: Any) -> str:
-    """Return the arguments that choose rows, as they were written; long ones shortened."""
+    """Return the arguments that choose rows as text, long ones shortened."""
     said = []
     for name, value in given.items():
         if value is not None:
@@ -88,7 +91,7 @@ def describe_rows(**given: Any) -> str:
 
 
 def describe(name: str, pack: Pack, fields: Sequence[Field], rows: int, choice: str, **lines: str) -> str:
-    """Return the text of a dataset: its name and pack, then a line for each thing to tell."""
+    """Return the repr of a dataset: its name and pack, then one line for each property."""
     shapes = ", ".join(
         f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
         for f in fields
@@ -99,14 +102,14 @@ def describe(name: str, pack: Pack, fields: Sequence[Field], rows: int, choice: 
 
 
 def check_verify(verify: str | None) -> bool:
-    """Return True if blocks are compared with their checksums."""
+    """Return True if `verify` asks for block checksums. Raises UsageError."""
     if verify not in (None, "blocks"):
         raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
     return verify is not None
 
 
 def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
-    """Return one of ENDS; without a choice "even", but "uneven" where rows are read in order, none of them twice."""
+    """Return one of ENDS. Default: "even", or "uneven" if `ordered`, so that a sequential pass repeats no row."""
     if ends is None:
         return "drop" if drop_last else "uneven" if ordered else "even"
     if ends not in ENDS:
@@ -117,7 +120,7 @@ def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
 
 
 def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
-    """Return what an order is bound to."""
+    """Return the properties of the pack and the machine that an order is bound to."""
     pack, fields = reader.pack, reader.fields
     stored = sum(
         extent.nbytes
@@ -153,7 +156,7 @@ def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
 def parse_placement(
     placement: str, device: str, reader: RowReader, fields: Sequence[Field], subset: Subset, transformed: bool
 ) -> tuple[str, str]:
-    """Return where rows are kept, and why."""
+    """Return the placement and the reason for it. Raises UsageError."""
     if transformed:
         if placement not in ("auto", "disk"):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Where a batch ends up: in host memory as it lies, or on a GPU by an asynchronous copy from pinned memory.
+"""Devices that batches are copied to: host memory without a copy, or a GPU by an asynchronous copy from pinned memory.
 
 A CUDA copy runs on a side stream; the receiving stream waits for its event, and the slot's memory is held until the copy has been
 done, however soon the batch is dropped.
@@ -26,7 +26,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
 class Device:
-    """Host memory: tensors share the slots' memory, nothing is copied; and the base of devices that batches are copied to.
+    """Host memory, where tensors share the memory of the slots; base class of the devices that batches are copied to.
 
     on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so far.
     """
@@ -38,15 +38,15 @@ class Device:
         return allocate(nbytes)
 
     def adopt(self, memory: Bytes) -> Bytes:
-        """Make memory from elsewhere fit for slots, if need be."""
+        """Prepare memory from elsewhere for use as a slot; the base class does nothing."""
         return memory
 
     def send(self, arrays: Arrays) -> Any:
-        """Begin to move a filled slot's arrays; return at once."""
+        """Start to copy the arrays of a filled slot; return at once a handle for `receive`."""
         return arrays
 
     def made(self, tensors: Tensors) -> Any:
-        """Return what `receive` takes, for tensors that the current stream has just made on the device."""
+        """Return a handle for `receive`, for tensors that the current stream has just made on the device."""
         return tensors
 
     def receive(self, sent: Any) -> Tensors | Arrays:
@@ -93,7 +93,7 @@ class CudaDevice(Device):
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
 
     def adopt(self, memory: Bytes) -> Bytes:
-        """Pin memory, until it is given back. Memory that CUDA does not pin works too: copies from it are waited for."""
+        """Pin memory until it is freed. Memory that CUDA refuses to pin works too: copies from it are synchronous."""
         runtime: Any = torch.cuda.cudart()
         address = memory.ctypes.data
         with torch.cuda.device(self._device):
@@ -117,7 +117,7 @@ class CudaDevice(Device):
         return ended, tensors
 
     def made(self, tensors: Tensors) -> tuple[torch.cuda.Event, Tensors]:
-        """Return the tensors with an event of the current stream: the batch may be handed out when another one is current."""
+        """Return the tensors with an event of the current stream: another stream may be current when the batch is handed out."""
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self._device))
         return event, tensors
@@ -142,7 +142,7 @@ def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, t
 
 
 def device_of(device: str | torch.device) -> Device:
-    """Return the place for a torch device. Raises UsageError if this machine has no such device."""
+    """Return the Device for a torch device. Raises UsageError if this machine has no such device."""
     try:
         wanted = torch.device(device)
     except RuntimeError:

@@ -75,7 +75,7 @@ class EpochProgress:
         return self._passes.latest if this_worker() is None else None
 
     def _absorb(self) -> None:
-        """Note here what workers began."""
+        """Take over the epoch that the workers began."""
         if (elsewhere := self._elsewhere) is not None:
             self._epoch, self._origin, self._begun = elsewhere, 0, True
             self._handed = self._latest = None
@@ -99,7 +99,7 @@ class EpochProgress:
         return (self._epoch + 1, 0) if over else (self._epoch, self._origin)
 
     def begin(self, ended: Ended) -> tuple[int, int, Mark]:
-        """Begin what comes. Returns the epoch, the positions handed out before, and the new iterator's mark.
+        """Begin the next epoch, or the rest of one. Returns the epoch, the positions handed out before, and the iterator's mark.
 
         Only what the latest one's mark says counts.
         """
@@ -122,7 +122,7 @@ class EpochProgress:
             return epoch, origin, mark
 
     def undo(self, mark: Mark, ended: Ended) -> None:
-        """Have the latest iterator never begun, if it failed before it handed anything out."""
+        """Undo `begin` for the latest iterator if it failed before it handed anything out."""
         with self._lock:
             if self._latest is mark and mark.handed == self._origin:
                 self._epoch, self._origin, self._begun, self._handed = self._before
@@ -130,7 +130,7 @@ class EpochProgress:
                 self._passes.set(self._coming_here(ended)[0])
 
     def set_epoch(self, epoch: int, ended: Ended) -> None:
-        """Have `epoch` come next, or the rest of it if that comes anyway."""
+        """Make `epoch` the next one; if the rest of it comes next anyway, keep that."""
         with self._lock:
             coming, origin = self.coming(ended)
             self._origin = origin if epoch == coming and not self._begun else 0
@@ -138,7 +138,7 @@ class EpochProgress:
             self._passes.set(epoch)
 
     def position(self) -> tuple[int, int, bool]:
-        """Return epoch, positions handed out, and whether these are those of a DataLoader's worker alone. Raises UsageError."""
+        """Return epoch, positions handed out, and True if only this DataLoader worker handed them out. Raises UsageError."""
         with self._lock:
             if self._elsewhere is not None:
                 raise UsageError(
@@ -148,7 +148,7 @@ class EpochProgress:
             return self._noted or (self._epoch, self._origin, self._own)
 
     def go_on(self, epoch: int, positions: int, ended: Ended, *, own: bool = False) -> None:
-        """Have the rest of an epoch come next. own: the state is that of this DataLoader's worker."""
+        """Make the rest of an epoch come next. own: True for the state of this DataLoader worker."""
         with self._lock:
             self._epoch, self._origin, self._own = epoch, positions, own
             self._begun, self._handed, self._latest = False, None, None
@@ -160,7 +160,7 @@ class EpochProgress:
 
 
 def check_state(state: Any) -> dict[str, Any]:
-    """Return what state_dict() gave, with all its entries."""
+    """Return the state as a dict. Raises UsageError for another version or missing entries."""
     if not isinstance(state, Mapping) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, Mapping) else state
         raise UsageError(
@@ -175,7 +175,7 @@ def check_state(state: Any) -> dict[str, Any]:
 
 
 def check_worker(recorded: Any) -> bool:
-    """Return True for the state of a DataLoader's worker, in that worker. Raises UsageError in another process."""
+    """Return True if the state is this DataLoader worker's own. Raises UsageError if it is another worker's."""
     worker = this_worker()
     if recorded is not None and (worker is None or list(recorded) != [worker.number, worker.workers]):
         here = "this is none" if worker is None else f"this is worker {worker.number} of {worker.workers}"
@@ -295,7 +295,7 @@ class Passes:
         return self._slot(parent.pid)
 
     def _slot(self, process: int) -> int:
-        """Return where a process's words begin; they are zeros at first."""
+        """Return the index of a process's first word; a new slot is all zeros."""
         for k in range(process, process + _SLOTS):
             slot = k % _SLOTS * _WORDS
             if not self._words[slot]:
@@ -305,7 +305,7 @@ class Passes:
         return process % _SLOTS * _WORDS
 
     def _token(self, worker: DataLoaderWorker, slot: int) -> int:
-        """Return a number from 1 that tells apart workers started together, and what they do before and after a `set`."""
+        """Return a hash, at least 1, of the workers' common seed and the number of calls of `set`."""
         return 1 + hash((worker.seed, self._words[slot + _SETS])) % ((1 << _TOKEN_BITS) - 1)
 
 
@@ -316,14 +316,14 @@ _BEYOND = -1  # the word of an epoch that it has no room for
 
 
 def _packed(token: int, first: int, coming: int) -> int:
-    """Return a word of 63 bits, not 0."""
+    """Pack the three numbers into one word of 63 bits, never 0."""
     if coming >> _EPOCH_BITS:
         return _BEYOND
     return (((token << _EPOCH_BITS) + first << _EPOCH_BITS) + coming << 1) + 1
 
 
 def _unpacked(word: int) -> tuple[int, int, int]:
-    """Return token, epoch of its first pass, epoch that comes next."""
+    """Unpack a word: token, epoch of its first pass, next epoch. Raises UsageError for _BEYOND."""
     if word == _BEYOND:
         raise UsageError(
             f"DataLoader over PackedBatchDataset: its workers count epochs below {1 << _EPOCH_BITS:,}."

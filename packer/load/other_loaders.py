@@ -222,7 +222,7 @@ class RowsInfo:
 
 
 def arguments(dataset: type) -> list[str]:
-    """Return names of the arguments of a dataset's constructor."""
+    """Return the argument names of a dataset's constructor."""
     return [
         name
         for name, parameter in signature(dataset).parameters.items()
@@ -288,7 +288,10 @@ def refuse_attribute(dataset: type, words: Mapping[str, str], name: str) -> None
 
 
 def in_method_of(kind: type, frame: FrameType) -> bool:
-    """Return True if the frame runs a method of the class, its own or inherited. Looks at no variable: that would keep them all alive."""
+    """Return True if the frame runs a method of the class or of a base class.
+
+    Reads no local variables of the frame: that would keep all of them alive.
+    """
     code = frame.f_code
     for base in kind.__mro__:
         found: Any = base.__dict__.get(code.co_name)
@@ -333,7 +336,7 @@ def refuse_collating() -> NoReturn:
 
 
 def refuse_overfitting(frame: FrameType, order: str) -> None:
-    """Say no to Lightning's overfit_batches, which looks for a `dataset` to give it another sampler.
+    """Raise UsageError for Lightning's overfit_batches, which looks for a `dataset` to give it another sampler.
 
     A dataset in sequence reads the same batches in each epoch, and is left as it is (AttributeError); in a shuffled one the first
     batches differ from epoch to epoch. Raises UsageError for that.
@@ -371,7 +374,7 @@ def refuse_accelerate(frame: FrameType) -> None:
 
 
 def collating(frame: FrameType) -> bool:
-    """Return True if the frame is of a DataLoader that puts several items of an iterable dataset together."""
+    """Return True if the frame belongs to a DataLoader that collates several items of an iterable dataset."""
     if frame.f_globals.get("__name__") != "torch.utils.data._utils.fetch":
         return False
     fetcher: Any = frame.f_locals.get("self")
@@ -379,14 +382,14 @@ def collating(frame: FrameType) -> bool:
 
 
 def caller(depth: int = 1) -> FrameType:
-    """Return the frame that called the function that asks; depth 2: the one that called that."""
+    """Return the frame of the caller's caller; depth 2: one frame further up."""
     return sys._getframe(depth + 1)
 
 
 def shared_out_by_accelerate(frame: FrameType | None) -> bool:
-    """Return True if accelerate's DataLoaderDispatcher asks, further up the stack: one process then reads for all of them.
+    """Return True if accelerate's DataLoaderDispatcher is on the call stack.
 
-    It takes as many batches as there are processes, joins them, and hands a part to each.
+    One process then reads for all: it takes one batch per process, concatenates them, and sends each process a part.
     """
     accelerate = sys.modules.get("accelerate.data_loader")
     while accelerate is not None and frame is not None:

@@ -65,7 +65,7 @@ P = TypeVar("P", bound=Pending)
 
 @dataclass
 class PendingBatches:
-    """A request under way: its rows are fetched, then sent to the device (None: they stay where they are)."""
+    """A request under way: its rows are fetched, then copied to `device` (None: no copy)."""
 
     request: ReadRequest
     rows: FetchedRows
@@ -78,7 +78,7 @@ class PendingBatches:
             future.cancel()
 
     def advance(self) -> None:
-        """Begin the copies to the device if all rows are there."""
+        """Start the copies to the device if all rows have been read."""
         rows = self.rows
         if rows.sent is None and all(
             f.done() and not f.cancelled() and not f.exception() for f in rows.reads
@@ -89,9 +89,9 @@ class PendingBatches:
 class Prefetcher:
     """Batches of some fields of a pack, fetched ahead of the loop. For one process; thread-safe.
 
-    files: the pack's. fields: that are handed out, ROW among them perhaps. batch_rows: most in a batch.
-    prefetch: batches. device: where batches go, None for NumPy arrays. augmenter: of images.
-    memory, gpu: caches that hold the rows, or will. workers: processes that make the rows of the files'.
+    files: source that reads the pack's files. fields: fields of the batches, possibly with ROW. batch_rows: most rows in a batch.
+    prefetch: number of batches to read ahead. device: device of the batches, None for NumPy arrays. augmenter: augments the images.
+    memory, gpu: caches that hold the rows, or are being filled. workers: processes that run the transform.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Prefetcher:
         return any(source.ready for source in self._sources)
 
     def batches_of(self, requests: Iterable[ReadRequest], stats: Stats) -> Iterator[Any]:
-        """Yield the batches of the requests, in order; note in `stats` where the time goes."""
+        """Yield the batches of the requests in order; add the time of each stage to `stats`."""
         clock = time.perf_counter
         began, copied = clock(), self._copy_seconds
         stats.processes = self._workers.processes if self._workers else 1
@@ -176,14 +176,14 @@ class Prefetcher:
                 stats.seconds = asked - began
 
     def batch_of(self, request: ReadRequest) -> Any:
-        """Return the one batch of a request, fetched now."""
+        """Fetch a request of one batch now; return the batch."""
         batches, draws = self._receive(self._start(request), Stats(), stacklevel=5)
         if draws is None or self._augmenter is None:
             return batches[0]
         return self._augmenter.apply(batches[0], draws, 0)
 
     def close(self) -> None:
-        """End threads and processes, and let go of rows held in memory."""
+        """End threads and processes, and free the caches."""
         self._closed = True
         if self.pid == os.getpid():
             if self._device is not None:
@@ -196,7 +196,7 @@ class Prefetcher:
         return self._device.copy_seconds if self._device else 0.0
 
     def _start(self, request: ReadRequest) -> PendingBatches:
-        """Have the rows of a request fetched from the first source that has them, and its augmentations drawn."""
+        """Start to fetch the rows of a request, from the first source that has them, and to draw its augmentation parameters."""
         self._check_open()
         draws = self._threads.submit(self._draw, request) if self._augmenter else None
         lend = partial(self._lend, request.count)
@@ -209,7 +209,7 @@ class Prefetcher:
         return LentSlot(self._slots.lend(), self._layout, rows)
 
     def _numbers(self, request: ReadRequest) -> dict[str, NDArray[np.int64]]:
-        """Return the numbers of a request's rows in the pack, in memory that copies to the device read well."""
+        """Return the row numbers of a request, int64 [N], in pinned memory if they are copied to a GPU."""
         rows = request.rows().rows()
         if self._device is not None and not self._device.on_host:
             memory = self._device.allocate(rows.nbytes).view(np.int64)
@@ -225,7 +225,7 @@ class Prefetcher:
     def _receive(
         self, pending: PendingBatches, stats: Stats, stacklevel: int
     ) -> tuple[list[Any], Draws | None]:
-        """Wait for the batches of a request, the last one first, and their draws; raise the error of a thread."""
+        """Wait for a request; return its batches, the last one first, and their draws. Re-raises the error of a thread."""
         ragged: dict[str, list[Any]] = {}
         try:
             for future in pending.rows.reads:
@@ -259,7 +259,7 @@ class Prefetcher:
         return _cut([as_tensor(row, field) for row in rows] if self._device else rows, sizes)
 
     def _column(self, field: Field, value: Any, sizes: list[int]) -> Sequence[Any]:
-        """Return a field of each batch: views of `value`, or copies of fields that are small beside the others in a slot."""
+        """Split a field into batches: views of `value`, but copies of fields that are small (SlotLayout.small)."""
         channels_last = field.about.get("layout") == "HWC"
         if isinstance(value, np.ndarray):
             value = value.copy() if field.name in self._layout.small else value
@@ -315,14 +315,14 @@ def _as_tensors(arrays: list[NDArray[Any]]) -> list[Any]:
 
 
 def _cut(values: Any, sizes: list[int]) -> list[Any]:
-    """Return a list or array in pieces of these sizes."""
+    """Split a list or array into pieces of these sizes."""
     if len(sizes) == 1:
         return [values]
     return [values[stop - size : stop] for size, stop in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
 
 def _allocate(workers: Workers | None, device: Device | None, nbytes: int) -> Bytes:
-    """Return memory for a slot: shared with the processes that fill it, fit for copies to the device."""
+    """Allocate a slot: shared with the worker processes if there are some, pinned if it is copied to a GPU."""
     if workers is not None:
         memory = workers.allocate(nbytes)
         return device.adopt(memory) if device else memory

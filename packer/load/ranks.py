@@ -17,7 +17,7 @@ _LOG = logging.getLogger("packer.load")
 
 
 def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
-    """Return rank and world size as a user gave them; None if neither. Raises UsageError."""
+    """Return the rank and world size that the user passed, None if neither. Raises UsageError."""
     if (rank is None) != (world_size is None):
         raise UsageError("rank and world_size: only one is given; both or none are allowed. Pass both.")
     if rank is None or world_size is None:
@@ -88,7 +88,7 @@ def ignored_ranks() -> tuple[int, int] | None:
 
 
 class TrainingRanks:
-    """Rank and world size of a dataset's process, as given, or found whenever they are asked for; and what is said of them."""
+    """Rank and world size of a dataset: those passed by the user, or looked up at each call; logs and warns about them."""
 
     def __init__(self, path: str, rank: int | None, world_size: int | None) -> None:
         """path: of the pack. Raise UsageError for wrong ranks."""
@@ -154,7 +154,7 @@ class TrainingRanks:
 
 
 def local_rank() -> int | None:
-    """Return number of this process among those that torchrun started on this machine; None without torchrun."""
+    """Return LOCAL_RANK, this process's number among those that torchrun started on this machine; None without torchrun."""
     try:
         return int(os.environ["LOCAL_RANK"]) if _by_torchrun() else None
     except (KeyError, ValueError):

@@ -139,7 +139,7 @@ class PackedDataset(RowsInfo):
         return self.subset.rows
 
     def __repr__(self) -> str:
-        """Return lines that tell the rows, their fields and what is made of them."""
+        """Return a summary over several lines: rows, fields and transforms."""
         made = {
             argument: " ".join(repr(self._functions[name]).split())
             for name, argument in ARGUMENTS.items()
@@ -168,7 +168,7 @@ class PackedDataset(RowsInfo):
         return self._batch(np.atleast_1d(numbers.astype(np.int64)))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return the rows one by one, read in one go: what DataLoader collates."""
+        """Return a list of rows that are read together; DataLoader collates them."""
         columns = self._transformed(self._read(np.asarray(indices, np.int64)))
         return [
             make_batch(self._names, values)
@@ -188,13 +188,13 @@ class PackedDataset(RowsInfo):
         return make_batch(self._names, (columns[name] for name in self._names))
 
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of some rows; those that a function is for as lists of what it returns."""
+        """Apply the user's functions: each of their fields becomes a list of return values."""
         for name, function in self._functions.items():
             columns[name] = [function(_plain(value) if name == "label" else value) for value in columns[name]]
         return columns
 
     def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Return fields of some rows, [n, ...] or lists of n, in new memory."""
+        """Read all fields of some rows into new memory: arrays [n, ...], ragged fields as lists of n."""
         import torch
 
         n = len(self)
@@ -223,7 +223,7 @@ class PackedDataset(RowsInfo):
 
 
 def _check_transform(transform: Any, fields: Sequence[Field], path: str) -> None:
-    """Raise UsageError for what is no function of an image [C, H, W], or would leave masks and boxes where they are."""
+    """Raise UsageError unless it is a function of an image [C, H, W] and no mask or box would have to move with the image."""
     if transform is None:
         return
     home = type(transform).__module__.partition(".")[0]
@@ -267,7 +267,7 @@ def _check_transform(transform: Any, fields: Sequence[Field], path: str) -> None
 
 
 def _check_target_transform(transform: Any, fields: Sequence[Field], path: str) -> None:
-    """Raise UsageError for what is no function of a label, or where no label is loaded."""
+    """Raise UsageError unless it is a function and a label is loaded."""
     if transform is None:
         return
     if not callable(transform):
@@ -279,12 +279,12 @@ def _check_target_transform(transform: Any, fields: Sequence[Field], path: str) 
 
 
 def _plain(label: Any) -> Any:
-    """Return a label as torchvision hands it to a target_transform: a Python number, or a tensor of several."""
+    """Return a label as torchvision passes it to a target_transform: a Python number, or a tensor if it holds several."""
     return label.item() if getattr(label, "ndim", None) == 0 else label
 
 
 def _stack(values: list[Any], argument: str) -> Any:
-    """Return what a function returned for each row, as one batch. Raises UsageError for values that make none."""
+    """Collate the return values of a function into one batch. Raises UsageError if they cannot be collated."""
     from torch.utils.data import default_collate
 
     try:
@@ -297,7 +297,7 @@ def _stack(values: list[Any], argument: str) -> Any:
 
 
 def _steps(transform: Any) -> Iterable[Any]:
-    """Return the transforms of a Compose, or of an nn.Sequential; a transform alone is one."""
+    """Return the transforms of a Compose or nn.Sequential; a single transform as a list of one."""
     inner = getattr(transform, "transforms", None)
     if inner is None and type(transform).__name__ == "Sequential":
         inner = transform.children()

@@ -37,10 +37,10 @@ Lend = Callable[[], LentSlot]
 
 @dataclass
 class ReadRequest:
-    """Batches that are read together; their rows are placed once, by whoever needs them first.
+    """Batches that are read together. The order is evaluated once, by the thread that needs the rows first.
 
-    positions: of all of them; sizes: rows in each. reach: positions of all ranks that come up with it; begins: True for the
-    first one of an iteration.
+    positions: positions of all batches in the epoch. sizes: rows of each batch. reach: (start, stop) of the positions that all
+    ranks read at this point. begins: True for the first request of an iteration.
     """
 
     epoch: Epoch
@@ -52,11 +52,11 @@ class ReadRequest:
 
     @property
     def count(self) -> int:
-        """Rows of all batches."""
+        """Number of rows of all batches."""
         return sum(self.sizes)
 
     def within(self, start: int = 0, stop: int | None = None) -> Runs:
-        """Return entries start..stop-1 (all by default) as rows counted within the subset."""
+        """Return the row numbers of entries start..stop-1 (all by default) within the subset."""
         if stop is not None and (start, stop) != (0, self.count):
             return self.epoch.within(self.positions.part(start, stop))
         if self._within is None:
@@ -64,16 +64,16 @@ class ReadRequest:
         return self._within
 
     def rows(self, start: int = 0, stop: int | None = None) -> Runs:
-        """Return entries start..stop-1 (all by default) as rows of the pack."""
+        """Return the row numbers of entries start..stop-1 (all by default) within the pack."""
         return self.epoch.subset.place(self.within(start, stop))
 
     def counters(self) -> Runs:
-        """Return the numbers that draws for the rows are keyed by."""
+        """Return the numbers that key the augmentation draws: rows of the pack, or positions where the order repeats rows."""
         return self.positions if self.epoch.order.repeats else self.rows()
 
 
 class ReadResult(NamedTuple):
-    """Outcome of a read: ragged fields by name, and seconds. kept: rows that a transform left unchanged (see Filled)."""
+    """Result of a read: ragged fields by name, and seconds. kept: number of rows that a transform left unchanged (see Filled)."""
 
     ragged: dict[str, list[Any]]
     read_seconds: float
@@ -102,11 +102,11 @@ class RowSource:
     ready = False
 
     def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows | None:
-        """Begin to get the rows of a request; None if another source has to. lend: gives a slot for them."""
+        """Start to fetch the rows of a request; return None if this source does not have them. lend: allocates a slot."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End its threads and processes, and let go of its memory."""
+        """End its threads and processes, and free its memory."""
 
 
 class FileRows(RowSource):
@@ -123,7 +123,7 @@ class FileRows(RowSource):
         self._asking = ForkSafeThreads(1)  # apart: a busy disk makes one wait until it has taken the requests
 
     def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
-        """Have the threads read the rows into a slot."""
+        """Start threads that read the rows into a slot."""
         self.look_ahead(request)
         return self.fill(request, lend(), self.read_fixed)
 
@@ -139,7 +139,7 @@ class FileRows(RowSource):
         slot: LentSlot,
         read: ReadFixed,
     ) -> FetchedRows:
-        """Have the threads fill a slot, large ones in parts. read: puts the fixed fields of entries start..stop-1 in place."""
+        """Start threads that fill a slot, a large one in parts. read: writes the fixed fields of entries start..stop-1."""
         count, raw = request.count, slot.raw
         parts = min(self.threads.count, count) if count * self._row_bytes > self._split_bytes else 1
         bounds = [count * k // parts for k in range(parts + 1)]
@@ -152,7 +152,7 @@ class FileRows(RowSource):
         return FetchedRows(slot.typed, reads)
 
     def ragged(self, request: ReadRequest) -> list[Future[ReadResult]]:
-        """Have the ragged fields read, if there are any."""
+        """Start to read the ragged fields, if there are any."""
         if not self._ragged:
             return []
         return [self.threads.submit(self._read_part, request, 0, request.count, {}, self.read_fixed)]
@@ -192,10 +192,10 @@ class FileRows(RowSource):
 
 
 class MemoryRows(RowSource):
-    """Rows that a MemoryCache holds: copied into a slot, or, for copies to a device, handed out where they lie as one run."""
+    """Rows of a MemoryCache: copied into a slot; or, on their way to a device, views if they are one contiguous run."""
 
     def __init__(self, cache: MemoryCache, files: FileRows, fields: Sequence[Field], *, copied: bool) -> None:
-        """copied: batches are copied to a device."""
+        """copied: True if batches are copied to a device."""
         self._cache, self._files, self._copied = cache, files, copied
         self._fixed = [f for f in stored(fields) if not f.ragged]
 
@@ -205,7 +205,7 @@ class MemoryRows(RowSource):
         return self._cache.ready
 
     def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
-        """Return views of the cache, or have the threads copy its rows into a slot, and read those that it lacks."""
+        """Return views of the cache, or start threads that copy its rows into a slot and read missing rows from the files."""
         if self._copied and (views := self._views(request)) is not None:
             return FetchedRows(views, self._files.ragged(request))
         if self._cache.ready:
@@ -215,7 +215,7 @@ class MemoryRows(RowSource):
         return self._files.fill(request, lend(), self._read_fixed)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the cache."""
         self._cache.close()
 
     def _read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
@@ -270,18 +270,18 @@ class GpuRows(RowSource):
         return FetchedRows({}, self._files.ragged(request), self._device.made(tensors))
 
     def close(self) -> None:
-        """Let go of the device's memory."""
+        """Free the memory on the device."""
         self._cache.close()
 
 
 class TransformedRows(RowSource):
-    """Rows that a Python transform makes, in processes that write them into slots."""
+    """Output rows of a Python transform, written into slots by worker processes."""
 
     def __init__(self, workers: Workers, files: FileRows) -> None:
         self._workers, self._files = workers, files
 
     def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
-        """Have the processes fill a slot."""
+        """Start to fill a slot by the worker processes."""
         slot = lend()
         self._files.look_ahead(request)
         epoch = request.epoch

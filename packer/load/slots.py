@@ -42,14 +42,14 @@ class Slots:
     """Buffers of one size. Thread-safe."""
 
     def __init__(self, nbytes: int, allocate: Callable[[int], Bytes], spare: int) -> None:
-        """nbytes: of a slot; allocate: makes one, uint8 [nbytes]; spare: kept at most when nobody holds them."""
+        """nbytes: size of a slot. allocate: returns a new slot, uint8 [nbytes]. spare: most free slots to keep."""
         self._nbytes, self._allocate, self._spare = nbytes, allocate, spare
         self._free: deque[_Lent] = deque()
         self._lent: dict[int, _Lent] = {}  # by their ids: a weak reference that is gone calls nobody
         self.made = 0
 
     def lend(self) -> Bytes:
-        """Return a buffer, uint8 [nbytes], content arbitrary; it is used again when the last view of it is gone.
+        """Return an uninitialized buffer, uint8 [nbytes]; it is reused once the last view of it is gone.
 
         Notes: the returned array is new and based on a memoryview. On a view of an ndarray the finalizer would fire
         early, since NumPy lets views of views skip their intermediate bases.
@@ -75,9 +75,9 @@ class Slots:
 
 
 def allocate(nbytes: int) -> Bytes:
-    """Return host memory, on huge pages where the system offers them: that saves a fault every 4 KiB when it is first filled.
+    """Allocate host memory, on huge pages where the system has them, which saves a page fault every 4 KiB.
 
-    Raises PackerError: there is not so much, or this process may not have it.
+    Raises PackerError if the system or a limit of the process refuses.
     """
     try:
         return _allocated(nbytes)
@@ -103,8 +103,8 @@ def _allocated(nbytes: int) -> Bytes:
 class SlotLayout:
     """The sections of a slot, one for each fixed field of a batch, each aligned.
 
-    nbytes: of a slot that holds `rows` rows. row_bytes: of all fields together. small: names of the fields that take
-    at most a 16th of a row.
+    nbytes: size of a slot for `rows` rows. row_bytes: bytes of a row, all fields together. small: names of the fields that
+    take at most a 16th of a row.
     """
 
     def __init__(self, fields: Sequence[Field], rows: int) -> None:
@@ -134,7 +134,7 @@ class SlotLayout:
 
 @dataclass(frozen=True)
 class LentSlot:
-    """A slot of which the first `rows` rows are used."""
+    """A lent slot with room for more rows than the `rows` that are used."""
 
     memory: Bytes
     layout: SlotLayout

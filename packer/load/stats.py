@@ -1,4 +1,4 @@
-"""Where the time of an epoch goes."""
+"""Statistics of an epoch: time spent in each stage, rows and bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NOTICEABLE = 0.1  # of the time; who waits less waits for nothing
 class Stats:
     """Statistics of the batches handed out since an epoch's iteration began. Times in seconds.
 
-    seconds: since the iteration began, until the last batch was asked for or handed out.
-    wait_seconds: that the loop waited for batches. step_seconds: that it spent on its own between two batches.
-    read_seconds, transform_seconds: of reading (and decoding) threads, of transform processes, added up; `readers` and
-        `processes` of them work side by side. copy_seconds: of copies to a GPU. augment_seconds: of augmenting on a CPU
-        (on a GPU: of starting its kernels).
-    nbytes: of the rows as they are read.
+    seconds: from the start of the iteration until the last batch was asked for or handed out.
+    wait_seconds: time that the loop waited for batches. step_seconds: time that the loop spent between two batches.
+    read_seconds, transform_seconds: sums over the reading (and decoding) threads and over the transform processes; `readers`
+        and `processes` of them work in parallel. copy_seconds: copies to a GPU. augment_seconds: augmentation on a CPU
+        (on a GPU: launching its kernels).
+    nbytes: bytes of the rows as they are read.
     """
 
     epoch: int = 0

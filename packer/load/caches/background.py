@@ -1,4 +1,4 @@
-"""A thread that works beside the training loop and ends when its owner does, however that goes."""
+"""A background thread that ends with its owner, however the owner ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Background:
             del self._work  # and with it what it holds: files, memory
 
     def check(self) -> None:
-        """Raise what work raised."""
+        """Re-raise the error of `work`, if any."""
         if self.error is not None:
             raise self.error.with_traceback(self._place)
 

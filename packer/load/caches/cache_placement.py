@@ -1,7 +1,7 @@
-"""Where rows are kept while training: on the GPU, in pinned memory, in memory, or on the disk alone.
+"""Choice of the placement of rows while training: on the GPU, in pinned memory, in memory, or only on the disk.
 
-A rung of this ladder is asked for, or chosen by size. What the rows take is compared with what is free now, and a good part is
-left: to the model, which may not have been made yet, and to the page cache and other processes.
+The user asks for a placement, or it is chosen by size: the bytes of the rows are compared with a share of the free memory.
+The rest stays free for the model, which may not exist yet, for the page cache and for other processes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ def choose(
     decoded: bool,
     present: bool = False,
 ) -> tuple[str, str]:
-    """Return the rung, "gpu", "pinned", "ram" or "disk", and a phrase for the log that says why.
+    """Return the placement, "gpu", "pinned", "ram" or "disk", and a phrase for the log that gives the reason.
 
-    placement: one of PLACEMENTS. path: of the pack. device: where batches go. nbytes: of the rows as they are loaded, without
-    ragged fields.
-    decoded: whether rows are stored as JPEG or compressed. present: whether a process of this machine has them in memory already,
-    so that they cost nothing more.
+    placement: one of PLACEMENTS. path: path of the pack. device: device of the batches. nbytes: bytes of the rows as they are
+    loaded, without ragged fields. decoded: True if rows are stored as JPEG or compressed. present: True if a process of this
+    machine holds them in memory already, so that they cost no more memory.
 
-    Raises UsageError for a rung that this machine cannot offer, or that has no room.
+    Raises UsageError for a placement that this machine does not have, or that has no room.
     """
     if placement not in PLACEMENTS:
         raise UsageError(
@@ -86,7 +85,7 @@ def _chosen(path: str, device: str, nbytes: int, decoded: bool, present: bool) -
 
 
 def _asked(placement: str, device: str, nbytes: int, present: bool) -> str:
-    """Return why not to refuse a rung. Raises UsageError."""
+    """Return the log phrase for a placement that the user asked for. Raises UsageError if there is no room for the rows."""
     if placement == "disk":
         return "as asked"
     if not nbytes:
@@ -108,22 +107,21 @@ def _asked(placement: str, device: str, nbytes: int, present: bool) -> str:
 
 
 def size_of(fields: Sequence[Field], rows: int) -> int:
-    """Return bytes of so many rows as they are loaded, without the ragged fields, which stay on the disk."""
+    """Return the bytes of `rows` rows as they are loaded, without ragged fields, which stay on the disk."""
     return rows * sum(f.row_bytes for f in fields if not f.ragged)
 
 
 def free_device_memory(device: str) -> int:
-    """Return bytes of a CUDA device that nobody has allocated."""
+    """Return the free bytes of a CUDA device."""
     import torch
 
     return int(torch.cuda.mem_get_info(torch.device(device))[0])
 
 
 def available_memory() -> int:
-    """Return bytes of memory that this process may still take without anything being swapped or killed.
+    """Return the bytes of memory that this process can still use without swapping and without being killed.
 
-    The system's estimate, or what is left of the limits of the control groups it is in (containers, batch systems), or of its
-    address space.
+    The least of the system's estimate, the room in its control groups (containers, batch systems) and in its address space.
     """
     least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
@@ -135,7 +133,7 @@ def available_memory() -> int:
 
 
 def _address_room() -> Iterator[int]:
-    """Return what is left of this process's limit on its address space (ulimit -v), if there is one."""
+    """Yield the bytes left under this process's limit on its address space (ulimit -v), if there is one."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         taken = [int(line.split()[0]) for line in _lines("/proc/self/statm")]
@@ -143,9 +141,10 @@ def _address_room() -> Iterator[int]:
 
 
 def _group_room(groups: str, mounted: str) -> Iterator[int]:
-    """Return what is left of each limit of this process's control groups, versions 1 and 2.
+    """Yield the bytes left under each memory limit of this process's control groups, versions 1 and 2.
 
-    Pages of files count as used there, but are given up before a limit bites. Source: the kernel's cgroup-v1/memory and cgroup-v2.
+    File pages count as used there, but the kernel frees them before it enforces the limit.
+    Source: the kernel's cgroup-v1/memory and cgroup-v2.
     """
     for line in _lines(groups):
         _, controllers, path = line.split(":", 2)
@@ -169,7 +168,7 @@ def _group_room(groups: str, mounted: str) -> Iterator[int]:
 
 
 def remote_file_system(path: str) -> str | None:
-    """Return the type of the file system that a path lies on, if its data come from elsewhere: another machine, or a program."""
+    """Return the type of a path's file system if its data come from another machine or a program, else None."""
     if not sys.platform.startswith("linux"):
         return None
     path, best = os.path.realpath(path), ("", "")
@@ -184,7 +183,7 @@ def remote_file_system(path: str) -> str | None:
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a file that may not exist; names in it are decoded as Python does it with paths."""
+    """Return the lines of a file, none if it cannot be read, decoded like paths (os.fsdecode)."""
     try:
         with open(path, "rb") as file:
             # Not splitlines(), which ends lines at characters that names may have.

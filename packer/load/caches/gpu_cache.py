@@ -1,4 +1,4 @@
-"""Rows kept on the device: an epoch's rows are gathered there, and nothing crosses the bus but their numbers."""
+"""Cache of rows on the device: batches are gathered there, and only row numbers cross the bus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("packer.load")
 
 
 class GpuCache:
-    """The fixed fields of a subset of a pack as tensors on a device, or on their way there. Thread-safe.
+    """A cache of a subset's fixed fields as tensors on a device. Thread-safe.
 
     They are filled in the background, on a stream of their own; training meanwhile reads what is not there yet from elsewhere.
     For one process: not to be pickled, and of no use in a forked child.
@@ -61,14 +61,14 @@ class GpuCache:
 
     @property
     def failed(self) -> str | None:
-        """Why nothing is held."""
+        """Why the cache is empty, None if it is not."""
         return self._content.failed
 
     def gather(self, runs: Runs, leave: Collection[str] = ()) -> dict[str, torch.Tensor | IndexedRows] | None:
-        """Return rows of all fields as new tensors [sum of lengths, *shape] on the device, to be used on the current stream.
+        """Gather rows of all fields into new tensors [sum of lengths, *shape] on the device, for the current stream.
 
-        runs: of rows of the subset. leave: fields whose rows are only named, not put together.
-        None if not all of them are there. Raises IndexError for rows that do not exist.
+        runs: row numbers within the subset. leave: fields to return as IndexedRows, not gathered.
+        Returns None if not all rows are cached. Raises IndexError for rows that do not exist.
         """
         self._background.check()
         content = self._content
@@ -100,23 +100,23 @@ class GpuCache:
         return gathered
 
     def upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        """Return numbers, int64 [N], on the device, to be used on the current stream; does not wait."""
+        """Copy numbers, int64 [N], to the device, for the current stream; does not wait."""
         return self._content.upload(numbers)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until there is nothing more to fill; whether all is ready. timeout: seconds."""
+        """Wait until filling has ended; return True if all rows are cached. timeout: seconds."""
         self._background.join(timeout)
         self._background.check()
         return self.ready
 
     def close(self) -> None:
-        """End filling, and let go of the device's memory; gather returns None from now on."""
+        """Stop filling and free the device's memory; gather returns None from now on."""
         self._background.end()
         self._content.drop("it was closed")
 
 
 class _GpuContent:
-    """The tensors, [rows, words] of the widest words that a row consists of, and how far they are filled."""
+    """The cached tensors, [rows, words] in the widest integer type that divides a row, and the number of filled rows."""
 
     def __init__(self, fields: Sequence[Field], rows: int, device: torch.device) -> None:
         self.rows, self.device = rows, device
@@ -139,15 +139,15 @@ class _GpuContent:
             self.allocated.record(torch.cuda.current_stream(device))
 
     def drop(self, why: str) -> None:
-        """Let go of the tensors."""
+        """Free the tensors."""
         self.tensors, self.filled, self.failed = None, (0, None), why
 
     def typed(self, name: str, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows of a field, [N, words], as what they are: [N, *shape]."""
+        """View rows of a field, [N, words], in the field's dtype and shape: [N, *shape]."""
         return rows.view(self.dtypes[name]).view(-1, *self.shapes[name])
 
     def upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        """Return row numbers on the device, for the current stream; does not wait."""
+        """Copy row numbers to the device, for the current stream; does not wait."""
         if self.device.type != "cuda":
             return torch.from_numpy(numbers).to(self.device)
         pinned = torch.empty(len(numbers), dtype=torch.int64, pin_memory=True)  # from torch's cache
@@ -161,9 +161,9 @@ def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:
 
 
 def _fill_or_drop(content: _GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
-    """Fill, unless there is no memory, or rows that cannot be read.
+    """Fill the cache; drop it if memory runs out or a row cannot be read.
 
-    Those are the loop's concern once it asks the disk for them, and perhaps it never does.
+    The loop reports an unreadable row if it ever reads that row from the disk.
     """
     if content.tensors is not None:
         try:
@@ -175,7 +175,7 @@ def _fill_or_drop(content: _GpuContent, reader: RowReader, subset: Subset, endin
 
 
 def _fill(content: _GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
-    """Read rows into two pinned buffers by turns, and copy them to the device."""
+    """Read rows into two pinned buffers in turn, and copy them to the device."""
     assert content.tensors is not None
     tensors = {name: t.view(torch.uint8) for name, t in content.tensors.items()}
     cuda = content.device.type == "cuda"

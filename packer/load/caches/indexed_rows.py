@@ -1,4 +1,4 @@
-"""Rows of a batch that have not been put together: they lie in a field that is held on the device."""
+"""Rows of a batch that were not gathered: a cached field on the device, and the row numbers in it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class IndexedRows(NamedTuple):
-    """field: [M, *shape]; rows: int64 [N], on the same device."""
+    """Rows of a cached field, not gathered. field: [M, *shape]. rows: int64 [N], on the same device."""
 
     field: torch.Tensor
     rows: torch.Tensor
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Tell the allocator that the stream uses both."""
+        """Tell the allocator that the stream uses both tensors."""
         self.field.record_stream(stream)
         self.rows.record_stream(stream)

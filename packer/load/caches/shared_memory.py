@@ -62,7 +62,7 @@ class Memory:
         weakref.finalize(self, _end, os.getpid(), self.at_end)
 
     def renew(self) -> None:
-        """Begin anew with what a forked child does not share: nothing is locked or registered."""
+        """Reset what a forked child does not inherit: locks and the registration with CUDA."""
         self.registered, self.registering = False, threading.Lock()
         self._threads = threading.Lock()
 
@@ -81,15 +81,15 @@ class Memory:
         return True
 
     def unlock(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self.fd is not None:
             fcntl.lockf(self.fd, fcntl.LOCK_UN)
         self._threads.release()
 
     def reserve(self, start: int, stop: int) -> None:
-        """Have the system provide the pages of bytes[start:stop]. Raises MemoryError.
+        """Allocate the pages of bytes[start:stop]. Raises MemoryError.
 
-        Touching a page that cannot be provided would kill the process.
+        Touching a page that the system cannot provide would kill the process.
         """
         if self.fd is None or start == stop:
             return
@@ -102,7 +102,7 @@ class Memory:
 
 
 def open_memory(key: str, nbytes: int) -> Memory:
-    """Return the memory that goes by a key: another holder's, or new. nbytes: at least 1; part of the key."""
+    """Open the memory with this key, or create it. nbytes: at least 1; part of the key."""
     name = _name(key, nbytes)
     with _inside():
         here = _here.get(name)
@@ -112,7 +112,7 @@ def open_memory(key: str, nbytes: int) -> Memory:
 
 
 def held(key: str, nbytes: int) -> bool:
-    """Return True if a process holds that memory."""
+    """Return True if a process holds the memory with this key."""
     name = _name(key, nbytes)
     with _inside():
         if name in _here:
@@ -135,7 +135,7 @@ _visitor = threading.local()
 
 
 def _after_fork() -> None:
-    """Forget locks and CUDA memory of the parent, whose other threads a forked child lacks."""
+    """Reset locks and CUDA registrations in a forked child, which has none of its parent's other threads."""
     global _lock, _visitor
     _lock, _visitor = threading.Lock(), threading.local()
     for memory in list(_here.values()):
@@ -147,7 +147,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextlib.contextmanager
 def _inside() -> Iterator[None]:
-    """Let one thread in at a time."""
+    """Hold the lock of this module: one thread at a time."""
     _visitor.here = True  # before the lock is taken: what is collected from then on must not ask for it
     try:
         with _lock:
@@ -163,7 +163,7 @@ class _Holder(NamedTuple):
 
 
 def _name(key: str, nbytes: int) -> str:
-    """Return the memory's name: differs between users, and where process numbers mean other processes."""
+    """Return the memory's name, which differs between users, PID namespaces and boots."""
     where = [key, str(nbytes)]
     with contextlib.suppress(OSError):
         where.append(os.readlink("/proc/self/ns/pid"))
@@ -178,7 +178,7 @@ def _path(name: str) -> str:
 
 
 def _join(name: str, nbytes: int) -> Memory:
-    """Find the memory by its list, or make it and begin a list."""
+    """Open the memory of a living process on its list, or create the memory and its list."""
     if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
         return Memory(nbytes, None, "only Linux offers what it takes")
     try:
@@ -217,14 +217,14 @@ def _made(name: str, nbytes: int) -> int:
 
 
 def _end(pid: int, at_end: list[Callable[[], None]]) -> None:
-    """Do what is to be done before the memory goes, but not in a forked child for its parent."""
+    """Run the calls of `at_end`, but not in a forked child for its parent."""
     if os.getpid() == pid:
         for call in at_end:
             call()
 
 
 def _leave(path: str, name: str, pid: int, fd: int) -> None:
-    """Take this process off the list, since the memory's object is gone.
+    """Remove this process from the list, since its Memory was collected.
 
     This may run inside the garbage collector in the middle of a visit to the lists, by the same thread; then the line stays, and
     whoever comes next finds that it leads nowhere.
@@ -244,7 +244,10 @@ def _leave(path: str, name: str, pid: int, fd: int) -> None:
 
 @contextlib.contextmanager
 def _list(path: str) -> Iterator[int]:
-    """Return a list's file, locked. Raises OSError: no such folder, another's file, or its holder was stopped."""
+    """Open and lock a list; yield its descriptor.
+
+    Raises OSError: there is no such folder, the file is another user's, or a stopped process holds the lock.
+    """
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN, 0o600)
@@ -272,13 +275,13 @@ def _list(path: str) -> Iterator[int]:
 
 
 def _is_list(found: os.stat_result) -> bool:
-    """Return True if it may be a list: this user's, which nobody else may write, and not another file of theirs that somebody linked to."""
+    """Return True if the file can be a list: a regular file of this user, not writable by others, without hard links."""
     mine = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return mine and stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
 def _is(path: str, found: os.stat_result) -> bool:
-    """Return True if a path still leads to that file; if it was deleted while we waited, the lock is one on nothing."""
+    """Return True if a path still leads to that file; if it was deleted meanwhile, its lock protects nothing."""
     try:
         return os.path.samestat(os.stat(path), found)
     except FileNotFoundError:
@@ -309,7 +312,7 @@ def _write(fd: int, holders: list[_Holder]) -> None:
 
 
 def _lives(holder: _Holder, name: str) -> bool:
-    """Return True if the process is the one that made the entry, and its descriptor still the memory."""
+    """Return True if the process that wrote the entry lives and its descriptor is still the memory."""
     try:
         # First, since its number may be that of another user's process by now, which cannot be looked into either.
         if _born(holder.pid) != holder.born:
@@ -325,7 +328,7 @@ def _lives(holder: _Holder, name: str) -> bool:
 
 
 def _opened(holder: _Holder, nbytes: int) -> int | None:
-    """Return a holder's memory, opened; None if that is not possible."""
+    """Open a holder's memory and return the descriptor; None if that is not possible."""
     try:
         fd = os.open(f"/proc/{holder.pid}/fd/{holder.fd}", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -337,6 +340,6 @@ def _opened(holder: _Holder, nbytes: int) -> int | None:
 
 
 def _born(pid: int) -> int:
-    """Return when a process started, in clock ticks since the machine did. Source: proc_pid_stat(5)."""
+    """Return the start time of a process in clock ticks since boot. Source: proc_pid_stat(5)."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])

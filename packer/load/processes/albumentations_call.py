@@ -74,7 +74,7 @@ class AlbumentationsCall:
         self._only = set(fn.available_keys) | {"image"} if getattr(fn, "strict", False) else None
 
     def __call__(self, sample: dict[str, Any]) -> Any:
-        """Return the changed sample, by the pack's names."""
+        """Return the transformed sample, field names as in the pack."""
         given, taken = dict(sample), set()
         height, width = sample["image"].shape[:2]
         if self._known.boxes:
@@ -116,7 +116,7 @@ class AlbumentationsCall:
 
 
 def to_format(boxes: NDArray[Any], format: str, height: int, width: int) -> NDArray[np.float32]:
-    """Return boxes [K, 4] of left, top, right, bottom in pixels, in a format of albumentations."""
+    """Convert boxes [K, 4] (left, top, right, bottom, in pixels) to a format of albumentations."""
     x1, y1, x2, y2 = boxes.astype(np.float32).T
     scale = np.array([width, height, width, height], np.float32)
     if format == "pascal_voc":
@@ -149,7 +149,7 @@ def from_format(boxes: NDArray[Any], format: str, height: int, width: int) -> ND
 
 
 def _label_fields(params: Any, known: Roles) -> dict[str, str]:
-    """Return the label fields of bbox_params -> the fields of the pack that they stand for. Raises UsageError."""
+    """Return label field of bbox_params -> field of the pack. Raises UsageError."""
     fields = list(params.label_fields or ())
     strange = [name for name in fields if name not in known.lists]
     if len(strange) > known.box_label:
@@ -166,7 +166,7 @@ def _numbered(rows: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _unnumbered(rows: Any, width: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return rows without the column of their numbers, and these."""
+    """Split off the last column: return the rows without their numbers, and the numbers."""
     array = np.asarray(rows, np.float32)
     if not len(array):
         return np.zeros((0, width), np.float32), np.zeros(0, np.int64)

@@ -26,7 +26,7 @@ class WrongReturn(Exception):
 
 
 class TransformCall:
-    """Calls fn with random generators that are keyed by the row.
+    """A callable around fn that seeds the random generators by row.
 
     fields: of the samples. ragged: names of fields that keep a length of their own in each row.
     """
@@ -50,7 +50,7 @@ class TransformCall:
         self._seeds = randomness.integers(rows, self._key, 1 << 32).tolist()
 
     def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
-        """Return what fn returns for the sample that begins with row number i of those given to key. Raises WrongReturn."""
+        """Call fn for a sample; return its result as a dict. i: index of the sample's first row in `key`'s rows. Raises WrongReturn."""
         rng = self._seeded(i)
         try:
             result = self._called(i, sample, rng)
@@ -68,7 +68,7 @@ class TransformCall:
         )
 
     def _called(self, i: int, sample: dict[str, Any], rng: np.random.Generator) -> Any:
-        """Call fn as its parameters ask for."""
+        """Call fn with the arguments that its signature asks for."""
         if self._set_random_state:
             self._set_random_state(rng, random.Random(self._seeds[i]))
             return self._fn(**sample) if self._by_names else self._fn(sample)
@@ -77,11 +77,11 @@ class TransformCall:
         return self._fn(sample, **{self._rng: rng}) if self._rng else self._fn(sample, rng)
 
     def unlimited(self) -> bool:
-        """Return True if the last call has imported torch or OpenCV: what it drew of their generators was not seeded; call it again."""
+        """Return True if the last call imported torch or OpenCV: their generators were not seeded yet, so call fn again."""
         return any(sys.modules.get(name) and name not in self._limited for name in ("torch", "cv2"))
 
     def _seeded(self, i: int) -> np.random.Generator:
-        """Return the row's generator; the global ones are seeded: 12 us altogether, most of it `random`'s."""
+        """Seed the global generators and return the row's own. Takes 12 us, most of it in `random`."""
         state, seed = self._state, self._seeds[i]
         state["state"]["key"][:] = self._key, self._rows[i]
         self._bits.state = state
@@ -103,7 +103,7 @@ class TransformCall:
 
 
 class Store:
-    """Puts what fn returned where it belongs. ragged: rows of ragged output fields, by name."""
+    """Storage for the results of fn: arrays of fixed fields, and `ragged`, lists of rows by field name."""
 
     def __init__(
         self, fields: tuple[Field, ...], arrays: Mapping[str, NDArray[Any]], batch: int | None
@@ -154,7 +154,7 @@ def described(
     batch: int | None,
     ragged: Collection[str] = (),
 ) -> tuple[Field, ...]:
-    """Return the output fields, by what fn returned for a sample. Raises WrongReturn.
+    """Derive the output fields from the result of fn for a sample. Raises WrongReturn.
 
     fields: the input's. ragged: names besides the transform's.
 
@@ -206,7 +206,7 @@ def described(
 
 
 def _rng_parameter(fn: Any) -> str | None:
-    """Return how fn takes the generator: None: not at all; "": as its second argument; else by this name."""
+    """Return how fn takes the generator: None if it does not, "" as its second argument, else the argument's name."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some functions in C
@@ -227,9 +227,9 @@ def _as_array(value: Any) -> NDArray[Any]:
 
 
 def _copied(name: str, value: Any) -> Any:
-    """Return a row of a ragged field, as it travels: a copy throughout, since the next rows overwrite what fn was given.
+    """Return a deep copy of a row of a ragged field: the next rows overwrite the arrays that fn was given.
 
-    Raises WrongReturn if it cannot travel.
+    Raises WrongReturn if it cannot be pickled.
     """
     if _is_tensor(value):
         value = value.detach().numpy()
@@ -247,7 +247,7 @@ def _copied(name: str, value: Any) -> Any:
 
 
 def _described_sample(sample: Mapping[str, Any]) -> str:
-    """Say what fn gets, for a function that takes the sample for its image."""
+    """Return a sentence about the sample, for a function that expects an image in its place."""
     name = "image" if "image" in sample else next(iter(sample))
     value = sample[name]
     text = f"transform= gets a dict of NumPy arrays here: sample[{name!r}] is "
@@ -258,7 +258,7 @@ def _described_sample(sample: Mapping[str, Any]) -> str:
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says, if its own code can tell."""
+    """Return str(error), also for errors whose __str__ fails."""
     try:
         return str(error)
     except Exception:

@@ -27,7 +27,7 @@ class Adapter(Protocol):
     ragged: frozenset[str]
 
     def __call__(self, sample: dict[str, Any]) -> Any:
-        """Return what the transform makes of a sample, in the form in which a function of NumPy arrays would return it."""
+        """Return the transformed sample as a dict of NumPy arrays."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def roles(fields: Sequence[Field]) -> Roles:
 
 
 def library_of(one: Any) -> str | None:
-    """Return the library that a transform is of, itself or by its base class."""
+    """Return the library of a transform, by its class or a base class."""
     modules = [f"{cls.__module__}." for cls in type(one).__mro__]
     return next(
         (name for name in (V2, V1, ALBUMENTATIONS) if any(m.startswith(f"{name}.") for m in modules)), None
@@ -96,7 +96,7 @@ def library_of(one: Any) -> str | None:
 
 
 def leaves(one: Any) -> Iterator[Any]:
-    """Return the transforms that a Compose, a Sequential or the like consists of; itself if it is no such thing."""
+    """Return the transforms of a Compose, Sequential or similar container; a single transform as one."""
     torch = sys.modules.get("torch")
     members = getattr(one, "transforms", None)
     if torch is not None and isinstance(one, (torch.nn.Sequential, torch.nn.ModuleList)):
@@ -111,7 +111,7 @@ def leaves(one: Any) -> Iterator[Any]:
 
 
 def adapted(transform: PythonTransform, fields: Sequence[Field]) -> Adapter | None:
-    """Return what calls a transform of torchvision or albumentations; None for any other function.
+    """Return the adapter for a transform of torchvision or albumentations; None for any other function.
 
     fields: that it is given. Raises UsageError if it could not move all fields that belong to the image.
     """
@@ -146,7 +146,7 @@ def name_of(fn: Any) -> str:
 
 
 def leave_out(names: Sequence[str], known: Roles) -> str:
-    """Return the remedy: the other fields."""
+    """Return the remedy for an error message: the other fields by name."""
     rest = [name for name in known.names if name not in names]
     return f"Leave it out: fields={rest!r}." if len(names) == 1 else f"Leave them out: fields={rest!r}."
 

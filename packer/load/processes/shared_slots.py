@@ -1,4 +1,4 @@
-"""Memory that a process and its children see alike, given out in pieces.
+"""Memory shared by a process and its children, allocated in pieces.
 
 One sparse file without a name, as large as the machine's memory, is mapped once by each process: a piece is a place in it, so
 nothing needs to be sent when one is made or given back, and there is one descriptor however many pieces are held. Where
@@ -58,11 +58,11 @@ class SharedSlots:
         return _attached, (DupFd(self._descriptor), self._nbytes)
 
     def at(self, offset: int, nbytes: int) -> Bytes:
-        """Return the bytes at a place, uint8 [nbytes]."""
+        """Return a view of the bytes at an offset, uint8 [nbytes]."""
         return np.frombuffer(self._mapping, np.uint8, nbytes, offset)
 
     def allocate(self, nbytes: int) -> Bytes:
-        """Return a piece, uint8 [nbytes], at the start of a page, content arbitrary; given back when its last view is gone.
+        """Allocate a page-aligned, uninitialized piece, uint8 [nbytes]; freed when its last view is gone.
 
         Raises MemoryError when pieces as large as the whole are held.
         """
@@ -88,7 +88,7 @@ class SharedSlots:
         return piece
 
     def offset(self, piece: Bytes) -> int:
-        """Return where a piece, or an array over the whole of it, lies."""
+        """Return the offset of a piece, or of an array over the whole of it."""
         offset = piece.ctypes.data - self._base
         if not _PAGE <= offset <= self._nbytes - len(piece):
             raise ValueError("not a piece of this shared memory")
@@ -110,7 +110,7 @@ def _attached(descriptor: Any, nbytes: int) -> SharedSlots:
 
 
 def _mappable(nbytes: int) -> int:
-    """Return the bytes, in whole pages, or what this process can map of them, less a good part: it needs address space for other things."""
+    """Return nbytes in whole pages, or half of what this process can map: it needs address space for other things too."""
     wanted = nbytes = -(-nbytes // _PAGE) * _PAGE
     while True:
         try:

@@ -60,7 +60,7 @@ class SampleCall:
             )
 
     def __call__(self, sample: dict[str, Any]) -> Any:
-        """Return the changed sample, arrays by the pack's names."""
+        """Return the transformed sample: arrays, field names as in the pack."""
         given = self._wrapped(sample)
         result = self._fn(given)
         if not isinstance(result, dict):
@@ -76,7 +76,7 @@ class SampleCall:
         return {name: made.get(name, sample.get(name)) for name in order} | made
 
     def _wrapped(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Return the sample as v2 knows it; lists, and arrays where no image is, stay out: v2 would take them for images."""
+        """Convert the sample to tv_tensors; leave out lists, and arrays if there is no image, which v2 would treat as images."""
         tv, known = self._tv, self._known
         wrapped: dict[str, Any] = {}
         size: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ class SampleCall:
         return self._tensor(array).permute(*range(array.ndim - 3), -1, -3, -2)
 
     def _array(self, name: str, value: Any) -> Any:
-        """Return a value as a function of NumPy arrays would return it."""
+        """Convert a value back to NumPy."""
         if isinstance(value, self._torch.Tensor):
             value = value.as_subclass(self._torch.Tensor).detach().numpy()
             if value.ndim == 3 + self._batched and (name == "image" or self._known.masks.get(name)):
@@ -144,7 +144,7 @@ class ImageCall:
         self._to_pil: Any = importlib.import_module("torchvision.transforms.functional").to_pil_image
 
     def __call__(self, sample: dict[str, Any]) -> Any:
-        """Return the sample with the changed image."""
+        """Return the sample with the transformed image."""
         image = sample["image"]
         if self._pil and image.dtype == np.uint8 and image.shape[-1] in (1, 3, 4):
             result = self._fn(self._to_pil(image))

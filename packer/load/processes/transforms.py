@@ -16,7 +16,7 @@ _DEFAULT_PROCESSES = 8
 
 @dataclass(frozen=True)
 class PythonTransform:
-    """A Python function that makes what a batch holds of the rows of a pack, run by processes.
+    """A Python function from rows of a pack to rows of a batch, run in processes.
 
     ``transform=fn`` is short for ``transform=PythonTransform(fn)``.
 
@@ -73,10 +73,10 @@ class PythonTransform:
 
     @property
     def count(self) -> int:
-        """The number of processes it is run by."""
+        """Number of processes that run it."""
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
 
 
 def as_transform(transform: PythonTransform | Callable[..., Any]) -> PythonTransform:
-    """Return what ``transform=`` was given, as a value. Raises UsageError."""
+    """Return the argument ``transform=`` as a PythonTransform. Raises UsageError."""
     return transform if isinstance(transform, PythonTransform) else PythonTransform(transform)

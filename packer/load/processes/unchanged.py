@@ -38,7 +38,7 @@ _NO_TWINS = ("Compose", "Pipeline", "RandomApply", "RandomChoice", "Transform")
 
 
 def kept(before: Any, after: Any) -> bool:
-    """Return True if a sample or a value of one is as it was: names, dtypes, shapes and numbers."""
+    """Return True if two samples, or values, are equal in names, dtypes, shapes and numbers."""
     if isinstance(before, Mapping):
         return (
             isinstance(after, Mapping)
@@ -60,12 +60,12 @@ def kept(before: Any, after: Any) -> bool:
 
 
 def copied(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sample that fn cannot reach."""
+    """Return a copy of a sample that fn has no reference to."""
     return copy.deepcopy(dict(sample))
 
 
 def warning(fn: Any, path: str, rows: int) -> str:
-    """Return the sentence for a transform that left the first rows as they were."""
+    """Return the warning for a transform that left the first rows unchanged."""
     names = list(dict.fromkeys(_twins(fn)))
     instead = ", ".join(f"{name}()" for name in names)
     if names:
@@ -82,7 +82,7 @@ def warning(fn: Any, path: str, rows: int) -> str:
 
 
 def _twins(fn: Any) -> Iterator[str]:
-    """Return names of packer.augment for the transforms of a library that a function is, holds or refers to."""
+    """Return the names in packer.augment that match the library transforms that a function is, holds or refers to."""
     try:
         from packer import augment
     except ImportError:  # torch

@@ -1,4 +1,4 @@
-"""What a process does that runs a user's transform. It ends when its parent tells it to, or has ended.
+"""Main loop of a process that runs a user's transform. It ends when its parent tells it to, or has ended.
 
 It reads its rows itself, calls the user's function, and copies what that returns into the slot: what goes back through the
 connection is a few numbers, and the rows of ragged fields.
@@ -144,7 +144,7 @@ def _message(reply: Any) -> bytes:
 
 
 class _Maker:
-    """Reads rows and calls fn for them."""
+    """A reader of input rows that calls fn and stores its results."""
 
     def __init__(
         self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], at: NDArray[np.int64]
@@ -158,7 +158,7 @@ class _Maker:
         at[0] = NO_ROW
 
     def outputs(self, job: TransformJob) -> tuple[Field, ...]:
-        """Return the output fields, by what fn returns for the first of these rows, or for all of them if it takes batches."""
+        """Derive the output fields from a call of fn with the first row, or with all rows if it takes batches."""
         batched = self._transform.batched
         runs = job.runs if batched else job.runs.part(0, 1)
         with self._blamed(job):
@@ -171,7 +171,7 @@ class _Maker:
             return described(result, sample, self._fields, self._transform, rows, self._call.ragged)
 
     def fill(self, job: TransformJob, slot: Bytes) -> Filled:
-        """Make rows of a slot."""
+        """Fill a job's rows of a slot."""
         if job.form not in self._forms:
             self._forms = {job.form: pickle.loads(job.form)}
         layout, fields = self._forms[job.form]
@@ -216,7 +216,7 @@ class _Maker:
         return Filled(store.ragged, read_seconds, transform_seconds, kept)
 
     def _read(self, runs: Runs) -> dict[str, Any]:
-        """Return the input fields of rows: arrays [n, *shape], in memory that is used again, and lists of n."""
+        """Read the input fields of rows: arrays [n, *shape] in reused memory, ragged fields as lists of n."""
         total = runs.total
         columns: dict[str, Any] = {}
         for f in self._fields:
@@ -254,7 +254,7 @@ class _Maker:
             ) from None
 
     def _key(self, row: int) -> str:
-        """Return the row's key in brackets, if the pack has keys."""
+        """Return the row's key in parentheses, "" if the pack has no keys."""
         for f in self._reader.pack.fields:
             if f.name == "key" and "encoding" in f.about:
                 with suppress(Exception):  # it only adorns the message of another error

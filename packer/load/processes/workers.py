@@ -87,7 +87,7 @@ class Workers:
         self._outputs = state[3]
 
     def probe(self, runs: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
-        """Return the output fields, found by running fn on the first of these rows, or on all of them if it takes batches.
+        """Run fn on the first of these rows, or on all of them if it takes batches; return the output fields.
 
         Ragged ones have shape None. Raises what the Futures of submit raise, and UsageError where processes cannot be started.
         """
@@ -97,7 +97,7 @@ class Workers:
         return self._outputs
 
     def allocate(self, nbytes: int) -> Bytes:
-        """Return a slot, uint8 [nbytes], at the start of a page, in memory shared with the processes; freed when its last view is gone.
+        """Allocate a page-aligned slot, uint8 [nbytes], in memory shared with the processes; freed when its last view is gone.
 
         Forked children of this process see the same memory, not a copy: they must not use its slots.
         Raises MemoryError when slots as large as the machine's memory, or as what this process may map of it, are held.
@@ -131,7 +131,7 @@ class Workers:
         return batch.future
 
     def watch(self, kept: int) -> str:
-        """Take note of Filled.kept, in the order of the rows; returns a warning, once, if fn has left all of them as they were."""
+        """Count unchanged rows (Filled.kept), in the order of the rows; return a warning, once, if fn has left all of them unchanged."""
         if not self._watching:
             return ""
         self._watching = kept != unchanged.CHANGED
@@ -150,7 +150,7 @@ class Workers:
             pool.join()
 
     def _lock_here(self) -> threading.Lock:
-        """Return the lock, after forgetting what belongs to the parent of a forked child."""
+        """Return the lock; in a forked child first drop the parent's lock, memory and pool."""
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), threading.Lock()
             self._memory = self._pool = None
@@ -163,7 +163,7 @@ class Workers:
             return self._memory
 
     def _started(self, tasks: list[_TransformTask]) -> None:
-        """Hand tasks to the processes, which are started if there are none."""
+        """Submit tasks to the processes; start these if there are none."""
         memory = self._shared()
         with self._lock_here():
             if self._pool is None or not self._pool.submit(tasks):
@@ -175,7 +175,7 @@ class Workers:
 
 
 class _TransformBatch:
-    """A batch on its way: how many of its tasks are not done, and what came of the others."""
+    """A batch under way: the number of its unfinished tasks, and the answers of the others."""
 
     def __init__(self, slot: Bytes | None, tasks: int) -> None:
         self.future: Future[Any] = Future()
@@ -191,7 +191,7 @@ class _TransformBatch:
         return not self._failed
 
     def answer(self, number: int, reply: Any) -> None:
-        """Take note of a task's answer."""
+        """Store the answer of a task; complete the Future with the last one."""
         self._parts[number] = reply
         self._left -= 1
         if isinstance(reply, Exception):
@@ -200,7 +200,7 @@ class _TransformBatch:
             self.future.set_result(_joined(self._parts))
 
     def fail(self, error: Exception) -> None:
-        """Have the Future raise the error, the first one only."""
+        """Set the error on the Future; only the first one counts."""
         if self.begin():
             self._failed = True
             self.future.set_exception(error)
@@ -269,7 +269,7 @@ class _ProcessPool:
         return True
 
     def stop(self) -> None:
-        """Have everything ended soon; takes no lock, since the garbage collector calls it."""
+        """Ask the thread to end everything; takes no lock, since the garbage collector calls it."""
         self._stopping = True
         self._ring()
 
@@ -323,7 +323,7 @@ class _ProcessPool:
                 theirs.close()
 
     def _serve(self) -> None:
-        """On the thread."""
+        """Run the thread: send tasks, receive answers, notice dead processes."""
         error: Exception = TransformError("transform: it was closed while batches were being made.")
         try:
             with selectors.PollSelector() as selector:
@@ -363,7 +363,7 @@ class _ProcessPool:
             self._queue.append(self._inbox.popleft())
 
     def _hear(self, worker: _TransformProcess) -> None:
-        """Take a process's answer."""
+        """Receive the answer of a process."""
         message = b""
         with suppress(EOFError, OSError):
             message = worker.connection.recv_bytes()
@@ -381,7 +381,7 @@ class _ProcessPool:
         task.batch.answer(task.number, reply)
 
     def _dispatch(self) -> None:
-        """Send tasks to processes that have none; where tasks are short, one more to each."""
+        """Send a task to each idle process; if tasks are short, queue one more at each process."""
         while self._queue:
             task = self._queue[0]
             short = self._seconds < _SHORT_SECONDS and len(task.message) < _SHORT_MESSAGE
@@ -395,7 +395,7 @@ class _ProcessPool:
                     worker.connection.send_bytes(task.message)
 
     def _death(self, worker: _TransformProcess) -> TransformError:
-        """Return what to say of a process that is no more."""
+        """Return the error for a process that has died."""
         until = time.monotonic() + _PATIENCE
         # Again and again: another thread may have been told the exit code, and be about to note it.
         while (code := worker.process.exitcode) is None and time.monotonic() < until:
@@ -411,7 +411,7 @@ class _ProcessPool:
         return TransformError(f"transform: process {worker.process.pid} {how}{at}.{remedy}")
 
     def _fail(self, error: Exception) -> int:
-        """Have everything that was asked for raise the error; returns how much that is."""
+        """Fail all pending tasks with the error; return their number."""
         with self._lock:
             inbox, self._inbox = self._inbox or (), None
         asked = [task for tasks in (*(w.tasks for w in self._workers), self._queue, inbox) for task in tasks]
@@ -422,7 +422,7 @@ class _ProcessPool:
         return len(asked)
 
     def _end(self) -> None:
-        """End the processes: those without work by a word, others by a signal; and close every descriptor."""
+        """End the processes, idle ones by a message, others by a signal; close every descriptor."""
         for worker in self._workers:
             if worker.ready and not worker.tasks:
                 with suppress(OSError):
@@ -443,7 +443,7 @@ class _ProcessPool:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Return one answer out of those of all parts; the output fields as they are."""
+    """Merge the answers of all parts into one; output fields are returned unchanged."""
     if len(parts) == 1:
         return parts[0]
     ragged = {name: [row for part in parts for row in part.ragged[name]] for name in parts[0].ragged}
