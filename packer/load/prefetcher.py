@@ -203,6 +203,9 @@ class Prefetcher:
         rows = next(filter(None, (source.fetch(request, lend) for source in self._sources)))
         if rows.sent is None and self._numbered:
             rows.arrays |= self._numbers(request)
+        if self._closed:  # by another thread meanwhile: what was started after that ends, too
+            self.close()
+            self._check_open()
         return PendingBatches(request, rows, draws, self._device)
 
     def _lend(self, rows: int) -> LentSlot:

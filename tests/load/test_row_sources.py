@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.caches.memory_cache import MemoryCache
 from packer.load.dataset_options import context
@@ -100,6 +102,25 @@ def test_the_next_source_is_asked_where_one_declines(pack: Pack) -> None:
     assert first.asked == 1
     assert np.array_equal(batch.image, np.stack([image_of(row) for row in request.rows().rows().tolist()]))
     prefetcher.close()
+
+
+class Closing(Declining):
+    """Serves nothing, and closes the prefetcher, as another thread may at this moment."""
+
+    prefetcher: Prefetcher
+
+    def fetch(self, request: ReadRequest, lend: Any) -> None:
+        self.prefetcher.close()
+
+
+def test_closed_while_a_request_begins_no_thread_is_left(pack: Pack) -> None:
+    files, reader, fields = files_of(pack)
+    prefetcher, closing = Prefetcher(files, fields, batch_rows=25, prefetch=1), Closing()
+    closing.prefetcher = prefetcher
+    prefetcher._sources.insert(0, closing)
+    with pytest.raises(UsageError, match="was closed"):
+        next(prefetcher.batches_of([request_of(reader, Rows(), 5, 30)], Stats()))
+    assert [t.name for t in threading.enumerate() if t.name.startswith("packer-load")] == []
 
 
 def test_rows_are_placed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
