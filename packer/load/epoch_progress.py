@@ -25,9 +25,9 @@ STATE_VERSION = 1
 
 
 class Mark:
-    """An iterator's own place: it notes in `handed` how many positions of its epoch it has handed out, without a lock.
+    """The position of one iterator: `handed` counts the positions of its epoch that it has handed out, without a lock.
 
-    It gives the batches first, first + stride, ... of what is left: all of them, or those of a DataLoader's worker. `handed` is
+    It yields the batches first, first + stride, ... of the rest of the epoch: all of them, or those of a DataLoader's worker. `handed` is
     then the position at which this worker's next batch begins, once it has handed out one (`own`).
     """
 
@@ -41,8 +41,9 @@ class Mark:
 class EpochProgress:
     """The epoch of the latest iterator, and the positions of it that were handed out. Thread-safe.
 
-    `ended`, of several methods, says of a number of positions handed out whether nothing of the epoch is left, alike on every
-    rank. (Kept here, it would tie a knot with its dataset, whose threads then lived until the garbage collector came.)
+    The argument `ended` of several methods takes a number of positions handed out and returns True if the epoch has no more
+    batches, the same on every rank. It is not stored: a reference cycle with the dataset would keep its threads alive until the
+    garbage collector runs.
     """
 
     def __init__(self) -> None:
@@ -187,7 +188,7 @@ def check_worker(recorded: Any) -> bool:
 
 
 class DataLoaderWorker(NamedTuple):
-    """A DataLoader's worker: this process. number: 0..workers-1. seed: the same in all workers that were started together."""
+    """This process as a worker of a DataLoader. number: 0..workers-1. seed: the same in all workers started together."""
 
     number: int
     workers: int
@@ -195,25 +196,25 @@ class DataLoaderWorker(NamedTuple):
 
 
 def register(dataset: type, *, load: bool) -> None:
-    """Make torch's DataLoader iterate over datasets of this class. load: import torch for it; else nothing is done before it is."""
+    """Register a class as an IterableDataset of torch. load: import torch if necessary; else do nothing until it is imported."""
     data = importlib.import_module("torch.utils.data") if load else sys.modules.get("torch.utils.data")
     if data is not None:
         data.IterableDataset.register(dataset)
 
 
 def this_worker() -> DataLoaderWorker | None:
-    """Return the DataLoader's worker that this process is, None if it is none. Imports nothing."""
+    """Return this process as a DataLoader worker, None if it is not one. Imports nothing."""
     data = sys.modules.get("torch.utils.data")
     found: Any = None if data is None else data.get_worker_info()
     return None if found is None else DataLoaderWorker(found.id, found.num_workers, found.seed - found.id)
 
 
 class Passes:
-    """The epochs that passes of a DataLoader's workers are: a few words of memory that its process shares with them.
+    """Shared memory in which the workers of a DataLoader agree on the epoch of each pass.
 
-    One word holds all that workers have to agree on, so that it is read and written at once, without a lock: who came last
-    (a hash of the seed that is common to the workers of a pass), the epoch of their first pass, and the epoch that comes next.
-    Processes that were started to train (ranks) inherit the memory, too; each has words of its own in it.
+    One word holds all of it, so that workers read and write it atomically, without a lock: which workers wrote last (a hash of
+    the seed that the workers of a pass have in common), the epoch of their first pass, and the next epoch.
+    Processes started for training (ranks) inherit the memory, too; each has its own slot of words.
     """
 
     def __init__(self) -> None:

@@ -125,7 +125,7 @@ _NO_FILES = "rows of a pack are no files. Ask for keys, the names of the files t
 
 
 class Absent:
-    """An attribute of other loaders' datasets that ours lack: reading it is an AttributeError that names ours.
+    """An attribute that datasets of other loaders have and ours lack: reading it raises an AttributeError that names ours.
 
     It takes the place of no attribute: ``hasattr`` is False, and a subclass may set one of that name.
     """
@@ -145,7 +145,7 @@ class Absent:
 
 
 class Fixed(list[Any]):
-    """A list that a dataset tells: equal to a plain one, but what is set in it would change nothing, and is refused."""
+    """A read-only list, equal to a plain one: a change of it would not change the dataset, so it raises TypeError."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(

@@ -91,7 +91,7 @@ class TrainingRanks:
     """Rank and world size of a dataset: those passed by the user, or looked up at each call; logs and warns about them."""
 
     def __init__(self, path: str, rank: int | None, world_size: int | None) -> None:
-        """path: of the pack. Raise UsageError for wrong ranks."""
+        """path: path of the pack, for messages. Raises UsageError for wrong ranks."""
         self._path, self._given = path, check_ranks(rank, world_size)
         self._source = "as given"
         self._logged: Ranks | None = None
@@ -115,9 +115,9 @@ class TrainingRanks:
         return (0, 1) if ranks[1] > 1 and shared_out_by_accelerate(sys._getframe(1)) else ranks
 
     def carried(self) -> TrainingRanks:
-        """Return the ranks for another process, which knows nothing of those of this one and keeps them.
+        """Return a copy for pickling that keeps the ranks of this process, which another process cannot look up.
 
-        A process that is alone has none to give: the processes that it starts to train find their own.
+        If this process trains alone, the copy looks its ranks up: processes started for training have their own.
         """
         kept = copy(self)
         kept._logged = None
@@ -127,7 +127,7 @@ class TrainingRanks:
         return kept
 
     def log(self, rows: int) -> None:
-        """Log that `rows` rows are shared out among ranks that nobody gave, once for each that are found."""
+        """Log the rank and world size if they were looked up, each time they change. rows: rows of the dataset."""
         if self._given is not None or (found := found_ranks()) == self._logged:
             return
         self._logged = found
@@ -140,7 +140,7 @@ class TrainingRanks:
             )
 
     def warn(self, rows: int, stacklevel: int) -> None:
-        """Log ranks that are new, now that rows are about to be read, and warn once of an environment that counts for nothing."""
+        """Log as `log` does, and warn once if RANK and WORLD_SIZE are set but not used. rows: rows of the dataset."""
         self.log(rows)
         if self._given is None and not self._warned and (ignored := ignored_ranks()) is not None:
             self._warned = True

@@ -112,7 +112,7 @@ class RowSource:
 class FileRows(RowSource):
     """The pack's files, read (and decoded) by threads.
 
-    fields: that are loaded; of them ragged ones are read for the other sources too.
+    fields: fields that are loaded. The other sources read their ragged fields here, too.
     """
 
     def __init__(self, reader: RowReader, fields: Sequence[Field], threads: ForkSafeThreads) -> None:

@@ -134,7 +134,7 @@ class SlotLayout:
 
 @dataclass(frozen=True)
 class LentSlot:
-    """A lent slot with room for more rows than the `rows` that are used."""
+    """A lent slot, of which `rows` rows are used."""
 
     memory: Bytes
     layout: SlotLayout

@@ -29,12 +29,12 @@ log = logging.getLogger("packer.load")
 class GpuCache:
     """A cache of a subset's fixed fields as tensors on a device. Thread-safe.
 
-    They are filled in the background, on a stream of their own; training meanwhile reads what is not there yet from elsewhere.
-    For one process: not to be pickled, and of no use in a forked child.
+    A background thread fills it on its own CUDA stream; until then the loop reads rows from the files.
+    For one process: it cannot be pickled or used in a forked child.
 
-    fields: as they are loaded; ragged ones are left out. device: "cuda" or "cuda:i"; "cpu" works too, for tests.
-    names: of the fields held; nbytes: of their rows; failed: why nothing is held, else None: the device's memory did not suffice,
-    or there are rows that cannot be read.
+    fields: fields as they are loaded; ragged ones are not cached. device: "cuda" or "cuda:i"; "cpu" works too, for tests.
+    names: names of the cached fields. nbytes: bytes of their rows. failed: why the cache is empty (out of device memory, or an
+    unreadable row), else None.
     """
 
     def __init__(

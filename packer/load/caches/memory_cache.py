@@ -44,12 +44,12 @@ log = logging.getLogger("packer.load")
 class MemoryCache:
     """A cache of a subset's fixed fields in host memory, filled in the background. Thread-safe.
 
-    fields: as they are loaded; ragged ones are left out. One of the others must be there.
-    pinned: a CUDA device; the memory is registered with CUDA once it is full, so that copies from views of it are asynchronous.
+    fields: fields as they are loaded, at least one of fixed length; ragged ones are not cached.
+    pinned: a CUDA device; the full memory is registered with CUDA, so that copies from views of it are asynchronous.
 
-    A forked child reads what is there, and fills nothing; after unpickling, here or in another process, it is the same memory.
-    names: of the fields held; nbytes: of their rows; why_private: why other processes do not share the memory, else None;
-    failed: why filling ended early, else None; what is there stays usable.
+    A forked child can read cached rows but fills nothing. An unpickled copy, in this or another process, uses the same memory.
+    names: names of the cached fields. nbytes: bytes of their rows. why_private: why other processes do not share the memory, else
+    None. failed: why filling ended early, else None; rows cached before that stay usable.
     """
 
     def __init__(

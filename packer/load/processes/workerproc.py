@@ -45,7 +45,7 @@ _OURS = (__file__, calling.__file__)  # whose frames tell a user nothing
 
 
 class TransformJob(NamedTuple):
-    """Rows to be made.
+    """A request to a process: the rows to transform.
 
     slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (SlotLayout, output
     fields). first: row of the slot where the rows begin. watched: find out if fn changes the rows at all.
@@ -63,7 +63,7 @@ class TransformJob(NamedTuple):
 class Filled(NamedTuple):
     """The result of a job: rows of ragged output fields, by name, and the seconds it took, of all processes together.
 
-    kept: rows of a watched job, if all were left as they were; CHANGED if any was not.
+    kept: number of rows of a watched job if fn changed none of them, else CHANGED.
     """
 
     ragged: dict[str, list[Any]]
