@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
@@ -149,10 +149,13 @@ def test_fields_are_those_computed_cell_by_cell(data):
 @given(st.data())
 def test_the_record_is_plain_json_and_comes_back(data):
     table = data.draw(tables())
+    choices = data.draw(choices_for(table))
     try:
-        transform = fit(table, data.draw(choices_for(table))).transform
+        transform = fit(table, choices).transform
     except UsageError:
         return
+    with np.errstate(over="ignore"):  # cells beyond the dtype, 65520 in float16, are refused as they are read
+        assume(all(np.isfinite(np.float64(c.fill or 0).astype(choices.dtype)) for c in transform.columns))
     text = json.dumps(transform.to_json(), allow_nan=False)
     again = TableTransform.from_json(json.loads(text))
     assert again == transform
