@@ -23,20 +23,21 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs.blosc2 import MAX_ITEM, Blosc2
+from packer.codecs.blosc2 import Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import UsageError
 from packer.sentence import Option
-
-NAMES = ("gzip", "zstd", "blosc2")
 
 
 class BlockCodec(Protocol):
     """Blocks of rows to bytes and back. A value: frozen, picklable, safe to share between threads."""
 
-    @property
-    def name(self) -> str:
-        """The name that users and HDF5 tools know."""
+    name: ClassVar[str]  # that users and HDF5 tools know
+    setting: ClassVar[tuple[str, int]]  # the one of its record: name, and the largest, from 1
+
+    @classmethod
+    def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
+        """Return the codec for such rows. row: () for scalars, [H, W, C] for images, whose pixels blosc2 then compares."""
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
         """Return HDF5's number of the filter and its values, to be set (as an optional filter) on a dataset of such chunks.
@@ -70,6 +71,12 @@ class Gzip:
 
     level: int = 1
     name: ClassVar[str] = "gzip"
+    setting: ClassVar[tuple[str, int]] = "level", 9
+
+    @classmethod
+    def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Gzip:
+        """See BlockCodec."""
+        return cls()
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
         """See BlockCodec."""
@@ -102,34 +109,26 @@ class Gzip:
         return {"zlib": zlib.ZLIB_RUNTIME_VERSION}
 
 
-def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
-    """Return the codec of that name for rows of that shape and dtype.
+_CODECS: dict[str, type[BlockCodec]] = {codec.name: codec for codec in (Gzip, Zstd, Blosc2)}
+NAMES = tuple(_CODECS)
 
-    row: () for scalars, [H, W, C] for images, whose pixels blosc2 then compares.
-    Raises: UsageError for a name that is not in NAMES.
-    """
-    if name == "gzip":
-        return Gzip()
-    if name == "zstd":
-        return Zstd()
-    if name == "blosc2":
-        pixel = dtype.itemsize * (row[2] if len(row) == 3 else 1)
-        return Blosc2(pixel if pixel <= MAX_ITEM else dtype.itemsize)
-    raise UsageError(Option("compress", name), f": unknown; {', '.join(NAMES)} are known. Pass one of them.")
+
+def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
+    """Return the codec of that name for rows of that shape and dtype. Raises: UsageError for a name that is not in NAMES."""
+    if name not in _CODECS:
+        raise UsageError(
+            Option("compress", name), f": unknown; {', '.join(NAMES)} are known. Pass one of them."
+        )
+    return _CODECS[name].of(row, dtype)
 
 
 def codec_from_record(record: Mapping[str, Any]) -> BlockCodec:
     """Return the codec whose record() that was. Raises: ValueError for any other mapping."""
-    codec = dict(record)
-    name = codec.pop("name", None)
-    if name == "gzip" and _whole(codec, "level", 9):
-        return Gzip(**codec)
-    if name == "zstd" and _whole(codec, "level", 22):
-        return Zstd(**codec)
-    if name == "blosc2" and _whole(codec, "item", MAX_ITEM):
-        return Blosc2(**codec)
+    settings = dict(record)
+    name = settings.pop("name", None)
+    codec = _CODECS.get(name) if isinstance(name, str) else None
+    if codec is not None:
+        key, most = codec.setting
+        if set(settings) == {key} and type(settings[key]) is int and 1 <= settings[key] <= most:
+            return codec(**settings)
     raise ValueError(f"compression {dict(record)!r} is unknown; {', '.join(NAMES)} are known")
-
-
-def _whole(settings: Mapping[str, Any], key: str, most: int) -> bool:
-    return set(settings) == {key} and type(settings[key]) is int and 1 <= settings[key] <= most

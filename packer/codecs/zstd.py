@@ -36,6 +36,12 @@ class Zstd:
 
     level: int = 1
     name: ClassVar[str] = "zstd"
+    setting: ClassVar[tuple[str, int]] = "level", 22
+
+    @classmethod
+    def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Zstd:
+        """See BlockCodec."""
+        return cls()
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
         """See BlockCodec."""

@@ -227,7 +227,9 @@ class PackWriter:
 
         def header(extents: dict[str, tuple[Extent, ...]]) -> bytes:
             sealed.append(Header(rows, block_rows, self.fields, extents, **members))
-            return sealed[-1].to_bytes()
+            data = sealed[-1].to_bytes()
+            Header.from_bytes(data, self.out)  # what cannot be read again is not given the final name
+            return data
 
         try:
             added = self._added(rows, block_rows, ragged)

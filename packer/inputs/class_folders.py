@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
+from packer.pixels.image_decoder import FORMATS
 from packer.sentence import Option
 
-IMAGE_EXTENSIONS: frozenset[str] = frozenset(
-    (".avif", ".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-)
+IMAGE_EXTENSIONS: frozenset[str] = frozenset(ending for known in FORMATS for ending in known.endings)
 """What an image's name ends in, whichever the case."""
 
 _SPLIT_ORDER = ("train", "val", "valid", "validation", "test")

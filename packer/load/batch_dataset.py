@@ -40,7 +40,7 @@ from packer.load.stats import Stats
 from packer.machine import cores
 from packer.orders.epochs import Epoch, Share
 from packer.orders.order_choice import AUTO, parse, resume, shuffled
-from packer.orders.row_orders import Blocks, RowOrder, Rows, Sequential
+from packer.orders.row_orders import Blocks, RowOrder, Rows
 from packer.orders.runs import one_run
 from packer.read.loaded_fields import ROW, select_fields, stored
 from packer.read.row_reader import RowReader
@@ -211,7 +211,7 @@ class PackedBatchDataset(RowsInfo):
         self._reader = RowReader(self.pack, self._stored, verify=dataset_options.check_verify(verify))
         about = dataset_options.context(self._reader, self.subset, self.batch_size * self.world_size)
         self.order, why = parse(order, shuffle, about)
-        self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.name == Sequential.name)
+        self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.fixed)
         self._choice = dataset_options.describe_rows(split=split, classes=classes, subset=subset)
         self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
         self._chosen = order == AUTO or (order is None and shuffle)
@@ -295,7 +295,7 @@ class PackedBatchDataset(RowsInfo):
     @property
     def dataset(self) -> PackedDataset:
         """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
-        other_loaders.refuse_overfitting(other_loaders.caller(), self.order.name)
+        other_loaders.refuse_overfitting(other_loaders.caller(), self.order)
         other_loaders.refuse_accelerate(other_loaders.caller())
         if self._dataset is None:
             self._dataset = PackedDataset.of_rows(self.pack, self.fields, self.subset, self._choice)
@@ -518,7 +518,7 @@ class PackedBatchDataset(RowsInfo):
             )
 
     def _warn_of_repeating(self, epoch: int) -> None:
-        if (self.order.name == Sequential.name and not self._views) or self._warned_of_repeating:
+        if (self.order.fixed and not self._views) or self._warned_of_repeating:
             return
         self._warned_of_repeating = True
         warnings.warn(

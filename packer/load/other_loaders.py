@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NoReturn, ParamSpec
 
 from packer.errors import UsageError
 from packer.format.pack import Pack
+from packer.orders.row_orders import RowOrder
 from packer.orders.runs import Subset, one_run
 from packer.read.loaded_fields import decode_ragged
 from packer.read.row_reader import RowReader
@@ -335,7 +336,7 @@ def refuse_collating() -> NoReturn:
     )
 
 
-def refuse_overfitting(frame: FrameType, order: str) -> None:
+def refuse_overfitting(frame: FrameType, order: RowOrder) -> None:
     """Raise UsageError for Lightning's overfit_batches, which looks for a `dataset` to give it another sampler.
 
     A dataset in sequence reads the same batches in each epoch, and is left as it is (AttributeError); in a shuffled one the first
@@ -346,10 +347,10 @@ def refuse_overfitting(frame: FrameType, order: str) -> None:
         frame = frame.f_back
     if not module.endswith("connectors.data_connector") or frame.f_code.co_name != "_resolve_overfit_batches":
         return
-    if order == "sequential":
+    if order.fixed:
         raise AttributeError("dataset: a sequence needs no other sampler to be overfitted.")
     raise UsageError(
-        f"overfit_batches: the order {order!r} has other batches first in each epoch; only 'sequential' has the same."
+        f"overfit_batches: the order {order.name!r} has other batches first in each epoch; only 'sequential' has the same."
         " Pass shuffle=False, or subset=range(n) with the rows to overfit, without overfit_batches."
     )
 

@@ -40,9 +40,9 @@ def parse(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[
             f"order={order!r}: is not one of {', '.join(map(repr, (*BY_NAME, AUTO)))}. Pass one of them,"
             " or an order such as packer.Blocks(window='1GB')."
         )
-    if shuffle and order.name == Sequential.name:
+    if shuffle and order.fixed:
         raise UsageError(
-            "shuffle=True with order='sequential': they contradict each other. Pass one of them."
+            f"shuffle=True with order={order.name!r}: they contradict each other. Pass one of them."
         )
     return order.bind(about), ""
 
@@ -55,7 +55,7 @@ def resume(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -> RowOr
     Raises UsageError if the state has an order that this dataset cannot have.
     """
     name = record.get("name") if isinstance(record, Mapping) else None
-    if chosen and isinstance(name, str) and name in BY_NAME and name != Sequential.name:
+    if chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
         return BY_NAME[name]().resumed(record)
     return bound.resumed(record)
 

@@ -74,6 +74,7 @@ class RowOrder(Protocol):
 
     name: ClassVar[str]
     repeats: ClassVar[bool] = False  # whether a row may come several times in an epoch
+    fixed: ClassVar[bool] = False  # whether all epochs are alike
 
     def bind(self, about: Context) -> RowOrder:
         """Return this order with all filled in that was left to be chosen; the other methods work on what this returns."""
@@ -123,6 +124,7 @@ class Sequential(RowOrder):
     """
 
     name: ClassVar[str] = "sequential"
+    fixed: ClassVar[bool] = True
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
         """Return the positions: they are the rows."""

@@ -82,7 +82,6 @@ _JPEG_COLORS = {"rgb": (4, "RGBX"), "gray": (1, "GRAY"), "rgba": (4, "RGBA")}
 """Bytes a pixel and simplejpeg's name: four bytes are written 10 % faster than three, and the fourth is left out later."""
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
-_READ = "JPEG, PNG, WebP, BMP, TIFF, GIF, AVIF, PPM and PGM are read"
 
 # What Pillow raises on damaged or hostile files. Warnings count among them where the user made them errors.
 DAMAGE = (
@@ -371,26 +370,53 @@ def _has(*magics: bytes) -> Callable[[bytes], bool]:
 
 _Opens: TypeAlias = Callable[[io.BytesIO], ImageFile.ImageFile]
 
-_FORMATS: tuple[tuple[str, _Opens, Callable[[bytes], bool]], ...] = (
-    ("JPEG", JpegImagePlugin.JpegImageFile, _has(_JPEG_MAGIC)),
-    ("PNG", PngImagePlugin.PngImageFile, _has(b"\x89PNG\r\n\x1a\n")),
-    ("WebP", WebPImagePlugin.WebPImageFile, lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP"),
-    ("GIF", GifImagePlugin.GifImageFile, _has(b"GIF87a", b"GIF89a")),
-    ("BMP", BmpImagePlugin.BmpImageFile, _has(b"BM")),
-    ("TIFF", TiffImagePlugin.TiffImageFile, _has(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    (
+
+class ImageFormat(NamedTuple):
+    """A format. name: for messages; opens: Pillow's plugin; accepts: how its files begin; endings: of their names."""
+
+    name: str
+    opens: _Opens
+    accepts: Callable[[bytes], bool]
+    endings: tuple[str, ...]
+
+
+FORMATS = (
+    ImageFormat("JPEG", JpegImagePlugin.JpegImageFile, _has(_JPEG_MAGIC), (".jpg", ".jpeg", ".jpe")),
+    ImageFormat("PNG", PngImagePlugin.PngImageFile, _has(b"\x89PNG\r\n\x1a\n"), (".png",)),
+    ImageFormat(
+        "WebP",
+        WebPImagePlugin.WebPImageFile,
+        lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP",
+        (".webp",),
+    ),
+    ImageFormat("BMP", BmpImagePlugin.BmpImageFile, _has(b"BM"), (".bmp",)),
+    ImageFormat(
+        "TIFF",
+        TiffImagePlugin.TiffImageFile,
+        _has(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+        (".tif", ".tiff"),
+    ),
+    ImageFormat("GIF", GifImagePlugin.GifImageFile, _has(b"GIF87a", b"GIF89a"), (".gif",)),
+    ImageFormat(
         "AVIF",
         AvifImagePlugin.AvifImageFile,
         lambda data: data[4:12] in (b"ftypavif", b"ftypavis", b"ftypmif1"),
+        (".avif",),
     ),
-    ("PPM", PpmImagePlugin.PpmImageFile, _has(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
+    ImageFormat(
+        "PPM",
+        PpmImagePlugin.PpmImageFile,
+        _has(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
+        (".ppm", ".pgm"),
+    ),
 )
-"""Name for messages, Pillow's plugin, and how its files begin."""
+_NAMES = [*(known.name for known in FORMATS), "PGM"]
+_READ = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]} are read"
 
 
 def format_of_image(data: bytes) -> tuple[str, _Opens | None]:
     """Return a format's name for messages, and Pillow's plugin for it; "" and None if the file begins as none does."""
-    return next(((name, opens) for name, opens, accepts in _FORMATS if accepts(data)), ("", None))
+    return next(((f.name, f.opens) for f in FORMATS if f.accepts(data)), ("", None))
 
 
 class ImageHeader(NamedTuple):

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from packer.errors import PackerError, SpaceError, UsageError
+from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.output_path import check_space, format_of
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
@@ -316,6 +316,18 @@ def test_too_few_keys_are_refused(tmp_path: Path):
         pytest.raises(ValueError, match="key: 9 rows are given for 10"),
     ):
         writer.finish(rows=10, ragged={"key": [b"k"] * 9})
+
+
+def test_a_header_that_cannot_be_read_again_is_not_sealed(tmp_path: Path, format: str):
+    out = out_path(tmp_path, format)
+    with begin(out, format) as writer, pytest.raises(FormatError, match="header is malformed"):
+        for block in range(writer.blocks):
+            first = block * writer.block_rows
+            content = rows_of(10)
+            last = first + writer.block_rows
+            writer.write_block(block, {name: content[name][first:last] for name in ("image", "label")})
+        writer.finish(rows=10, ragged={"key": [b"k"] * 10}, splits={"train": ((0, 11),)})
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
