@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
+from packer.cli import cli
 from packer.cli.console import in_options, json_text
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.sentence import Option, Sentence
+
+ROOT = Path(__file__).parents[1] / "packer"
 
 WORDED = {
     Option("on_error", "skip"): ("on_error='skip'", "--on-error skip"),
@@ -75,3 +81,26 @@ def test_a_sentence_is_text_wherever_text_goes() -> None:
         ["Pass --label-as float.", "plain"],
         [{"reason": "Pass --label-as float."}],
     )
+
+
+def test_only_the_command_line_knows_its_options() -> None:
+    """No text of the library, docstrings apart, holds an option as it is typed; ours are those of the commands."""
+    options = {
+        name
+        for command in cli.commands.values()
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name.startswith("--")
+    }
+    assert "--on-error" in options
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        if "cli" in path.relative_to(ROOT).parts:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents:
+                typed = options.intersection(re.findall(r"--[a-z][a-z-]*", node.value))
+                found += [f"{path.name}:{node.lineno}: {name}" for name in sorted(typed)]
+    assert found == []
