@@ -78,7 +78,17 @@ def parse(
         raise UsageError(
             f"augment: the text cannot be read ({why}). Write transforms with their arguments, separated by commas."
         ) from None
-    return [_transform(call, mean, std) for call in _calls(tree)]
+    try:
+        return [_transform(call, mean, std) for call in _calls(tree)]
+    except UsageError:
+        raise
+    except (
+        RecursionError,
+        ValueError,
+    ) as error:  # of ast: nested too deeply to be told, numbers of too many digits
+        raise UsageError(
+            f"augment: the text cannot be read ({error}). Write transforms with their arguments, separated by commas."
+        ) from None
 
 
 @cache
@@ -123,8 +133,8 @@ def _transform(node: ast.expr, mean: Sequence[float] | None, std: Sequence[float
         _refuse(node, "is no call", "Write its arguments, or (), behind it")
     signature = inspect.signature(made)
     nests = "transforms" in signature.parameters
-    positional = [_value(each, nests) for each in node.args]
-    named = {keyword.arg or "**": _value(keyword.value, nests) for keyword in node.keywords}
+    positional = [_value(each, nests, mean, std) for each in node.args]
+    named = {keyword.arg or "**": _value(keyword.value, nests, mean, std) for keyword in node.keywords}
     if len(named) < len(node.keywords):
         _refuse(node, "has an argument twice", "Write it once")
     if name == "Normalize" and not positional and not {"mean", "std"} & set(named):
@@ -145,12 +155,12 @@ def _transform(node: ast.expr, mean: Sequence[float] | None, std: Sequence[float
         _refuse(node, f"does not take such arguments ({error})", "Pass others")
 
 
-def _value(node: ast.expr, nests: bool) -> Any:
+def _value(node: ast.expr, nests: bool, mean: Sequence[float] | None, std: Sequence[float] | None) -> Any:
     """Return an argument: a literal, a dtype, or with nests a list of transforms."""
     if nests and isinstance(node, ast.List | ast.Tuple) and any(isinstance(e, ast.Call) for e in node.elts):
-        return [_transform(element, None, None) for element in node.elts]
+        return [_transform(element, mean, std) for element in node.elts]
     if nests and isinstance(node, ast.Call):
-        return _transform(node, None, None)
+        return _transform(node, mean, std)
     word = ast.unparse(node).removeprefix("torch.")
     if word in DTYPES:
         return DTYPES[word]

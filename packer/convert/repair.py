@@ -84,13 +84,30 @@ def repair_pack(
         The repair could not be completed.
     """
     name = os.fspath(path).rstrip("/")
+    try:
+        return _repair(name, os.fspath(source), labels, pairs, workers, progress, on_progress)
+    except OSError as error:
+        raise PackerError(
+            f"{error.filename or name}: cannot be repaired ({error.strerror}). Free some space, or change the permission."
+        ) from error
+
+
+def _repair(
+    name: str,
+    source: str,
+    labels: str | os.PathLike[str] | None,
+    pairs: Mapping[str, str | os.PathLike[str]] | None,
+    workers: int | None,
+    progress: bool,
+    on_progress: Callable[[int], None] | None,
+) -> Repair:
     found, bar = _Found(), Progress(progress, "rows", on_progress)
     check_own(name)
     for path_of_part in _parts(name):
         found.mended += restore_arrays(path_of_part)
     pack = open_pack(name)
     if pack.parts[0].header.table is not None:
-        return _repair_table(pack, os.fspath(source), labels or pairs, workers, progress, on_progress, found)
+        return _repair_table(pack, source, labels or pairs, workers, progress, on_progress, found)
     for number, part in enumerate(pack.parts):
         problems: Sequence[Problem] = verify_pack(part.path).problems
         # Some damage hides behind other: rows behind their offsets, a table behind the length of its file.
@@ -100,7 +117,7 @@ def repair_pack(
             with ExitStack() as stack:
                 bar.start(None)
                 stack.enter_context(bar)
-                task = _task(stack, pack, number, os.fspath(source), labels, pairs or {})
+                task = _task(stack, pack, number, source, labels, pairs or {})
                 blocks, restored = _repair_part(part, task, problems, check_workers(workers), bar.move)
             found.blocks |= {(number, block) for block in blocks}
             found.mended += restored
@@ -156,7 +173,7 @@ def _repair_part(
     if not trusted:
         try:
             restore_table(part)
-        except PackerError:
+        except (PackerError, OSError):
             for path, offset, data in reversed(undo):
                 pwrite_path(path, data, offset)
             raise

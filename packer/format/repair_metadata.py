@@ -71,6 +71,8 @@ def restore_table(pack: Pack) -> None:
             f"{pack.path}: its checksum table cannot be mended, since some rows are still damaged."
         )
     file = os.path.join(pack.path, CHECKSUMS_FILE) if pack.format == "npy" else pack.path
+    with open(file, "ab"):  # made if it is missing
+        pass
     pwrite_path(file, table.tobytes(), trailer.checksums_offset)
 
 

@@ -278,3 +278,23 @@ def test_remedies_for_names_of_other_libraries_name_what_is_there(name: str):
     assert all(parse(call, (0.5,) * 3, (0.5,) * 3) for call in calls)
     with pytest.raises(UsageError, match=re.escape(REMEDIES[name])):
         parse(f"{name}()")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RandomCrop(" + "-" * 1500 + "3)",
+        "RandomInvert" + "()" * 1500,
+        "a" + ".b" * 1500 + "()",
+        "RandomApply([RandomInvert()], p=0x" + "f" * 5000 + ")",
+    ],
+    ids=["signs", "calls", "dots", "digits"],
+)
+def test_what_ast_itself_cannot_write_again_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^augment: "):
+        parse(text)
+
+
+def test_normalize_within_others_is_told_to_stand_outside() -> None:
+    with pytest.raises(UsageError, match="Put it outside"):
+        parse("RandomApply([Normalize()])", mean=(0.5,) * 3, std=(0.5,) * 3)

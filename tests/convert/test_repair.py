@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -223,6 +224,31 @@ def test_files_of_another_length(photos: Path, tmp_path: Path):
 def test_an_array_that_was_cut_short(photos: Path, tmp_path: Path, name: str):
     convert(photos, tmp_path / "p")
     check(tmp_path / "p", photos, lambda: cut(tmp_path / "p" / name, 100))
+
+
+def test_a_missing_checksum_table_is_made_again(photos: Path, tmp_path: Path):
+    pack = convert(photos, tmp_path / "p")
+    path = tmp_path / "p" / "checksums.npy"
+    whole = path.read_bytes()
+    path.unlink()
+    repair_pack(pack.path, photos)
+    assert path.read_bytes() == whole
+    assert verify_pack(pack.path).ok
+
+
+def test_what_the_system_refuses_is_a_sentence(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pack = convert(photos, tmp_path / "p")
+    image = str(tmp_path / "p" / "image.npy")
+
+    def refused(path: str) -> tuple[str, ...]:
+        raise PermissionError(errno.EACCES, "Permission denied", image)
+
+    monkeypatch.setattr("packer.convert.repair.restore_arrays", refused)
+    with pytest.raises(PackerError) as error:
+        repair_pack(pack.path, photos)
+    assert str(error.value) == (
+        f"{image}: cannot be repaired (Permission denied). Free some space, or change the permission."
+    )
 
 
 def test_a_whole_pack_is_left_as_it_is(photos: Path, tmp_path: Path):

@@ -202,7 +202,8 @@ class Decompressed:
             return self._reader.readinto(buffer) or 0
         except EOFError:
             raise SourceError(
-                f"{self._name}: its compressed data stop before their end; whole {self._suffix} files are read. Copy it again."
+                f"{self._name}: its compressed data stop before their end, or other bytes are behind them;"
+                f" whole {self._suffix} files are read. Copy it again, or make it anew."
             ) from None
         except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:

@@ -78,9 +78,8 @@ class ColumnChoices:
             ("dtype", self.dtype, DTYPES),
         ):
             if value not in allowed:
-                raise UsageError(
-                    Option(option, value), f": is not known; {_listed(allowed)} are. Pass one of them."
-                )
+                named = f"{option}=None" if value is None else Option(option, value)
+                raise UsageError(named, f": is not known; {_listed(allowed)} are. Pass one of them.")
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
                 (Option("standardize", True), self.standardize),

@@ -160,7 +160,8 @@ def test_a_file_that_was_cut_off_is_refused(suffix: str, cut: int) -> None:
     data = packed(suffix)
     name = write("a.csv" + suffix, data[:-cut])
     assert refused(name) == (
-        f"{name}: its compressed data stop before their end; whole {suffix} files are read. Copy it again."
+        f"{name}: its compressed data stop before their end, or other bytes are behind them;"
+        f" whole {suffix} files are read. Copy it again, or make it anew."
     )
 
 

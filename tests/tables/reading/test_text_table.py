@@ -266,7 +266,8 @@ def test_a_record_without_an_end_is_refused_where_it_begins(monkeypatch: pytest.
 def test_a_file_that_was_cut_off_is_refused() -> None:
     data = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(150_000)))
     assert refused(write("a.csv.gz", data[:-100])) == (
-        "a.csv.gz: its compressed data stop before their end; whole .gz files are read. Copy it again."
+        "a.csv.gz: its compressed data stop before their end, or other bytes are behind them;"
+        " whole .gz files are read. Copy it again, or make it anew."
     )
 
 
