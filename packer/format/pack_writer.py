@@ -107,12 +107,12 @@ class PackWriter:
         self._finished, self._resumable = False, plan is not None
         self._closing = threading.Lock()
         self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=self.out)
-        self.cleared = self._place.cleared
-        self._files = {
-            f.name: BlockFiles(self._place.blocks, f.name) for f in fields if f.name not in self._plain
-        }
         container: Container | None = None
         try:
+            self.cleared = self._place.cleared
+            self._files = {
+                f.name: BlockFiles(self._place.blocks, f.name) for f in fields if f.name not in self._plain
+            }
             if not os.path.exists(self._place.pack):
                 self._place.begin_anew()
                 os.makedirs(self._place.blocks, exist_ok=True)

@@ -65,11 +65,12 @@ class WorkingFolder:
         self.recorded = False
         self._journal: Journal | None = None
         self._lock = -1
-        self._published = False
+        self._published = made = False
         try:
             try:
                 if not os.path.lexists(self.path):
                     os.makedirs(self.path, exist_ok=True)
+                    made = True
                 _check_ours(self.path)
                 self._lock = _lock(self.path, self._name)
             except OSError as error:
@@ -79,7 +80,7 @@ class WorkingFolder:
             self._bring_back()
             self._take_over(plan, resume)
         except BaseException as error:
-            self.close(keep=True)
+            self.close(keep=not made or self._lock < 0)  # unlocked, it may be somebody else's by now
             if isinstance(error, OSError):
                 raise failure(self._name, error) from error
             raise
