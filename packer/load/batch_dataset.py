@@ -354,14 +354,14 @@ class PackedBatchDataset(RowsInfo):
                 _request(sequence, share, first, last, mark.stride)
                 for first, last in _spans(share.steps, prefetcher.batches, mark.first, mark.stride)
             )
-            whole, in_worker = mark.stride * share.whole, this_worker() is not None
+            n, whole, in_worker = share.n, mark.stride * share.whole, this_worker() is not None
             positions = share.origin + mark.first * share.whole
             for batch in prefetcher.batches_of(requests, stats):
                 positions += whole
-                mark.handed, mark.own = min(positions, share.n), in_worker
+                mark.handed, mark.own = positions if positions < n else n, in_worker
                 yield batch
                 del batch  # held here, the slot would come back one batch later
-            mark.handed, mark.own = share.n, in_worker
+            mark.handed, mark.own = n, in_worker
             if self.report is not None:
                 self.report(str(stats))
         except BaseException:  # Ctrl-C too

@@ -146,7 +146,7 @@ class Prefetcher:
 
     def batches_of(self, requests: Iterable[ReadRequest], stats: Stats) -> Iterator[Any]:
         """Yield the batches of the requests in order; add the time of each stage to `stats`."""
-        clock = time.perf_counter
+        clock, row_bytes = time.perf_counter, self.row_bytes
         began, copied = clock(), self._copy_seconds
         stats.processes = self._workers.processes if self._workers else 1
         for pending in ahead((partial(self._start, request) for request in requests), self._depth):
@@ -165,7 +165,7 @@ class Prefetcher:
                 first += size
                 stats.batches += 1
                 stats.rows += size
-                stats.nbytes += size * self.row_bytes
+                stats.nbytes += size * row_bytes
                 returned = clock()
                 stats.seconds = returned - began
                 yield batch
