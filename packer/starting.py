@@ -1,4 +1,6 @@
-"""Threads and processes begun so that neither Ctrl-C nor a limit leaves half of one behind, nor a fork or a pickle an unusable one.
+"""Threads and processes: how many cores and how much memory they have, and how they are started and ended safely.
+
+Neither Ctrl-C nor a limit leaves half of one behind, nor a fork or a pickle an unusable one.
 
 Python raises KeyboardInterrupt between any two lines of the main thread, also inside the standard library, and drops it inside
 destructors and callbacks (of weak references, of the garbage collector, after a fork): the program then goes on as if nobody had
@@ -12,9 +14,12 @@ import resource
 import signal
 import sys
 import threading
+import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from packer.errors import PackerError
@@ -25,6 +30,16 @@ T = TypeVar("T")
 
 _AGAIN_SECONDS = 0.02
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory() -> int:
+    """Return the bytes of physical memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class ThreadPool(ThreadPoolExecutor):
@@ -101,6 +116,57 @@ class ForkSafeThreads:
             pool, self._pool = self._pool, None
         if pool is not None and self._pid == os.getpid():
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Background:
+    """One daemon thread that runs work(ending) once.
+
+    owner: when it is collected the thread is told to end; at the interpreter's exit that is waited for.
+    work: looks at ``ending`` often, and returns soon after it is set; must not refer to the owner, or that is never collected.
+    error: what work raised, else None. A forked child has no such thread.
+    """
+
+    def __init__(self, owner: object, name: str, work: Callable[[threading.Event], None]) -> None:
+        self.error: Exception | None = None
+        self._place: TracebackType | None = None
+        self._work = work
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        weakref.finalize(owner, self._ending.set).atexit = False
+        # At exit a thread in the middle of a copy must not meet an interpreter, or a CUDA context, that is gone. Finalizers then
+        # run in reverse order of their making: this one before those of the memory that the thread fills.
+        weakref.finalize(self, _end, self._ending, self._thread)
+        start(self._thread)
+
+    def _run(self) -> None:
+        try:
+            self._work(self._ending)
+        except Exception as error:
+            # Of what was going on keep the places, not the memory.
+            traceback.clear_frames(error.__traceback__)
+            self._place = error.__traceback__
+            self.error = error
+        finally:
+            del self._work  # and with it what it holds: files, memory
+
+    def check(self) -> None:
+        """Re-raise the error of `work`, if any."""
+        if self.error is not None:
+            raise self.error.with_traceback(self._place)
+
+    def end(self) -> None:
+        """Tell the thread to end, and wait until it has."""
+        _end(self._ending, self._thread)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the thread to end. timeout: seconds."""
+        self._thread.join(timeout)
+
+
+def _end(ending: threading.Event, thread: threading.Thread) -> None:
+    ending.set()
+    if thread.ident is not None and thread is not threading.current_thread():  # None: it could not be started
+        thread.join()
 
 
 def start(thread: threading.Thread) -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1] / "packer"
 LEAVES = {
     "packer.arguments",
     "packer.errors",
-    "packer.machine",
+    "packer.starting",
     "packer.native",
     "packer.sentence",
     "packer.units",
@@ -59,7 +59,6 @@ UNITS: dict[str, set[str]] = {
     },
     "packer.randomness": set(),
     "packer.progress": set(),
-    "packer.starting": set(),
     "packer.codecs": set(),
     "packer.format": {
         "packer.codecs",
@@ -87,7 +86,6 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.randomness",
         "packer.read",
-        "packer.starting",
     },
     "packer.convert.image_conversion": {
         "packer.convert",
@@ -135,16 +133,14 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.randomness",
         "packer.read",
-        "packer.starting",
     },
     "packer.load.batch_dataset": {
         "packer.format",
         "packer.load",
         "packer.orders",
         "packer.read",
-        "packer.starting",
     },
-    "packer.augment": {"packer.randomness", "packer.starting"},
+    "packer.augment": {"packer.randomness"},
     "packer.previews": {
         "packer.augment",
         "packer.format",

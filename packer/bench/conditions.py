@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from packer.errors import UsageError
-from packer.machine import cores, memory
+from packer.starting import cores, memory
 from packer.version import __version__
 
 

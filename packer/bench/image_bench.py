@@ -33,8 +33,8 @@ from packer.format.pack import Pack, open_pack
 from packer.inputs.image_sources import ImageSource, open_source
 from packer.inputs.image_targets import OPTIONS, ImageTargets, read_targets
 from packer.inputs.utf8_text import on_disk
-from packer.machine import cores, memory
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
+from packer.starting import cores, memory
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)

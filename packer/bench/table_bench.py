@@ -27,7 +27,7 @@ from packer.bench.table_parsing import parser
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.machine import cores, memory
+from packer.starting import cores, memory
 from packer.tables.reading.table_source import open_table
 
 HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile

@@ -17,6 +17,6 @@
     conversion_run.py    rows to a whole pack, of one part or of shards, interrupted or not
     block_workers.py     blocks of rows on parallel workers
 
-Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read, starting,
+Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,
 tables, tables.reading.
 """

@@ -28,7 +28,7 @@ from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy_container import NpyContainer
 from packer.format.output_path import failure
 from packer.format.working_folder import WorkingFolder
-from packer.machine import cores
+from packer.starting import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20

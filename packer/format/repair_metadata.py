@@ -23,7 +23,7 @@ from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, OFFSETS, Extent, H
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, read_seal
 from packer.format.trailer import Trailer
-from packer.machine import cores
+from packer.starting import cores
 
 Extents = dict[str, tuple[Extent, ...]]
 STRUCTURES = "what describes the arrays"

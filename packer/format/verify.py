@@ -38,8 +38,8 @@ from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.trailer import MAGIC, Trailer
 from packer.format.unsealed_hdf5 import read_table
 from packer.format.value_checks import ValueCheck, value_checks
-from packer.machine import cores
 from packer.progress import Progress
+from packer.starting import cores
 
 Table = NDArray[np.uint64]
 

@@ -6,10 +6,9 @@
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
     prefetcher.py       read requests in, batches out, ahead of the loop
     row_sources.py      where a request's rows come from: caches, transform processes, files
-    slots.py            reusable buffers that come back when nobody holds their batch any more
     device.py           where batches end up: host memory, or a GPU by pinned asynchronous copies
     augmenting.py       what `augment` means, and its pipelines at work on batches
-    batch.py            the named tuple that is handed out
+    batch.py            the named tuple that is handed out, and the reusable buffers that its arrays lie in
     epoch_progress.py   how far an epoch is, for state_dict and for a DataLoader's workers
     ranks.py            rank and world size of this process
     stats.py            where the time of an epoch goes
@@ -17,5 +16,5 @@
     caches/             rows kept on the GPU or in memory
     processes/          a user's Python function as a step of loading
 
-Start with batch_dataset.py. Imports: augment, format, orders, randomness, read, starting.
+Start with batch_dataset.py. Imports: augment, format, orders, randomness, read.
 """

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
-from packer.load.batch import batch_type
-from packer.load.caches.indexed_rows import IndexedRows
-from packer.load.slots import Slots, allocate
+from packer.load.batch import IndexedRows, Slots, allocate, batch_type
 from packer.read.loaded_fields import is_mask
 from packer.sentence import Option
 

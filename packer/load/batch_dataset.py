@@ -31,13 +31,11 @@ from packer.load.epoch_progress import (
 )
 from packer.load.other_loaders import RowsInfo
 from packer.load.prefetcher import Prefetcher
-from packer.load.processes.libraries import adapted
-from packer.load.processes.transforms import PythonTransform, as_transform
+from packer.load.processes.transforms import PythonTransform, adapted, as_transform
 from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.row_sources import FileRows, ReadRequest
 from packer.load.stats import Stats
-from packer.machine import cores
 from packer.orders.epochs import Epoch, Share
 from packer.orders.order_choice import AUTO, parse, resume, shuffled
 from packer.orders.row_orders import Blocks, RowOrder, Rows
@@ -46,7 +44,7 @@ from packer.read.loaded_fields import ROW, select_fields, stored
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import overlooked_splits, select
 from packer.sentence import Option
-from packer.starting import ForkSafeLock, ForkSafeThreads, interrupt_later
+from packer.starting import ForkSafeLock, ForkSafeThreads, cores, interrupt_later
 
 if TYPE_CHECKING:
     import torch

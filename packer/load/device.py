@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.load.caches.indexed_rows import IndexedRows
-from packer.load.slots import Bytes, allocate
+from packer.load.batch import Bytes, IndexedRows, allocate
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Tensors = dict[str, torch.Tensor | IndexedRows]

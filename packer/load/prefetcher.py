@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.load.batch import as_tensor, batch_type
-from packer.load.caches.indexed_rows import IndexedRows
+from packer.load.batch import Bytes, IndexedRows, LentSlot, SlotLayout, Slots, allocate, as_tensor, batch_type
 from packer.load.row_sources import (
     FetchedRows,
     FileRows,
@@ -34,7 +33,6 @@ from packer.load.row_sources import (
     RowSource,
     TransformedRows,
 )
-from packer.load.slots import Bytes, LentSlot, SlotLayout, Slots, allocate
 from packer.load.stats import Stats
 from packer.read.loaded_fields import ROW, stored
 from packer.starting import interrupt_later

@@ -14,10 +14,9 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.load import other_loaders
-from packer.load.batch import as_tensor, make_batch
+from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
 from packer.load.dataset_options import describe, describe_rows
 from packer.load.other_loaders import RowsInfo
-from packer.load.slots import SlotLayout, allocate
 from packer.orders.runs import Subset, consecutive
 from packer.read.loaded_fields import ROW, decode_ragged, select_fields, stored
 from packer.read.row_reader import RowReader

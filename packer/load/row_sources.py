@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import NDArray
 
 from packer.format.header import Field
-from packer.load.slots import Bytes, LentSlot
+from packer.load.batch import Bytes, LentSlot
 from packer.orders.epochs import Epoch
 from packer.orders.runs import Runs
 from packer.read.loaded_fields import ROW, decode_ragged, stored

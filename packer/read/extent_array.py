@@ -27,10 +27,10 @@ from packer import native
 from packer.errors import FormatError, SpaceError, damaged
 from packer.format.header import Extent
 from packer.format.pack import Pack, unreadable
-from packer.machine import memory
 from packer.orders.runs import Runs
 from packer.read import gather
 from packer.read.gather import Bytes, Table
+from packer.starting import memory
 
 SMALL_RUN_BYTES = 16 << 10  # up to here, on average, runs are copied from mappings of huge files too
 # An array this large stays mapped (a quarter of the memory); pages of larger ones are let go, and faulting them in again would

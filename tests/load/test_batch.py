@@ -1,8 +1,129 @@
+"""packer.load.batch: named tuples, and buffers that come back when nobody holds them."""
+
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 
-from packer.load.batch import batch_type, make_batch
+import numpy as np
+import pytest
+
+from packer.errors import PackerError
+from packer.format.header import Field
+from packer.load.batch import ALIGNMENT, SlotLayout, Slots, allocate, batch_type, make_batch
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
+
+
+def test_memory_comes_back_when_the_last_view_is_gone():
+    slots = Slots(256, allocate, spare=9)
+    first = slots.lend()
+    place = address(first)
+    view = first[64:128].view("<f4").reshape(4, 4)[1:]
+    del first
+    gc.collect()
+    assert address(slots.lend()) != place  # still in use through the view
+    del view
+    gc.collect()
+    assert address(slots.lend()) == place
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda t: t[3:],
+        lambda t: t.view(2, -1).permute(1, 0),
+        lambda t: t.untyped_storage(),
+        lambda t: np.from_dlpack(t),
+        lambda t: t.float().requires_grad_().mul(t),  # autograd saves t
+    ],
+    ids=["slice", "permute", "storage", "dlpack", "autograd"],
+)
+def test_anything_made_from_a_tensor_keeps_the_memory(keep):
+    torch = pytest.importorskip("torch")
+    slots = Slots(256, allocate, spare=9)
+    tensor = torch.from_numpy(slots.lend())
+    place = tensor.data_ptr()
+    kept = keep(tensor)
+    del tensor
+    gc.collect()
+    assert address(slots.lend()) != place
+    del kept
+    gc.collect()
+    assert place in {address(slots.lend()), address(slots.lend())}
+
+
+def test_the_ring_grows_only_while_batches_are_held():
+    slots = Slots(64, allocate, spare=9)
+    held = [slots.lend() for _ in range(5)]
+    assert slots.made == len({address(a) for a in held}) == 5
+    del held
+    for _ in range(50):
+        slots.lend()
+    assert slots.made == 5
+
+
+def test_layout_gives_each_field_an_aligned_section():
+    fields = (
+        Field("image", "|u1", (3, 3, 1)),
+        Field("x", "<f4", (5,)),
+        Field("key", "|u1", None),
+        Field("y", "<i8", ()),
+    )
+    layout = SlotLayout(fields, rows=7)
+    slot = allocate(layout.nbytes)
+    typed, raw = layout.typed(slot, 4), layout.raw(slot, 4)
+    assert {n: (a.dtype.str, a.shape) for n, a in typed.items()} == {
+        "image": ("|u1", (4, 3, 3, 1)),
+        "x": ("<f4", (4, 5)),
+        "y": ("<i8", (4,)),
+    }
+    for number, name in enumerate(typed):
+        raw[name][:] = number + 1
+    assert (typed["image"] == 1).all()
+    assert (typed["y"] == 0x0303030303030303).all()
+    assert all((address(a) - address(slot)) % ALIGNMENT == 0 for a in typed.values())
+
+
+def test_of_memory_that_nobody_holds_any_more_a_few_slots_are_kept():
+    slots = Slots(64, allocate, spare=2)
+    held = [slots.lend() for _ in range(9)]
+    alive = [weakref.ref(array.base.obj) for array in held]
+    del held
+    slots.lend()
+    gc.collect()
+    assert sum(ref() is not None for ref in alive) == 2
+    slots.lend()
+    assert slots.made == 9
+
+
+def test_large_slots_are_writable_to_their_ends():
+    for nbytes in (2 << 20, (2 << 20) + 1, 5 << 20):
+        memory = allocate(nbytes)
+        memory[:] = 7
+        assert (memory.nbytes, int(memory[-1])) == (nbytes, 7)
+
+
+def test_small_fields_are_known():
+    fields = (
+        Field("image", "|u1", (16, 16, 3)),
+        Field("label", "<i8", ()),
+        Field("weights", "<f4", (40,)),
+        Field("key", "|u1", None),
+    )
+    assert SlotLayout(fields, 3).small == {"label"}
+    assert SlotLayout(fields[1:2], 3).small == set()
+
+
+def test_memory_that_cannot_be_had_is_a_sentence():
+    for nbytes in (1 << 60, 1 << 80):
+        with pytest.raises(PackerError) as error:
+            allocate(nbytes)
+        assert str(error.value).startswith("batch: takes ")
+        assert str(error.value).endswith("Pass a smaller batch_size, or fewer fields.")
 
 
 def test_a_batch_is_a_named_tuple():

@@ -48,7 +48,7 @@ def test_draws_follow_their_batches(pack: Pack, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("output", ["torch", "numpy"])
 def test_kept_labels_do_not_keep_the_images_memory(pack: Pack, output: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("packer.load.prefetcher.REQUEST_BYTES", 0)
-    monkeypatch.setattr("packer.load.slots.SMALL_SHARE", 8)
+    monkeypatch.setattr("packer.load.batch.SMALL_SHARE", 8)
     dataset = PackedBatchDataset(pack, 5, output=output)
     labels = [batch.label for _ in range(3) for batch in dataset]
     gc.collect()

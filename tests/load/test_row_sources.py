@@ -11,11 +11,11 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.pack import Pack
+from packer.load.batch import LentSlot, SlotLayout, allocate
 from packer.load.caches.memory_cache import MemoryCache
 from packer.load.dataset_options import context
 from packer.load.prefetcher import Prefetcher
 from packer.load.row_sources import FetchedRows, FileRows, MemoryRows, ReadRequest, RowSource
-from packer.load.slots import LentSlot, SlotLayout, allocate
 from packer.load.stats import Stats
 from packer.orders.epochs import Epoch
 from packer.orders.row_orders import RowOrder, Rows, Sequential

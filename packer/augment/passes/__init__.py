@@ -6,7 +6,7 @@
     triton_pass.py     on CUDA: one kernel, and how it is launched
     triton_kernels.py  that kernel, in Triton
 
-Start with pass_spec.py. Imports: augment, starting.
+Start with pass_spec.py. Imports: augment.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
     memory_cache.py     rows in memory, decoded, pinned if need be
     shared_memory.py    how a node's processes find each other's memory
     gpu_cache.py        rows on the device, gathered there
-    indexed_rows.py     rows on the device, only indexed, for the pass that augments them
-    background.py       the thread that fills a cache, and ends with it
 
-Start with cache_placement.py. Imports: format, load, orders, read, starting.
+Start with cache_placement.py. Imports: format, load, orders, read.
 """

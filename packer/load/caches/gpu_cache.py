@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.header import Field
-from packer.load.caches.background import Background
+from packer.load.batch import IndexedRows
 from packer.load.caches.cache_placement import size_of
-from packer.load.caches.indexed_rows import IndexedRows
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.row_reader import RowReader
+from packer.starting import Background
 from packer.units import size
 
 STEP_BYTES = 16 << 20  # of each of the two buffers that rows pass through on their way

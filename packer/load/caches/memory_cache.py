@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, PackerError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.caches.background import Background
 from packer.load.caches.cache_placement import size_of
 from packer.load.caches.shared_memory import Memory, held, open_memory
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read import gather
 from packer.read.row_reader import RowReader
+from packer.starting import Background
 from packer.units import size
 
 if TYPE_CHECKING:

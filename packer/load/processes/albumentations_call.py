@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.load.processes.libraries import Roles, leave_out, name_of
+from packer.load.processes.transforms import Roles, leave_out, name_of
 
 _BOXES = ("pascal_voc", "coco", "yolo", "albumentations")
 _POINTS = ("xy", "yx")

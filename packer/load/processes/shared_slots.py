@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import machine, units
+from packer import starting, units
 from packer.errors import UsageError
 
 Bytes = NDArray[np.uint8]
@@ -40,7 +40,7 @@ class SharedSlots:
     def __init__(self, descriptor: int | None = None, nbytes: int = 0) -> None:
         """descriptor: of the file that another process made, of nbytes; it becomes this object's."""
         if descriptor is None:
-            nbytes = _mappable(machine.memory())
+            nbytes = _mappable(starting.memory())
             descriptor = _sparse_file()
             os.ftruncate(descriptor, nbytes)
         self._descriptor = descriptor
@@ -79,7 +79,7 @@ class SharedSlots:
                 raise MemoryError(
                     f"transform: the batches held take {self._next:,} bytes of shared memory, all there is. Hold fewer."
                 )
-        # Based on a memoryview, so that every view of the piece keeps this very array (see slots.py).
+        # Based on a memoryview, so that every view of the piece keeps this very array (see batch.py).
         piece = np.frombuffer(memoryview(self._mapping)[offset : offset + nbytes], np.uint8)
         # It may run inside the garbage collector, on any thread: it takes no lock.
         weakref.finalize(

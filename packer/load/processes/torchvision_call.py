@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.load.processes.libraries import V1, Roles, leave_out, leaves, library_of, name_of
+from packer.load.processes.transforms import V1, Roles, leave_out, leaves, library_of, name_of
 
 # Of v1's, by what they take: they say what a whole chain is given. Others take both, and give what they are given.
 _TAKE_PIL = ("ToTensor", "PILToTensor")

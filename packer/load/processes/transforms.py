@@ -1,17 +1,22 @@
-"""A user's Python function as a step of loading: the value that ``transform=`` takes."""
+"""A user's Python function as a step of loading: the value that ``transform=`` takes, a transform of a library among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from packer.errors import UsageError
-from packer.machine import cores
+from packer.format.header import Field
+from packer.starting import cores
 
 CONTEXTS = ("fork", "spawn", "forkserver")
 MAX_PROCESSES = 512  # each has eight bytes of one page (see workers.py)
 _DEFAULT_PROCESSES = 8
+ALBUMENTATIONS, V1, V2 = "albumentations", "torchvision.transforms", "torchvision.transforms.v2"
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,142 @@ class PythonTransform:
 def as_transform(transform: PythonTransform | Callable[..., Any]) -> PythonTransform:
     """Return the argument ``transform=`` as a PythonTransform. Raises UsageError."""
     return transform if isinstance(transform, PythonTransform) else PythonTransform(transform)
+
+
+class Adapter(Protocol):
+    """A transform of a library as a function of a sample.
+
+    set_random_state: ties its draws to two generators, None where it draws from the global ones. ragged: names of fields that
+    have a length of their own in every row, before and after.
+    """
+
+    set_random_state: Any
+    ragged: frozenset[str]
+
+    def __call__(self, sample: dict[str, Any]) -> Any:
+        """Return the transformed sample as a dict of NumPy arrays."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The fields that a library has a target for, by the same rules as ``augment=``; and two kinds that it cannot place.
+
+    masks: values for each pixel; True for layers [H, W, K]. unplaced: fields of the image's size that are no masks of ``pairs=``.
+    lists: ragged arrays, boxes among them. others: all other names.
+    """
+
+    image: bool
+    masks: dict[str, bool]
+    boxes: bool
+    box_label: bool
+    keypoints: bool
+    unplaced: tuple[str, ...]
+    lists: frozenset[str]
+    names: tuple[str, ...]
+
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """Names of fields, but for the image, that have to move with it."""
+        more = ("boxes",) * self.boxes + ("keypoints",) * self.keypoints
+        return (*self.masks, *more)
+
+
+def roles(fields: Sequence[Field]) -> Roles:
+    """Return the roles of loaded fields."""
+    named = {f.name: f for f in fields}
+    image = named.get("image")
+    size = (image.shape or ())[:2] if image else ()
+    masks, unplaced = {}, []
+    for f in fields:
+        shape = f.shape or ()
+        layered = len(shape) == 3 and f.about.get("layout") == "HWC"
+        if f.name == "image" or f.ragged or len(shape) not in (2, 3) or f.name == "keypoints":
+            continue
+        if f.about.get("sampling") == "nearest" and (len(shape) == 2 or layered):
+            masks[f.name] = layered
+        elif size and shape[:2] == size:
+            if len(shape) == 2:  # of a file that packer did not write
+                masks[f.name] = False
+            else:
+                unplaced.append(f.name)
+    points = named.get("keypoints")
+    lists = frozenset(f.name for f in fields if f.ragged and "row_shape" in f.about)
+    boxes = "boxes" in lists and named["boxes"].about["row_shape"] == [4]
+    return Roles(
+        image is not None and image.about.get("layout") == "HWC",
+        masks,
+        boxes,
+        boxes and "box_label" in lists,
+        points is not None and (points.shape or ())[1:] == (2,) and np.dtype(points.dtype).kind == "f",
+        tuple(unplaced),
+        lists,
+        tuple(named),
+    )
+
+
+def library_of(one: Any) -> str | None:
+    """Return the library of a transform, by its class or a base class."""
+    modules = [f"{cls.__module__}." for cls in type(one).__mro__]
+    return next(
+        (name for name in (V2, V1, ALBUMENTATIONS) if any(m.startswith(f"{name}.") for m in modules)), None
+    )
+
+
+def leaves(one: Any) -> Iterator[Any]:
+    """Return the transforms of a Compose, Sequential or similar container; a single transform as one."""
+    torch = sys.modules.get("torch")
+    members = getattr(one, "transforms", None)
+    if torch is not None and isinstance(one, (torch.nn.Sequential, torch.nn.ModuleList)):
+        members = list(one)
+    elif torch is not None and isinstance(members, torch.nn.ModuleList):
+        members = list(members)
+    if not isinstance(members, (list, tuple)):
+        yield one
+        return
+    for member in members:
+        yield from leaves(member)
+
+
+def adapted(transform: PythonTransform, fields: Sequence[Field]) -> Adapter | None:
+    """Return the adapter for a transform of torchvision or albumentations; None for any other function.
+
+    fields: that it is given. Raises UsageError if it could not move all fields that belong to the image.
+    """
+    fn = transform.fn
+    if library_of(fn) == ALBUMENTATIONS:
+        from packer.load.processes.albumentations_call import AlbumentationsCall
+
+        adapter: type[Any] = AlbumentationsCall
+    else:
+        torch = sys.modules.get("torch")
+        if library_of(fn) is None and not (torch and isinstance(fn, torch.nn.Sequential)):
+            return None
+        found = {library_of(leaf) for leaf in leaves(fn)}
+        if not found & {V1, V2}:  # a Compose of a user's functions takes what they take
+            return None
+        from packer.load.processes.torchvision_call import ImageCall, SampleCall
+
+        adapter = ImageCall if V1 in found else SampleCall
+    known, name = roles(fields), name_of(fn)
+    if known.unplaced:
+        raise UsageError(
+            f"transform: {name} would leave {_listed(known.unplaced)} where it is; the image and masks, boxes and keypoints"
+            f" of packer convert are moved. {leave_out(known.unplaced, known)}"
+        )
+    made: Adapter = adapter(fn, known, transform.batched)
+    return made
+
+
+def name_of(fn: Any) -> str:
+    """Return a function's own name, or that of its class."""
+    return getattr(fn, "__qualname__", None) or type(fn).__name__
+
+
+def leave_out(names: Sequence[str], known: Roles) -> str:
+    """Return the remedy for an error message: the other fields by name."""
+    rest = [name for name in known.names if name not in names]
+    return f"Leave it out: fields={rest!r}." if len(names) == 1 else f"Leave them out: fields={rest!r}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -6,6 +6,7 @@ connection is a few numbers, and the rows of ragged fields.
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pickle
@@ -23,11 +24,11 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, TransformError
 from packer.format.header import Field
-from packer.load.processes import calling, unchanged
+from packer.load.batch import Bytes, SlotLayout
+from packer.load.processes import calling
 from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
-from packer.load.slots import Bytes, SlotLayout
 from packer.orders.runs import Runs, one_run
 from packer.read.loaded_fields import decode_ragged
 from packer.read.row_reader import RowReader
@@ -190,26 +191,26 @@ class _Maker:
                 self._call.key(job.seed, job.epoch, rows)
                 if batched:
                     self._at[0] = rows[0]
-                    before = unchanged.copied(columns) if watched else None
+                    before = copy.deepcopy(columns) if watched else None
                     result = self._call(0, columns)
                     if self._call.unlimited():
                         result = self._call(0, self._read(runs))
                     store.put(slice(job.first, job.first + total), result)
                     if before is not None:
-                        kept = total if unchanged.kept(before, result) else unchanged.CHANGED
+                        kept = total if calling.is_unchanged(before, result) else calling.CHANGED
                 else:
                     for i, row in enumerate(rows.tolist()):
                         self._at[0] = row
                         sample = _row(columns, i)
-                        before = unchanged.copied(sample) if watched else None
+                        before = copy.deepcopy(sample) if watched else None
                         result = self._call(i, sample)
                         if self._call.unlimited():
                             columns = self._read(runs)
                             result = self._call(i, _row(columns, i))
                         store.put(job.first + begin + i, result)
                         if before is not None:
-                            watched = unchanged.kept(before, result)
-                            kept = kept + 1 if watched else unchanged.CHANGED
+                            watched = calling.is_unchanged(before, result)
+                            kept = kept + 1 if watched else calling.CHANGED
                 self._at[0] = NO_ROW
                 read_seconds += read - started
                 transform_seconds += time.perf_counter() - read

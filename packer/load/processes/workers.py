@@ -30,12 +30,12 @@ import numpy as np
 
 from packer.errors import PackerError, TransformError, UsageError
 from packer.format.header import Field
-from packer.load.processes import unchanged
+from packer.load.batch import Bytes, SlotLayout
+from packer.load.processes import calling
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workerproc import NO_ROW, READY, Filled, TransformJob, run
-from packer.load.slots import Bytes, SlotLayout
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader
 from packer.starting import held_back, no_more, start
@@ -134,12 +134,12 @@ class Workers:
         """Count unchanged rows (Filled.kept), in the order of the rows; return a warning, once, if fn has left all of them unchanged."""
         if not self._watching:
             return ""
-        self._watching = kept != unchanged.CHANGED
+        self._watching = kept != calling.CHANGED
         self._kept += kept
-        if not self._watching or self._kept < unchanged.ENOUGH_ROWS:
+        if not self._watching or self._kept < calling.ENOUGH_ROWS:
             return ""
         self._watching = False
-        return unchanged.warning(self._transform.fn, str(self._reader.pack.path), self._kept)
+        return calling.unchanged_warning(self._transform.fn, str(self._reader.pack.path), self._kept)
 
     def close(self) -> None:
         """End the processes; slots stay valid."""
@@ -452,5 +452,5 @@ def _joined(parts: list[Any]) -> Any:
         ragged,
         sum(p.read_seconds for p in parts),
         sum(p.transform_seconds for p in parts),
-        unchanged.CHANGED if unchanged.CHANGED in kept else sum(kept),
+        calling.CHANGED if calling.CHANGED in kept else sum(kept),
     )

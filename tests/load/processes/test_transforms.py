@@ -6,7 +6,7 @@ import pytest
 
 from packer.errors import UsageError
 from packer.load.processes.transforms import PythonTransform, as_transform
-from packer.machine import cores
+from packer.starting import cores
 
 
 def test_a_function_alone_is_short_for_a_transform():

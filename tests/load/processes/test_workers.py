@@ -23,10 +23,10 @@ import pytest
 
 from packer.errors import FormatError, TransformError, UsageError
 from packer.format.pack import Pack
+from packer.load.batch import SlotLayout, Slots
 from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.load.slots import SlotLayout, Slots
 from packer.orders.runs import consecutive, one_run
 from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
@@ -225,7 +225,7 @@ import numpy as np
 from packer.format.pack import open_pack
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.load.slots import SlotLayout
+from packer.load.batch import SlotLayout
 from packer.orders.runs import one_run
 from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
