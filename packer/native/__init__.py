@@ -7,7 +7,7 @@
     resample.c              of pixels/resampling.py
     csv.c                   of tables/reading/record_parser.py
     csv_numbers.h           decimal numbers to doubles, for csv.c
-    table_sums.c            of tables/transform/block_sums.py
+    table_sums.c            of tables/transform/column_sums.py
     augment.c               of augment/passes/native_pass.py
     augment_loops.h         included by augment.c once for each kind of processor
 

@@ -1,4 +1,4 @@
-/* The loops of tables/reading/record_parser.py: text of a table to records, as record_parser_plain.py does it, to the same byte.
+/* The loops of tables/reading/record_parser.py: text of a table to records, as the Python in it does, to the same byte.
 
 A call takes millions of cells without the GIL. What makes it fast:
 

@@ -15,10 +15,10 @@ static PyMethodDef methods[] = {
     ENTRY(resample, "As resample_numpy in pixels/resampling.py."),
     ENTRY(channel_sums, "As channel_sums_opencv in pixels/channel_statistics.py."),
     /* csv.c */
-    ENTRY(parse_csv, "As parse in tables/reading/record_parser_plain.py."),
-    ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser_plain.py."),
+    ENTRY(parse_csv, "As _parse_plain in tables/reading/record_parser.py."),
+    ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser.py."),
     /* table_sums.c */
-    ENTRY(block_sums, "As block_sums_numpy in tables/transform/block_sums.py."),
+    ENTRY(block_sums, "As block_sums in tables/transform/column_sums.py."),
     /* augment.c */
     ENTRY(augment, "As augment/passes/native_pass.py calls it."),
     {NULL, NULL, 0, NULL},

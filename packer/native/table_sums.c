@@ -1,4 +1,4 @@
-/* The loop of tables/transform/block_sums.py, which says what it computes and has it in NumPy, to the same bit.
+/* The loop of tables/transform/column_sums.py, which says what it computes and has it in NumPy, to the same bit.
 
 Each column's sums are added up row after row, so that columns beside each other make the lanes of a vector, and NumPy
 adds in the same order. A product is rounded before it is added: nothing here may be contracted to a fused operation.

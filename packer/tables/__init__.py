@@ -2,9 +2,8 @@
 
     table_conversion.py  convert_table, append_table: options checked, planned, run, reported
     staging.py           rows in raw form, in the input's order, in a file beside the output
-    table_order.py       which row of the input stands in which row of the pack; splits
+    table_order.py       which row of the input stands in which row of the pack; splits; staged rows in that order
     measuring.py         statistics of the staged rows; notes on numbers that lose digits
-    shuffled_file.py     staged rows in the order of the pack
     table_packs.py       rows of packs that were made of tables
     table_export.py      export_table
     reading/             files of tables, as records
@@ -13,6 +12,6 @@
 Start with table_conversion.py. Imports: convert, format, orders, progress, randomness, read.
 """
 
-from packer.tables.transform.apply_transform import apply
+from packer.tables.transform.row_mapper import apply
 
 __all__ = ["apply"]

@@ -23,9 +23,8 @@ from packer.format.file_io import pread_into
 from packer.sentence import Option, Sentence
 from packer.tables.staging import Staged
 from packer.tables.table_order import TableOrder
-from packer.tables.transform.block_sums import BLOCK
 from packer.tables.transform.column_plan import ColumnPlan, as_category, is_missing
-from packer.tables.transform.column_sums import ColumnSums, PartialSums
+from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
 from packer.tables.transform.records import MISSING_INTEGER, RecordLayout, RecordMember, TableColumn
 
 TRAIN = "train"  # the split whose rows are measured

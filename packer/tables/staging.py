@@ -30,7 +30,7 @@ from packer.format.pack_writer import Rows
 from packer.format.working_folder import WorkingFolder
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
-from packer.tables.shuffled_file import ShuffledFile
+from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_plan import as_category
 from packer.tables.transform.records import TEXT, BadRow, CellFault, ParsedRows, RecordLayout, TableColumn
 from packer.tables.transform.row_mapper import RowMapper

@@ -39,9 +39,8 @@ from packer.sentence import Option
 from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought
 from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
 from packer.tables.reading.type_inference import SAMPLE_ROWS
-from packer.tables.shuffled_file import ShuffledFile
 from packer.tables.staging import Staged, StagingRules, TableRows, stage
-from packer.tables.table_order import TableOrder, parse_parts, table_order
+from packer.tables.table_order import ShuffledFile, TableOrder, parse_parts, table_order
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform

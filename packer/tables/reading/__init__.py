@@ -5,10 +5,8 @@
     text_table.py           TextTable: pieces of text that end where records do
     dialect.py              a table's delimiter, header and names, found from the beginning of its file
     type_inference.py       types of columns, found from the first rows, and notes on those that may be misread
-    record_parser.py        text to records, by the loop in C where it was compiled
-    record_parser_plain.py  the same in Python
-    arrow_table.py          ArrowTable: row groups and record batches
-    arrow_files.py          Parquet and Arrow files in parts
+    record_parser.py        text to records, by the loop in C where it was compiled, else by Python
+    arrow_table.py          ArrowTable: Parquet and Arrow files, by row groups and record batches
     arrow_values.py         Arrow's values as raw ones
 
 Start with table_source.py. Imports: inputs, tables.transform.

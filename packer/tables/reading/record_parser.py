@@ -1,12 +1,16 @@
-"""Text of a table to records: by ``native/csv.c`` where it was compiled, by ``record_parser_plain.py`` where not, with equal results.
+"""Text of a table to records: by ``native/csv.c`` where it was compiled, by Python where not, with equal results.
 
-Booleans, dates and times come from it as numbers of distinct texts, and each text is read once.
+A quote opens a cell only at its beginning; inside, a doubled one stands for itself. Blank lines are passed over. Booleans, dates and
+times come from it as numbers of distinct texts, and each text is read once.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -14,25 +18,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import native
-from packer.tables.reading import record_parser_plain as plain
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import CONVERTED, convert, convert_notation
 from packer.tables.transform.cell_values import REASONS as WRITTEN_REASONS
-from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout, RecordMember
+from packer.tables.transform.records import (
+    MAX_BAD,
+    MISSING_CATEGORY,
+    MISSING_INTEGER,
+    BadRow,
+    CellFault,
+    ParsedRows,
+    RecordLayout,
+    RecordMember,
+)
+
+# What is done with a cell. TRIMMED: as CATEGORY, without the spaces around it.
+SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT = range(7)
+# What can be wrong with it, in the order of CellFault, or with the whole record. Those of quotes come before all others.
+FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE, NOT_UTF8, AFTER_QUOTE, UNCLOSED, RAGGED = (
+    range(10)
+)
+
+Cells = NDArray[np.int32]
+"""[width, 2]: what is done with a cell of each column, and where in a record its value lies."""
+Fault = tuple[int, int, bytes, int, int]
+"""Line, column (-1: none), the cell, what is wrong, how many cells the record has."""
+Result = tuple[int, int, int, list[Fault], dict[int, list[str]], bytes]
+"""Records, ends of lines, bad records, those that are listed, dictionaries, texts."""
 
 MOST_BYTES = 2**31 - 1
 VALUE_CHARACTERS = 80
-_KINDS = {"integer": plain.INTEGER, "category": plain.CATEGORY, "text": plain.TEXT}
-_REASONS = {
-    plain.NOT_NUMBER: CellFault.NOT_NUMBER,
-    plain.NOT_WHOLE: CellFault.NOT_WHOLE,
-    plain.TOO_LONG: CellFault.TOO_LONG,
-    plain.IS_INFINITE: CellFault.INFINITE,
-    plain.BEYOND_SINGLE: CellFault.BEYOND_SINGLE,
-    plain.NOT_UTF8: CellFault.NOT_UTF8,
-    plain.AFTER_QUOTE: CellFault.AFTER_QUOTE,
-    plain.UNCLOSED: CellFault.UNCLOSED,
-}
+_KINDS = {"integer": INTEGER, "category": CATEGORY, "text": TEXT}
 _CONVERTED_REASONS = {
     "boolean": "is neither true nor false",
     "date": "is no date (YYYY-MM-DD)",
@@ -62,7 +78,7 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
             data, _bytes(records), size, lines, cells, *_marks(dialect), na, _powers()
         )
     else:
-        result = plain.parse(bytes(data), _bytes(records), size, lines.data, cells, dialect)
+        result = _parse_plain(bytes(data), _bytes(records), size, lines.data, cells, dialect)
     rows, ends, bad_rows, faults, dictionaries, texts = result
     records.resize(rows, refcheck=False)
     bad = [_bad(fault, dialect.width) for fault in faults]
@@ -78,12 +94,12 @@ def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -
         return native.loops.end_of_csv_records(
             data, start, dialect.delimiter[0], dialect.quote[0] if dialect.quote else -1
         )
-    return plain.end_of_records(bytes(data), start, dialect)
+    return _end_of_records_plain(bytes(data), start, dialect)
 
 
 def split_records(data: bytes | memoryview, dialect: TextDialect, most: int) -> list[list[bytes]]:
     """Take the first records apart, however many cells they have; quotes are removed, nothing else is looked at."""
-    return list(islice(plain.cells_of(bytes(data), dialect), most))
+    return list(islice(cells_of(bytes(data), dialect), most))
 
 
 @functools.cache
@@ -103,22 +119,22 @@ def _bytes(records: NDArray[Any]) -> memoryview:
     return records.view(np.uint8).data if records.dtype.itemsize and len(records) else memoryview(bytearray())
 
 
-def _cells(dialect: TextDialect, layout: RecordLayout) -> plain.Cells:
+def _cells(dialect: TextDialect, layout: RecordLayout) -> Cells:
     cells = np.zeros((dialect.width, 2), np.int32)
     fields: Mapping[str, Any] = layout.dtype.fields or {}
     for wanted in layout.members:
-        number = plain.SINGLE if wanted.single else plain.DOUBLE
-        kind = plain.TRIMMED if _by_text(wanted) else _KINDS.get(wanted.column.type, number)
+        number = SINGLE if wanted.single else DOUBLE
+        kind = TRIMMED if _by_text(wanted) else _KINDS.get(wanted.column.type, number)
         cells[wanted.index] = kind, fields[wanted.name][1]
     return cells
 
 
-def _bad(fault: plain.Fault, width: int) -> BadRow:
+def _bad(fault: Fault, width: int) -> BadRow:
     line, column, value, reason, cells = fault
-    if reason == plain.RAGGED:
+    if reason == RAGGED:
         return BadRow(line, None, "", f"has {cells} cells; {width} are expected")
     text = value.decode(errors="replace")[:VALUE_CHARACTERS]
-    return BadRow(line, column if column < width else None, text, _REASONS[reason])
+    return BadRow(line, column if column < width else None, text, list(CellFault)[reason - 1])
 
 
 def _by_text(wanted: RecordMember) -> bool:
@@ -141,9 +157,7 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
         else:
             values, valid = convert(texts, column.type)
             reason = _CONVERTED_REASONS[column.type]
-        beyond = (
-            np.abs(values) >= plain.BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
-        )
+        beyond = np.abs(values) >= BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
         values[beyond] = np.nan
         codes = _codes(records, wanted.name)
         # Number -1 takes what stands at the end.
@@ -200,3 +214,217 @@ def powers_of_ten() -> bytes:
         upper, lower = divmod(significand(q), 1 << 64)
         words += upper.to_bytes(8, "little") + lower.to_bytes(8, "little")
     return bytes(words)
+
+
+VALUE_BYTES = 320
+_FORMATS = {SINGLE: "<f", DOUBLE: "<d", INTEGER: "<q", CATEGORY: "<i", TRIMMED: "<i", TEXT: "<qi"}
+_MISSING = {SINGLE: float("nan"), DOUBLE: float("nan"), INTEGER: MISSING_INTEGER}
+BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
+_INFINITY = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Record:
+    """line: where it begins, from 0; next_line: where the next one does; fault: of quotes, FINE or more."""
+
+    line: int
+    next_line: int
+    cells: list[bytes]
+    fault: int = FINE
+    column: int = -1
+    value: bytes = b""
+
+
+def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
+    """Take the text apart, without a look at what the cells mean."""
+    at, line = 0, 0
+    while at < len(data):
+        stop = data.find(b"\n", at)
+        end = len(data) if stop < 0 else stop
+        text = data[at:end]
+        if not text.strip(b" \t\r") and dialect.delimiter not in text:
+            line += stop >= 0
+            at = end + 1
+        elif dialect.quote and dialect.quote in text:
+            at, record = _quoted(data, at, line, dialect)
+            line = record.next_line
+            yield record
+        else:
+            at = end + 1
+            yield Record(line, line + (stop >= 0), text.removesuffix(b"\r").split(dialect.delimiter))
+            line += stop >= 0
+
+
+def cells_of(data: bytes, dialect: TextDialect) -> Iterator[list[bytes]]:
+    """Yield the cells of each record, as records_of does: the beginning of a file takes a quarter of the time."""
+    at = 0
+    while at < len(data):
+        stop = data.find(b"\n", at)
+        text = data[at : stop if stop >= 0 else len(data)]
+        if dialect.quote and dialect.quote in text and (dialect.delimiter in text or text.strip(b" \t\r")):
+            at, record = _quoted(data, at, 0, dialect)
+            yield record.cells
+            continue
+        at += len(text) + 1
+        if dialect.delimiter in text or text.strip(b" \t\r"):
+            yield text.removesuffix(b"\r").split(dialect.delimiter)
+
+
+def _quoted(data: bytes, at: int, line: int, dialect: TextDialect) -> tuple[int, Record]:
+    """Take one record apart that has quotes. Returns: where the next one begins, and the record."""
+    marks = re.compile(rb"[\n" + re.escape(dialect.delimiter) + rb"]")
+    cells: list[bytes] = []
+    first, fault, column, value = at, FINE, -1, b""
+    while True:
+        after, cell = at, None
+        if data[at : at + 1] == dialect.quote:
+            close = data.find(dialect.quote, at + 1)
+            while close >= 0 and data[close + 1 : close + 2] == dialect.quote:
+                close = data.find(dialect.quote, close + 2)
+            if close < 0:
+                if not fault:
+                    fault, column, value = UNCLOSED, len(cells), data[at:]
+                after = len(data)
+            else:
+                after = close + 1
+            cell = data[at + 1 : after - (close >= 0)].replace(dialect.quote * 2, dialect.quote)
+        mark = marks.search(data, after)
+        end = mark.start() if mark else len(data)
+        last = end == len(data) or data[end : end + 1] == b"\n"
+        if cell is None:
+            cell = data[at:end].removesuffix(b"\r") if last else data[at:end]
+        elif after != end and not (last and data[after:end] == b"\r") and not fault:
+            fault, column, value = AFTER_QUOTE, len(cells), data[at:end]
+        cells.append(cell)
+        at = end + 1
+        if last:
+            break
+    lines = data.count(b"\n", first, min(at, len(data)))
+    return at, Record(line, line + lines, cells, fault, column, value)
+
+
+def _parse_plain(
+    data: bytes, out: memoryview, size: int, lines: memoryview, cells: Cells, dialect: TextDialect
+) -> Result:
+    """Read whole records.
+
+    out: bytes, with room for all records of `size` bytes, overwritten; lines: int64, overwritten with each record's line.
+    """
+    plan = [(column, kind, offset) for column, (kind, offset) in enumerate(cells.tolist()) if kind != SKIP]
+    codes: dict[int, dict[bytes, int]] = {
+        column: {} for column, kind, _ in plan if kind in (CATEGORY, TRIMMED)
+    }
+    number = _number_pattern(dialect)
+    texts = bytearray()
+    rows = bad = 0
+    listed: list[Fault] = []
+    for record in records_of(data, dialect):
+        fault: Fault | None = None
+        before = len(texts), [(column, len(known)) for column, known in codes.items()]
+        if record.fault:
+            fault = (record.line, record.column, record.value, record.fault, len(record.cells))
+        elif len(record.cells) != len(cells):
+            fault = (record.line, -1, b"", RAGGED, len(record.cells))
+        else:
+            for column, kind, offset in plan:
+                cell = record.cells[column]
+                reason, values = _value(cell, kind, dialect, number, codes.get(column, {}), texts)
+                if reason:
+                    fault = (record.line, column, cell, reason, len(record.cells))
+                    break
+                struct.pack_into(_FORMATS[kind], out, rows * size + offset, *values)
+        if fault is None:
+            lines[rows] = record.line
+            rows += 1
+            continue
+        bad += 1
+        if len(listed) < MAX_BAD:
+            listed.append((*fault[:2], fault[2][:VALUE_BYTES], *fault[3:]))
+        del texts[before[0] :]
+        for column, count in before[1]:
+            while len(codes[column]) > count:
+                codes[column].popitem()
+    decoded = {column: [text.decode() for text in known] for column, known in codes.items()}
+    return rows, data.count(b"\n"), bad, listed, decoded, bytes(texts)
+
+
+def _number_pattern(dialect: TextDialect) -> re.Pattern[bytes]:
+    whole = rb"\d+" + (rb"(?:" + re.escape(dialect.thousands) + rb"\d+)*" if dialect.thousands else b"")
+    point = re.escape(dialect.decimal)
+    return re.compile(rb"[+-]?(" + whole + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
+
+
+def _value(
+    cell: bytes,
+    kind: int,
+    dialect: TextDialect,
+    number: re.Pattern[bytes],
+    codes: dict[bytes, int],
+    texts: bytearray,
+) -> tuple[int, Sequence[float]]:
+    """Read a cell. Returns: what is wrong with it, and what goes into the record."""
+    if kind not in (CATEGORY, TEXT):
+        cell = cell.strip(b" \t")
+    missing = cell in dialect.na
+    if kind == TEXT:
+        cell = b"" if missing else cell
+        if not _is_utf8(cell):
+            return NOT_UTF8, ()
+        texts += cell
+        return FINE, (len(texts) - len(cell), len(cell))
+    if kind in (CATEGORY, TRIMMED):
+        if missing:
+            return FINE, (MISSING_CATEGORY,)
+        if cell not in codes and not _is_utf8(cell):
+            return NOT_UTF8, ()
+        return FINE, (codes.setdefault(cell, len(codes)),)
+    if missing:
+        return FINE, (_MISSING[kind],)
+    match = number.fullmatch(cell)
+    if kind == INTEGER:
+        return _integer(cell.replace(dialect.thousands, b""), match)
+    if not match:
+        return IS_INFINITE if _INFINITY.fullmatch(cell) else NOT_NUMBER, ()
+    value = float(cell.replace(dialect.thousands, b"").replace(dialect.decimal, b"."))
+    if abs(value) == float("inf"):
+        return IS_INFINITE, ()
+    if kind == SINGLE and abs(value) >= BEYOND_SINGLE_FROM:
+        return BEYOND_SINGLE, ()
+    return FINE, (value,)
+
+
+def _integer(cell: bytes, match: re.Match[bytes] | None) -> tuple[int, Sequence[int]]:
+    if not match or match[2] is not None or match[3] is not None or not match[1][:1].isdigit():
+        return NOT_WHOLE, ()
+    if len(cell.lstrip(b"+-0")) > 19 or abs(int(cell)) > -MISSING_INTEGER - 1:
+        return TOO_LONG, ()
+    return FINE, (int(cell),)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _end_of_records_plain(data: bytes, start: int, dialect: TextDialect) -> int:
+    """Return where the last complete record ends; `start`, where one begins, if there is none."""
+    if not dialect.quote or data.find(dialect.quote, start) < 0:
+        return max(start, data.rfind(b"\n", start) + 1)
+    pattern = b"(?:^|(?<=[\\n" + re.escape(dialect.delimiter) + b"]))" + re.escape(dialect.quote)
+    opening = re.compile(pattern)
+    text, at, found = data[start:], 0, 0
+    while True:
+        quote = opening.search(text, at)
+        line = text.rfind(b"\n", at, quote.start() if quote else len(text))
+        found = line + 1 if line >= 0 else found
+        if not quote:
+            return start + found
+        close = text.find(dialect.quote, quote.end())
+        while close >= 0 and text[close + 1 : close + 2] == dialect.quote:
+            close = text.find(dialect.quote, close + 2)
+        if close < 0:
+            return start + found
+        at = close + 1

@@ -4,12 +4,10 @@
     cell_values.py       texts as booleans, dates, times, amounts of money and percentages
     data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
-    block_sums.py        the loop over all cells that statistics need
     column_sums.py       statistics of columns
     column_transform.py  the transform of one column
     table_transform.py   the transform of a table, and its record in the header
-    row_mapper.py        records in, fields out
-    apply_transform.py   a pack's transform for the rows of a data frame
+    row_mapper.py        records in, fields out; apply: the same for the rows of a data frame
     table_summary.py     a line a column, as packer info shows it
 
 Start with table_transform.py. Imports: format.

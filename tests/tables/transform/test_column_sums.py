@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 
 from packer import native
 from packer.errors import UsageError
-from packer.tables.transform.block_sums import BLOCK, COUNT, LEAST, MOST, SHIFT, SQUARES, SUM, block_sums
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import (
+    BLOCK,
+    COUNT,
+    LEAST,
     LEVELS,
+    MOST,
+    SHIFT,
+    SQUARES,
+    SUM,
     ColumnSums,
+    block_sums,
     days_of,
     histogram,
     of_categories,
