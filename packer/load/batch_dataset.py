@@ -36,9 +36,9 @@ from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.row_sources import FileRows, ReadRequest
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch, Share
-from packer.orders.order_choice import AUTO, parse, resume, shuffled
-from packer.orders.row_orders import Blocks, RowOrder, Rows
+from packer.orders.block_orders import Blocks
+from packer.orders.epochs import Epoch, RowOrder, Share
+from packer.orders.row_orders import AUTO, Rows, parse, resume, shuffled
 from packer.orders.runs import one_run
 from packer.read.loaded_fields import ROW, select_fields, stored
 from packer.read.row_reader import RowReader

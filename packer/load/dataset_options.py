@@ -14,8 +14,7 @@ from packer.format.pack import Pack
 from packer.load.caches.cache_placement import available_memory, choose, remote_file_system, size_of
 from packer.load.caches.memory_cache import present
 from packer.load.ranks import local_rank
-from packer.orders.epochs import ENDS
-from packer.orders.row_orders import Context
+from packer.orders.epochs import ENDS, Context
 from packer.orders.runs import Subset
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import read_column

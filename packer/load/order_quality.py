@@ -9,8 +9,8 @@ from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.dataset_options import context
 from packer.orders import shuffle_quality
-from packer.orders.order_choice import parse, shuffled
-from packer.orders.row_orders import BY_NAME, RowOrder
+from packer.orders.epochs import RowOrder
+from packer.orders.row_orders import BY_NAME, parse, shuffled
 from packer.orders.shuffle_quality import Quality
 from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader

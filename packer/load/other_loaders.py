@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn, ParamSpec
 
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.orders.row_orders import RowOrder
+from packer.orders.epochs import RowOrder
 from packer.orders.runs import Subset, one_run
 from packer.read.loaded_fields import decode_ragged
 from packer.read.row_reader import RowReader

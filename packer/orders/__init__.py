@@ -1,9 +1,9 @@
 """Which rows, in which order, on which rank: pure functions of integers, which know of no file.
 
-    row_orders.py       orders: which rows stand where in an epoch
+    row_orders.py       sequential, slices and rows; what order= and shuffle= mean
+    block_orders.py     blocks, mixed in windows
     sampling.py         orders that draw rows by weight, or by class
-    order_choice.py     what order= and shuffle= mean
-    epochs.py           one epoch: an order over a subset, and each rank's share of it
+    epochs.py           what an order is; one epoch of it over a subset, and each rank's share
     runs.py             row numbers as contiguous runs; a subset of rows, numbered from 0
     shuffle_quality.py  how far an order's batches are from a uniform shuffle's
 

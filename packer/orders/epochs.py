@@ -1,20 +1,97 @@
-"""Which positions of an epoch's sequence are whose: cut by global batch, then by rank. Pure arithmetic.
+"""One epoch: what an order is, and which positions of its sequence are whose, cut by global batch, then by rank.
 
-The sequence knows nothing of ranks, so it is the same on one GPU and on sixty-four, and an epoch that stopped at some
+An order is a sequence of rows, a pure function of (n, seed, epoch, its own lengths), computed where it is asked for and
+never stored. It knows nothing of ranks, so it is the same on one GPU and on sixty-four, and an epoch that stopped at some
 position goes on there with any other number of ranks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from packer import randomness
+from packer.arguments import as_whole
 from packer.errors import UsageError
-from packer.orders.row_orders import RowOrder
 from packer.orders.runs import Runs, Subset, one_run
 
 ENDS = ("even", "uneven", "drop", "pad")
+
+
+@dataclass(frozen=True)
+class Context:
+    """The facts by which an order is chosen and sized: the rows at hand, how they lie, and who reads them.
+
+    n: rows of the subset. row_bytes: of the loaded fields together as they are stored, on average. block_rows: of the pack.
+    global_batch: rows of a batch on all ranks together. labels: field -> the label of each of the n rows, int64 [n].
+    pack_rows: rows of the whole pack, and place: rows of the subset -> rows of the pack; asked only where weights were given
+    for the whole pack. shuffled: whether conversion shuffled the rows. coded: whether rows are compressed in blocks.
+    medium: where rows that are not in memory come from, "disk" or "network"; "memory" where none do.
+    memory_bytes: of memory that rows may take, 0 where that is unknown.
+    """
+
+    n: int
+    row_bytes: int
+    block_rows: int
+    global_batch: int
+    labels: Callable[[str], NDArray[np.int64]] | None = None
+    pack_rows: int | None = None
+    place: Callable[[Runs], Runs] | None = None
+    shuffled: bool = True
+    coded: bool = False
+    medium: str = "disk"
+    memory_bytes: int = 0
+
+
+@runtime_checkable
+class RowOrder(Protocol):
+    """The interface of every order. It is immutable, holds no file and may be asked from several threads at once.
+
+    An epoch has the positions 0..length(n)-1. The row at one of them depends on the position, n, seed, epoch and the order's
+    own lengths: not on what was asked before, nor on who asks.
+    """
+
+    name: ClassVar[str]
+    repeats: ClassVar[bool] = False  # whether a row may come several times in an epoch
+    fixed: ClassVar[bool] = False  # whether all epochs are alike
+
+    def bind(self, about: Context) -> RowOrder:
+        """Return this order with all filled in that was left to be chosen; the other methods work on what this returns."""
+        return self
+
+    def length(self, n: int) -> int:
+        """Return the number of positions of an epoch over n rows, 0 <= n <= 2**62; but for samplers, each row has one."""
+        return n
+
+    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+        """Return the rows, 0..n-1, at runs of positions, one after the other as the positions are.
+
+        Rows that follow each other are one run ("sequential" gives back the runs it is given). Positions are not checked:
+        the caller has cut them from an epoch.
+        """
+        ...
+
+    def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
+        """Return the rows worth asking the disk for now, since positions start..stop-1 are read next; none but for "blocks".
+
+        For a caller that asks with intervals that follow each other, from wherever its epoch begins or is resumed.
+        begin: whether this is its first one (it is where start is 0).
+        """
+        return one_run(0, 0)
+
+    def record(self) -> dict[str, Any]:
+        """Return the name and the lengths of the order, for JSON: what resuming needs beside seed, epoch and position."""
+        return {"name": self.name}
+
+    def resumed(self, record: Mapping[str, Any]) -> RowOrder:
+        """Return this order with the lengths of a recorded one. Raises UsageError for the record of another order, or none."""
+        recorded(record, self.name)
+        return self
 
 
 @dataclass(frozen=True)
@@ -171,3 +248,32 @@ class Share:
             lengths.append(length)
             start += length
         return Runs(np.array(starts), np.array(lengths))
+
+
+order_key = lru_cache(maxsize=64)(randomness.key)
+"""The key of an epoch's permutation, asked for once a batch."""
+
+
+def recorded(record: Mapping[str, Any], name: str, *lengths: str) -> dict[str, int]:
+    """Return the lengths in the record of the order of that name. Raises UsageError for any other record."""
+    found = record.get("name") if isinstance(record, Mapping) else None
+    if not isinstance(found, str):
+        raise UsageError(
+            f"state_dict: the order in it is {record!r}; a name and lengths are allowed. Pass what state_dict() gave."
+        )
+    if found != name:
+        raise UsageError(
+            f"state_dict: was taken in the order {found!r}; this dataset has {name!r}. Pass the order that it was taken in."
+        )
+    remedy = "Pass what state_dict() gave."
+    return {
+        name: whole_number(f"state_dict: the order's {name}", record.get(name), remedy) for name in lengths
+    }
+
+
+def whole_number(subject: str, value: object, remedy: str) -> int:
+    """Return the value as an int. Raise UsageError unless it is a whole number from 1."""
+    number = as_whole(value, 1)
+    if number is None:
+        raise UsageError(f"{subject}: is {value!r}; whole numbers from 1 are allowed. {remedy}")
+    return number

@@ -73,6 +73,26 @@ def consecutive(rows: NDArray[np.int64]) -> Runs:
     return Runs(rows[cuts[:-1]], cuts[1:] - cuts[:-1])
 
 
+def on_ring(starts: NDArray[np.int64], lengths: NDArray[np.int64], n: int, rotation: int) -> Runs:
+    """Return runs on a ring of n rows, turned by so many, cut where it closes, touching ones joined.
+
+    starts: int64 [k], 0..n-1; lengths: int64 [k], 1..n. 0 <= rotation < n.
+    """
+    starts = (starts + rotation) % n
+    beyond = starts + lengths - n
+    if beyond.max() > 0:
+        closing = np.flatnonzero(beyond > 0)
+        lengths = lengths.copy()
+        lengths[closing] -= beyond[closing]
+        lengths = np.insert(lengths, closing + 1, beyond[closing])
+        starts = np.insert(starts, closing + 1, 0)
+    touching = starts[1:] == starts[:-1] + lengths[:-1]
+    if touching.any():
+        heads = np.flatnonzero(np.concatenate(([True], ~touching)))
+        return Runs(starts[heads], np.add.reduceat(lengths, heads))
+    return Runs(starts, lengths)
+
+
 class Subset:
     """Rows of a pack in a given order, kept as spans (16 bytes each) or listed (8 bytes a row), whichever is smaller or near it.
 

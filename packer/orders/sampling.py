@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.row_orders import Context, RowOrder, recorded, whole_number
+from packer.orders.epochs import Context, RowOrder, recorded, whole_number
 from packer.orders.runs import Runs, consecutive, one_run
 
 _STEP = np.array(randomness.GOLDEN, np.uint64)  # of no dimension: faster than a number

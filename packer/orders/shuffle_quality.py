@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.orders.row_orders import RowOrder
+from packer.orders.epochs import RowOrder
 from packer.orders.runs import Runs, one_run
 
 _ROWS = 1 << 20  # rows in the batches that are looked at

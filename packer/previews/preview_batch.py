@@ -14,7 +14,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.dataset_options import context
 from packer.orders.epochs import Epoch
-from packer.orders.order_choice import parse
+from packer.orders.row_orders import parse
 from packer.orders.runs import Runs, one_run
 from packer.read.loaded_fields import decode_ragged, is_mask, select_fields
 from packer.read.row_reader import RowReader

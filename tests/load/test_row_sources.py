@@ -17,8 +17,8 @@ from packer.load.dataset_options import context
 from packer.load.prefetcher import Prefetcher
 from packer.load.row_sources import FetchedRows, FileRows, MemoryRows, ReadRequest, RowSource
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch
-from packer.orders.row_orders import RowOrder, Rows, Sequential
+from packer.orders.epochs import Epoch, RowOrder
+from packer.orders.row_orders import Rows, Sequential
 from packer.orders.runs import Subset, one_run
 from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader

@@ -1,4 +1,4 @@
-"""packer.orders.order_choice: what an argument means, and what is chosen where none is given, and why."""
+"""packer.orders.row_orders: what an argument means, and what is chosen where none is given, and why."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.orders.order_choice import choose, parse, resume, shuffled
-from packer.orders.row_orders import (
-    BLOCK_BYTES,
-    WINDOW_BYTES,
-    Blocks,
-    Context,
-    RowOrder,
-    Rows,
-    Sequential,
-    Slices,
-)
+from packer.orders.block_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks
+from packer.orders.epochs import Context, RowOrder
+from packer.orders.row_orders import Rows, Sequential, Slices, choose, parse, resume, shuffled
 from packer.orders.sampling import Balanced, Weighted
 from packer.orders.shuffle_quality import measure
 

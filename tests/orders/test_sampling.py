@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.row_orders import Context, RowOrder, Slices
+from packer.orders.epochs import Context, RowOrder
+from packer.orders.row_orders import Slices
 from packer.orders.runs import Runs, one_run
 from packer.orders.sampling import Balanced, Weighted, permute_each
 

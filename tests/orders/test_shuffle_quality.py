@@ -13,7 +13,9 @@ import pytest
 
 from packer import randomness
 from packer.orders import shuffle_quality
-from packer.orders.row_orders import BY_NAME, Blocks, RowOrder, Rows, Sequential, Slices
+from packer.orders.block_orders import Blocks
+from packer.orders.epochs import RowOrder
+from packer.orders.row_orders import BY_NAME, Rows, Sequential, Slices
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.orders.shuffle_quality import measure, uniform
 
