@@ -103,15 +103,12 @@ UNITS: dict[str, set[str]] = {
         "packer.tables",
     },
     "packer.convert.repair": {
-        "packer.codecs",
         "packer.convert",
         "packer.convert.image_conversion",
-        "packer.convert.repair_tables",
         "packer.format",
+        "packer.orders",
         "packer.progress",
-    },
-    "packer.convert.repair_tables": {
-        "packer.format",
+        "packer.read",
         "packer.tables",
         "packer.tables.reading",
     },

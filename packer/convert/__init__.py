@@ -3,7 +3,6 @@
     image_conversion.py  convert_images: options checked, planned, run, reported
     repacking.py         merge_packs, split_pack, repack, append_images
     repair.py            repair_pack: damaged blocks made anew
-    repair_tables.py     those of tables
     export.py            export_images
     exportnames.py       names of exported files
     exportrows.py        rows of a pack as image files

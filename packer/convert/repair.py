@@ -1,38 +1,44 @@
-"""repair_pack: damaged blocks made anew from the images they came from; nothing that is whole is touched."""
+"""repair_pack: a damaged pack is made again beside, from its source and its own whole blocks; what differs is copied from there.
+
+Equal inputs and options give equal bytes, so the seal of the new pack tells that it is what the damaged one was. Nothing is written
+to the damaged one before that is known. A damaged header, trailer or index is not repaired.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.arguments import check_workers
-from packer.codecs.block_codecs import codec_from_record
 from packer.convert.block_workers import make_blocks
 from packer.convert.conversion_run import ConversionTask
 from packer.convert.image_conversion import plan_conversion
-from packer.convert.repair_tables import repair_tables
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError
-from packer.format.block_spans import ArraySpans, BlockSpans, Span
-from packer.format.checksums import block_checksum
-from packer.format.file_io import check_inside, pwrite_all, pwrite_path
-from packer.format.header import OFFSETS, Field
-from packer.format.pack import Pack, PackFiles, check_own, open_pack
-from packer.format.pack_writer import Rows, WriteRows
-from packer.format.repair_metadata import STRUCTURES, restore_arrays, restore_structures, restore_table
-from packer.format.shards import read_index
-from packer.format.verify import Problem, verify_pack
+from packer.format.file_io import pread_all, pwrite_all, remove
+from packer.format.header import Header
+from packer.format.pack import Pack, open_damaged, open_pack
+from packer.format.pack_writer import PackWriter, Rows
+from packer.format.verify import Verdict, verify_pack
 from packer.format.working_folder import difference
+from packer.orders.runs import one_run
 from packer.progress import Progress
+from packer.read.row_reader import RowReader
+from packer.sentence import Option
+from packer.tables.reading.table_source import ReadOptions, open_table
+from packer.tables.table_conversion import convert_table
 
-_PASSES = 3
-_Overwritten = tuple[str, int, bytes]  # path, offset, the bytes that were there
+SUFFIX = ".repairing"
+"""Of the name of a pack, for the one that is made again beside it."""
+_CHUNK = 1 << 20
+_GIVEN = ("rows", "block_rows", "fields", "extents")  # members of a header that PackWriter knows itself
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,16 @@ def repair_pack(
 ) -> Repair:
     """Bring a damaged pack back to the bytes it had, in place.
 
-    Nothing is written that differs from what was sealed; a repair that is interrupted is simply run again.
+    It is made again beside (of a pack of shards, one damaged shard after the other), which takes as much space for a while: damaged
+    blocks from the source, the others from the pack itself; a table is converted again. Nothing is written that differs from
+    what was sealed; a repair that is interrupted is simply run again.
 
     Parameters
     ----------
     path : str or path
         A pack.
     source, labels, pairs
-        What it was converted from; the options are in the pack. A table is converted again beside the pack, which takes as much
-        space, and what is damaged is copied from there.
+        What it was converted from; the options are in the pack.
     workers, progress
         As in convert_images.
     on_progress : callable
@@ -85,7 +92,7 @@ def repair_pack(
     """
     name = os.fspath(path).rstrip("/")
     try:
-        return _repair(name, os.fspath(source), labels, pairs, workers, progress, on_progress)
+        return _repair(name, os.fspath(source), labels, pairs or {}, workers, progress, on_progress)
     except OSError as error:
         raise PackerError(
             f"{error.filename or name}: cannot be repaired ({error.strerror}). Free some space, or change the permission."
@@ -96,110 +103,76 @@ def _repair(
     name: str,
     source: str,
     labels: str | os.PathLike[str] | None,
-    pairs: Mapping[str, str | os.PathLike[str]] | None,
+    pairs: Mapping[str, str | os.PathLike[str]],
     workers: int | None,
     progress: bool,
     on_progress: Callable[[int], None] | None,
 ) -> Repair:
-    found, bar = _Found(), Progress(progress, "rows", on_progress)
-    check_own(name)
-    for path_of_part in _parts(name):
-        found.mended += restore_arrays(path_of_part)
-    pack = open_pack(name)
-    if pack.parts[0].header.table is not None:
-        return _repair_table(pack, source, labels or pairs, workers, progress, on_progress, found)
-    for number, part in enumerate(pack.parts):
-        problems: Sequence[Problem] = verify_pack(part.path).problems
-        # Some damage hides behind other: rows behind their offsets, a table behind the length of its file.
-        for _ in range(_PASSES):
-            if not problems:
-                break
-            with ExitStack() as stack:
-                bar.start(None)
-                stack.enter_context(bar)
-                task = _task(stack, pack, number, source, labels, pairs or {})
-                blocks, restored = _repair_part(part, task, problems, check_workers(workers), bar.move)
-            found.blocks |= {(number, block) for block in blocks}
-            found.mended += restored
-            problems = verify_pack(part.path).problems
-        if problems:
-            raise FormatError(f"{name}: cannot be repaired whole; what is left: {problems[0].text}")
-    return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))
-
-
-def _repair_table(
-    pack: Pack,
-    source: str,
-    about_images: object,
-    workers: int | None,
-    progress: bool,
-    on_progress: Callable[[int], None] | None,
-    found: _Found,
-) -> Repair:
-    if about_images:
-        raise UsageError(
-            f"{pack.path}: was made of a table; labels and pairs are about images. Leave them out."
-        )
-    damaged = {number: verify_pack(part.path).problems for number, part in enumerate(pack.parts)}
-    damaged = {number: problems for number, problems in damaged.items() if problems}
-    if damaged:
-        found.blocks = repair_tables(
-            pack, damaged, source, workers=workers, progress=progress, on_progress=on_progress
-        )
-        if any(p.kind != "rows" for problems in damaged.values() for p in problems):
-            found.mended.append(STRUCTURES)
-    if problems := verify_pack(pack.path).problems:
-        raise FormatError(f"{pack.path}: cannot be repaired whole; what is left: {problems[0].text}")
-    return Repair(len(found.blocks), tuple(dict.fromkeys(found.mended)))
-
-
-def _repair_part(
-    part: Pack,
-    task: ConversionTask,
-    problems: Sequence[Problem],
-    workers: int,
-    progress: Callable[[int], None],
-) -> tuple[list[int], list[str]]:
-    """Make the damaged blocks and metadata of a part again. Returns the blocks, and the metadata in words."""
-    kinds = {p.kind for p in problems}
-    blocks = sorted({p.block for p in problems if p.kind == "rows" and p.block is not None})
-    trusted, restored = "checksums" not in kinds, []
-    misplaced = any((p.array or "").endswith(OFFSETS) for p in problems)
-    # Without a table to trust, what is overwritten is kept until the new table proves to be the one sealed.
-    undo: list[_Overwritten] = []
-    # Where a block of rows of any length ends is told by the next one's offsets, so the last is done first.
-    for group in [[b] for b in reversed(blocks)] if misplaced else [blocks] if blocks else []:
-        undo += _make(part, task, group, trusted, workers if trusted else 1, progress)
-    if not trusted:
-        try:
-            restore_table(part)
-        except (PackerError, OSError):
-            for path, offset, data in reversed(undo):
-                pwrite_path(path, data, offset)
-            raise
-        restored.append("the checksum table")
-    if kinds & {"metadata", "header", "checksums"}:
-        planned = len(task.order.samples)
-        restore_structures(part, planned, task.storing.block_rows(task.maker, planned))
-        restored.append(STRUCTURES)
-    return blocks, restored
-
-
-class _Found:
-    def __init__(self) -> None:
-        self.blocks: set[tuple[int, int]] = set()
-        self.mended: list[str] = []
-
-
-def _parts(name: str) -> list[str]:
-    """Return the paths of a pack's shards, or its own."""
+    pack = open_damaged(name)
+    tabular = pack.parts[0].header.table is not None
+    if tabular and (labels or pairs):
+        raise UsageError(f"{name}: was made of a table; labels and pairs are about images. Leave them out.")
+    words = [word for part in pack.parts for word in _lengthen(part)]
+    verdicts = {number: verify_pack(part.path) for number, part in enumerate(pack.parts)}
+    damaged = {number: verdict for number, verdict in verdicts.items() if not verdict.ok}
+    for number, verdict in damaged.items():
+        if not pack.parts[number].seal:
+            raise _left(name, verdict)
+    again = name + SUFFIX
     try:
-        parts = [check_inside(name, shard.file) for shard in read_index(name).shards]
-    except OSError:
-        return [name]
-    for part in parts:
-        check_own(part)
-    return parts
+        for number, made in (
+            _of_table(pack, damaged, source, again, workers, progress, on_progress)
+            if tabular
+            else _of_images(
+                pack, damaged, source, again, workers, Progress(progress, "rows", on_progress), labels, pairs
+            )
+        ):
+            part = pack.parts[number]
+            _check_seal(part, open_pack(made), source, "table" if tabular else "images")
+            _copy(made, part.path)
+            if not (verdict := verify_pack(part.path)).ok:
+                raise _left(name, verdict)
+    finally:
+        remove(again)
+    kinds = {problem.kind for verdict in damaged.values() for problem in verdict.problems}
+    if "checksums" in kinds:
+        words.append("the checksum table")
+    if kinds & {"metadata", "header", "checksums"}:
+        words.append("what describes the arrays")
+    return Repair(sum(len(verdict.blocks) for verdict in damaged.values()), tuple(dict.fromkeys(words)))
+
+
+def _left(name: str, verdict: Verdict) -> FormatError:
+    return FormatError(f"{name}: cannot be repaired whole; what is left: {verdict.problems[0].text}")
+
+
+def _lengthen(part: Pack) -> Iterator[str]:
+    """Give files that were cut short the length they had, so that their whole blocks can be read; what is missing reads as zero."""
+    for extent in (e for extents in part.header.extents.values() for e in extents if e.file):
+        path = part.file(extent)
+        if os.path.exists(path) and os.path.getsize(path) < extent.end:
+            os.truncate(path, extent.end)
+            yield f"the length of {extent.file}"
+
+
+def _of_images(
+    pack: Pack,
+    damaged: Mapping[int, Verdict],
+    source: str,
+    again: str,
+    workers: int | None,
+    bar: Progress,
+    labels: str | os.PathLike[str] | None,
+    pairs: Mapping[str, str | os.PathLike[str]],
+) -> Iterator[tuple[int, str]]:
+    """Make each damaged part of a pack of images again. Yields its number, and the name of the new one."""
+    for number, verdict in damaged.items():
+        with ExitStack() as stack:
+            bar.start(None)
+            stack.enter_context(bar)
+            task = _task(stack, pack, number, source, labels, pairs)
+            _make(pack.parts[number], task, again, verdict.blocks, check_workers(workers), bar.move)
+        yield number, again
 
 
 def _task(
@@ -234,125 +207,193 @@ def _task(
 def _make(
     part: Pack,
     task: ConversionTask,
-    blocks: Sequence[int],
-    trusted: bool,
+    again: str,
+    damaged: frozenset[int],
     workers: int,
     progress: Callable[[int], None],
-) -> list[_Overwritten]:
-    """Make some blocks anew, and write them. Returns, unless the checksum table could be trusted, what was there before."""
-    samples, skipped = task.order.samples[:], {s["key"] for s in part.header.skipped}
+) -> None:
+    """Write a part of a pack again, its damaged blocks by the task that made it, the others as they are."""
+    header, planned = part.header, len(task.order.samples)
+    samples, skipped = task.order.samples[:], {s["key"] for s in header.skipped}
     holes = [
         row for row, sample in enumerate(samples.tolist()) if skipped and task.maker.key(sample) in skipped
     ]
-    moves, _, kept = fill(holes, task.order.splits, len(samples))
+    moves, _, kept = fill(holes, task.order.splits, planned)
     if kept != part.rows:
         raise UsageError(
             f"{task.subject}: would give {kept} rows, {part.path} has {part.rows}. Pass the same inputs."
         )
-    final = samples[:kept].copy()
+    final = samples.copy()
     for row, origin in moves.items():
         if row < kept:
             final[row] = samples[origin]
-    repairer = _BlockRepairer(part, task, final, blocks, trusted)
-    try:
-        make_blocks(task.maker, repairer, final, workers=workers, skip=False, progress=progress)
-    finally:
-        repairer.close()
-    return repairer.overwritten
-
-
-class _BlockRepairer:
-    """Stands where a PackWriter does, and writes blocks into a pack that is there. Works in forked processes."""
-
-    def __init__(
-        self,
-        part: Pack,
-        task: ConversionTask,
-        samples: NDArray[np.int64],
-        blocks: Sequence[int],
-        trusted: bool,
-    ) -> None:
-        """trusted: True if the checksum table tells whether a block is what it was."""
-        self.out, self.fields = part.path, part.header.fields
-        self.rows, self.block_rows, self.blocks = part.rows, part.header.block_rows, part.header.blocks
-        wanted = set(blocks)
-        self.done: dict[int, Any] = {b: [None, [], 0] for b in range(self.blocks) if b not in wanted}
-        self._part, self._task, self._samples = part, task, samples
-        self._table = part.checksums() if trusted else None
-        self.overwritten: list[_Overwritten] = []
-        self._files = PackFiles(part, write=True)
-
-    def close(self) -> None:
-        """Flush and close the files."""
-        with self._files:
-            self._files.flush()
-
-    def record(self, block: int, note: Any) -> None:
-        """Do nothing: verifying tells what is left to do."""
-
-    @contextmanager
-    def open_block(self, block: int) -> Iterator[WriteRows]:
-        """Give a function that takes the block's rows; write what it should be. Raise SourceError if that is not what was sealed."""
-        parts: dict[str, list[Any]] = {f.name: [] for f in self.fields}
-
-        def write(given: Mapping[str, Rows]) -> None:
-            for name, rows in given.items():
-                parts[name].append(list(rows) if isinstance(rows, list) else np.array(rows))
-
-        yield write
-        start = block * self.block_rows
-        chosen = self._samples[start : start + self.block_rows].tolist()
-        parts["key"] = [[self._task.maker.key(s).encode("utf-8", "surrogateescape") for s in chosen]]
-        for f in self.fields:
-            if f.ragged:
-                self._ragged(f, block, [row for part in parts[f.name] for row in part])
-            else:
-                self._fixed(f, block, np.concatenate(parts[f.name]))
-
-    def _fixed(self, f: Field, block: int, rows: NDArray[Any]) -> None:
-        data = rows.tobytes()
-        if f.compressed:
-            full = np.zeros((self.block_rows, *rows.shape[1:]), rows.dtype)
-            full[: len(rows)] = rows
-            data = codec_from_record(dict(f.codec or {})).compress(full)
-        self._write(f.name, block, data, BlockSpans(self._part.header, f.name, self._files.read).spans(block))
-
-    def _ragged(self, f: Field, block: int, rows: list[bytes]) -> None:
-        blob = ArraySpans(self._part.header.extents[f.name])
-        entries = ArraySpans(self._part.header.extents[f.name + OFFSETS])
-        start, last = block * self.block_rows, block == self.blocks - 1
-        lengths = np.fromiter(map(len, rows), "<i8", len(rows))
-        # Where the block ends, the next one begins; if that was damaged too, it has been told by the one behind it.
-        following = start + len(rows)
-        end = blob.count if last else int(self._part.read(f.name + OFFSETS, following, following + 1)[0])
-        first = end - int(lengths.sum())
-        offsets = np.concatenate(([first], first + np.cumsum(lengths))).astype("<i8")
-        own = offsets if last else offsets[:-1]
-        data, spans = b"".join(rows), blob.elements(first, end)
-        if spans is None:
-            raise self._other(f.name, block)
-        self._write(f.name + OFFSETS, block, own.tobytes(), entries.elements(start, start + len(own)))
-        self._write(f.name, block, data, spans)
-
-    def _write(self, array: str, block: int, data: bytes, spans: list[Span] | None) -> None:
-        column = self._part.header.columns.index(array)
-        checksum = block_checksum(np.frombuffer(data, np.uint8))
-        if (
-            spans is None
-            or sum(span.nbytes for span in spans) != len(data)
-            or (self._table is not None and checksum != self._table[block, column])
-        ):
-            raise self._other(array, block)
-        at = 0
-        for span in spans:
-            if self._table is None:
-                path = os.path.join(self.out, span.file) if span.file else self.out
-                self.overwritten.append((path, span.offset, self._files.read(span)))
-            pwrite_all(self._files[span.file], data[at : at + span.nbytes], span.offset)
-            at += span.nbytes
-
-    def _other(self, array: str, block: int) -> PackerError:
-        return SourceError(
-            f"{self._task.subject}: gives other rows than {self.out} had in block {block} of {array!r}; its files have changed since."
-            " Bring back the old ones, or convert the images again."
+    final[kept:] = final[kept - 1]  # rows that were planned, and are cut off again
+    with PackWriter(
+        again,
+        fields=header.fields,
+        rows=planned,
+        block_rows=task.storing.block_rows(task.maker, planned),
+        format=part.format,
+        overwrite=True,
+    ) as writer:
+        whole = [block for block in range(writer.blocks) if block not in damaged]
+        with ThreadPoolExecutor(workers) as pool:
+            reader = RowReader(part, header.fields)
+            for _ in pool.map(lambda block: writer.write_block(block, _read(reader, writer, block)), whole):
+                pass
+        writer.done = {block: [None, [], 0] for block in whole}
+        make_blocks(task.maker, writer, final, workers=workers, skip=False, progress=progress)
+        keys = (task.maker.key(s).encode("utf-8", "surrogateescape") for s in final[:kept].tolist())
+        members = {f.name: getattr(header, f.name) for f in dataclasses.fields(Header)}
+        writer.finish(
+            rows=kept, ragged={"key": keys}, **{k: v for k, v in members.items() if k not in _GIVEN}
         )
+
+
+def _read(reader: RowReader, writer: PackWriter, block: int) -> dict[str, Rows]:
+    """Read a block of a pack as its writer is given it, but for the keys; rows behind the pack's end are empty."""
+    start = block * writer.block_rows
+    count = min(writer.block_rows, writer.rows - start)
+    runs = one_run(min(start, reader.pack.rows), min(start + count, reader.pack.rows))
+    rows: dict[str, Rows] = {}
+    for f in reader.fields:
+        if f.ragged and f.name != "key":
+            rows[f.name] = reader.read_ragged(f.name, runs) + [b""] * (count - runs.total)
+        elif f.shape is not None:
+            data = np.zeros((count, f.row_bytes), np.uint8)
+            reader.read(f.name, runs, data[: runs.total])
+            rows[f.name] = data.view(f.dtype).reshape(count, *f.shape)
+    return rows
+
+
+def _of_table(
+    pack: Pack,
+    damaged: Mapping[int, Verdict],
+    source: str,
+    again: str,
+    workers: int | None,
+    progress: bool,
+    on_progress: Callable[[int], None] | None,
+) -> Iterator[tuple[int, str]]:
+    """Convert a table again, if any part is damaged. Yields the numbers of these, and the names of the new ones.
+
+    A block of a table cannot be made by itself: which rows stand in it, and what fills their missing cells, is known when all rows
+    have been read.
+    """
+    if not damaged:
+        return
+    made_of = _converted(pack, damaged)
+    options, read = made_of["options"], made_of["source"]["reading"]
+    found = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()
+    differs = difference(made_of["source"], found)
+    if differs:
+        raise UsageError(f"{source}: is not what {pack.path} was made of: {differs}. Pass the same inputs.")
+    convert_table(
+        source,
+        again,
+        **options.get("choices", {}),
+        **read,
+        format=options["format"],
+        compress=options.get("compress", "none"),
+        split=options.get("split"),
+        shuffle="seed" in options,
+        seed=options.get("seed", options.get("split_seed", 0)),
+        shard_rows=options.get("shard_rows"),
+        shard_size=options.get("shard_size"),
+        workers=workers,
+        on_error="skip" if (pack.parts[0].header.table or {})["skipped"]["rows"] else "stop",
+        overwrite=True,
+        resume=True,
+        progress=progress,
+        on_progress=on_progress,
+    )
+    made = open_pack(again)
+    differs = difference(made_of, dict(made.parts[0].header.provenance))
+    if differs:
+        raise UsageError(
+            f"{pack.path}: cannot be made again: {differs}. Install what it was made with, or convert the table anew."
+        )
+    for number in damaged:
+        if number >= len(made.parts):
+            raise _changed(source, pack.path, "", "table")
+        yield number, made.parts[number].path
+
+
+def _converted(pack: Pack, damaged: Mapping[int, Verdict]) -> Mapping[str, Any]:
+    """Return how the damaged parts were converted from a table. Raises UsageError if they were not, or are not by these options alone."""
+    for number in damaged:
+        provenance = pack.parts[number].header.provenance
+        options = provenance.get("options", {})
+        if "append" in options:
+            raise UsageError(
+                f"{pack.parts[number].path}: was appended; rows that packer convert wrote are repaired. Convert all tables anew."
+            )
+        if {"repack", "merge", "shares"} & set(options):
+            raise UsageError(
+                f"{pack.path}: was made of other packs, not of a table. Make it again from them."
+            )
+        if "like" in options:
+            raise UsageError(
+                f"{pack.path}: was mapped as another pack; packs that were mapped by themselves are repaired."
+                f" Make it again: packer convert SRC {pack.path} ",
+                Option("like", "THAT"),
+                " ",
+                Option("overwrite", True),
+                ", with the options it was made with.",
+            )
+        reading = provenance.get("source", {}).get("reading")
+        if not isinstance(reading, dict) or "format" not in options:
+            raise UsageError(f"{pack.path}: does not say how it was converted. Convert the table anew.")
+    return provenance
+
+
+def _check_seal(part: Pack, made: Pack, source: str, what: str) -> None:
+    """Raise PackerError unless a part made again is the one that was sealed. what: "images" or "table"."""
+    if made.seal == part.seal:
+        return
+    place = ""
+    try:
+        before, now = part.checksums(), made.checksums()
+    except FormatError:  # of the damaged part: then nothing tells where
+        before = now = np.empty((0, 1), np.uint64)
+    if before.shape == now.shape and before.size:
+        differs = np.argwhere(before != now).tolist()
+        if not differs:
+            raise PackerError(
+                f"{part.path}: cannot be repaired, since this version of HDF5 lays files out otherwise. Install another h5py, or"
+                f" convert the {what} again."
+            )
+        block, column = differs[0]
+        place = f" in block {block} of {part.header.columns[column]!r}"
+    raise _changed(source, part.path, place if what == "images" else "", what)
+
+
+def _changed(source: str, path: str, place: str, what: str) -> SourceError:
+    return SourceError(
+        f"{source}: gives other rows than {path} had{place}; its files have changed since. Bring back the old ones, or convert the"
+        f" {what} again."
+    )
+
+
+def _copy(new: str, old: str) -> None:
+    """Give a file, or all files of a folder, the bytes of another; what is equal is not written."""
+    if os.path.isdir(new):
+        for name in sorted(os.listdir(new)):
+            _copy(os.path.join(new, name), os.path.join(old, name))
+        return
+    source = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        target = os.open(old, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            size = os.fstat(source).st_size
+            for at in range(0, size, _CHUNK):
+                data = pread_all(source, min(_CHUNK, size - at), at)
+                if pread_all(target, len(data), at) != data:
+                    pwrite_all(target, data, at)
+            if os.fstat(target).st_size != size:
+                os.ftruncate(target, size)
+            os.fsync(target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)

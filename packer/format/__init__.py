@@ -19,7 +19,6 @@
     verify.py           verify_pack: every byte against its checksum
     block_hashing.py    the checksums of all blocks computed from the files
     value_checks.py     offsets and labels looked at meanwhile
-    repair_metadata.py  checksum table, npy heads and HDF5's structures made again
     file_io.py          whole reads and writes at an offset, space reserved, swapping and flushing names
 
 Start with header.py. Imports: codecs, progress.

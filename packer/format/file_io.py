@@ -66,16 +66,6 @@ def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def pwrite_path(path: str, data: bytes, offset: int) -> None:
-    """Open an existing file, write the bytes at that offset, and flush them to the disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        pwrite_all(fd, data, offset)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def reserve(fd: int, offset: int, count: int) -> bool:
     """Have the system promise room for these bytes of a file, which grows to hold them.
 

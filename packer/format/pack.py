@@ -10,6 +10,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,17 +214,16 @@ class Pack:
 
 
 class PackFiles:
-    """The files that hold the rows of a pack, each opened once, to be read or to be written too; a context manager."""
+    """The files that hold the rows of a pack, each opened once; a context manager."""
 
-    def __init__(self, pack: Pack, *, write: bool = False) -> None:
+    def __init__(self, pack: Pack) -> None:
         """Open all of them. Raises FormatError."""
         self._fds: dict[str, int] = {}
         for extent in itertools.chain(*pack.header.extents.values()):
             if extent.file not in self._fds:
                 path = pack.file(extent)
                 try:
-                    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
-                    self._fds[extent.file] = os.open(path, flags)
+                    self._fds[extent.file] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 except OSError as error:
                     self.__exit__()
                     raise unreadable(path, error) from error
@@ -241,11 +241,6 @@ class PackFiles:
     def read(self, span: Span) -> bytes:
         """Return the bytes of a span, fewer where its file ends. Raises OSError."""
         return pread_all(self._fds[span.file], span.nbytes, span.offset)
-
-    def flush(self) -> None:
-        """Flush what was written to the disk."""
-        for fd in self._fds.values():
-            os.fsync(fd)
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:
@@ -278,6 +273,12 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
 def open_part(path: str) -> Pack:
     """Open one file or one directory of .npy files, as open_pack does, whatever NumPy would make of these: for verifying."""
     return _opened(path, _open_one)
+
+
+def open_damaged(path: str) -> Pack:
+    """Open a pack whose arrays may be damaged, cut short or gone. Raises FormatError for a damaged trailer, header or index."""
+    sharded = os.path.exists(os.path.join(path, INDEX_FILE))
+    return _opened(path, partial(_open_shards, one=_open_unchecked) if sharded else _open_unchecked)
 
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
@@ -331,9 +332,13 @@ def unreadable(name: str, error: OSError) -> FormatError:
 
 def _open_one(name: str) -> Pack:
     """Open one file or one directory of .npy files."""
-    pack = _open_directory(name) if os.path.isdir(name) else _open_file(name)
+    pack = _open_unchecked(name)
     _check_extents(pack)
     return pack
+
+
+def _open_unchecked(name: str) -> Pack:
+    return _open_directory(name) if os.path.isdir(name) else _open_file(name)
 
 
 def _open_file(name: str) -> Pack:
@@ -383,14 +388,14 @@ def _open_directory(name: str) -> Pack:
         os.close(fd)
 
 
-def _open_shards(name: str) -> Pack:
-    """Open a directory of shards: the index, then each shard's trailer and header."""
+def _open_shards(name: str, one: Callable[[str], Pack] = _open_one) -> Pack:
+    """Open a directory of shards: the index, then each shard's trailer and header. one: opens a shard."""
     index = read_index(name)
     shards: list[Pack] = []
     for line in index.shards:
         path = os.path.join(name, line.file)
         try:
-            shard = _open_one(check_inside(name, line.file))
+            shard = one(check_inside(name, line.file))
         except OSError as error:
             raise unreadable(path, error) from error
         if seal_of(shard.seal) != line.seal or shard.rows != line.rows:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -65,11 +65,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of verifying. nbytes: of rows that were read and compared; seconds: how long it took."""
+    """Result of verifying.
+
+    nbytes: of rows that were read and compared; seconds: how long it took; blocks: of a pack of one part, those that are damaged
+    or of which nothing tells that they are whole, whether or not a problem names them.
+    """
 
     problems: tuple[Problem, ...]
     nbytes: int
     seconds: float
+    blocks: frozenset[int] = frozenset()
 
     @property
     def ok(self) -> bool:
@@ -139,7 +144,7 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
         check.run(found, checks)
     except OSError as error:
         raise unreadable(name, error) from error
-    return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun)
+    return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun, frozenset(check.blocks))
 
 
 def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
@@ -183,10 +188,11 @@ def _behind(progress: Callable[[int], None], before: int, done: int) -> None:
 
 
 class _Check:
-    """One verification. problems: found so far."""
+    """One verification. problems: found so far; blocks: as in Verdict."""
 
     def __init__(self, pack: Pack) -> None:
         self.problems: list[Problem] = []
+        self.blocks: Iterable[int] = range(pack.header.blocks)
         self._pack, self._header = pack, pack.header
         self._trailer = Trailer.from_bytes(pack.seal)
 
@@ -372,6 +378,7 @@ class _Check:
         wrong = table != found.table
         for place in found.unread:
             wrong[place] = True
+        self.blocks = np.flatnonzero(wrong.any(axis=1)).tolist()
         size, rows, names = self._header.block_rows, self._header.rows, self._header.columns
         for block, c in np.argwhere(wrong).tolist():
             name, reason = names[c], found.unread.get((block, c), "its checksum differs")

@@ -226,6 +226,30 @@ def test_an_array_that_was_cut_short(photos: Path, tmp_path: Path, name: str):
     check(tmp_path / "p", photos, lambda: cut(tmp_path / "p" / name, 100))
 
 
+@pytest.mark.parametrize("way", ["h5", "npy", "jpeg", "gzip", "keep", "splits"])
+def test_a_pack_of_fewer_rows_than_a_block_was_planned_with(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    """Inputs that were skipped make the only block shorter than it was when the file was laid out."""
+    monkeypatch.setattr(
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 23)
+    )
+    name, options = WAYS[way]
+    pack = convert(photos, tmp_path / name, **options)
+    assert (pack.rows, pack.header.blocks) == (22, 1)
+    for what, (file, offset) in spots(pack).items():
+        if not what.startswith(ENDS):
+            check(tmp_path / name, photos, lambda: flip(file, offset))  # noqa: B023 (called at once)
+
+
+def test_what_a_killed_repair_left_is_replaced_and_nothing_stays_beside(photos: Path, tmp_path: Path):
+    pack = convert(photos, tmp_path / "p.h5")
+    convert(photos, tmp_path / "p.h5.repairing", size=8, format="npy")
+    (tmp_path / "p.h5.repairing.packing" / "blocks").mkdir(parents=True)
+    check(tmp_path / "p.h5", photos, lambda: flip(*place_of(pack, "image")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.h5", "photos"]
+
+
 def test_a_missing_checksum_table_is_made_again(photos: Path, tmp_path: Path):
     pack = convert(photos, tmp_path / "p")
     path = tmp_path / "p" / "checksums.npy"
@@ -240,10 +264,10 @@ def test_what_the_system_refuses_is_a_sentence(photos: Path, tmp_path: Path, mon
     pack = convert(photos, tmp_path / "p")
     image = str(tmp_path / "p" / "image.npy")
 
-    def refused(path: str) -> tuple[str, ...]:
+    def refused(path: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", image)
 
-    monkeypatch.setattr("packer.convert.repair.restore_arrays", refused)
+    monkeypatch.setattr("packer.convert.repair.verify_pack", refused)
     with pytest.raises(PackerError) as error:
         repair_pack(pack.path, photos)
     assert str(error.value) == (
