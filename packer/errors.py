@@ -15,6 +15,8 @@ Each message is one sentence or two: ``<subject>: <what was found>; <what is all
 
 from __future__ import annotations
 
+from typing import Any
+
 from packer.sentence import Option, Part, Sentence
 
 # The distribution's name for pip, as in setup.cfg; the index holds another project under the import's name.
@@ -41,6 +43,10 @@ class PackerError(Exception):
 
     def __str__(self) -> str:
         return str(self.sentence)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not through __init__, whose arguments may be others than the parts.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class UsageError(PackerError, ValueError):

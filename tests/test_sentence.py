@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from packer import errors
 from packer.cli import cli
 from packer.cli.console import in_options, json_text
-from packer.errors import MissingDependencyError, PackerError, UsageError
+from packer.errors import FormatError, MissingDependencyError, PackerError, UsageError
 from packer.sentence import Option, Sentence
 
 ROOT = Path(__file__).parents[1] / "packer"
@@ -50,6 +51,30 @@ def test_an_error_carries_its_options() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.sentence) == (UsageError, error.sentence)
     assert str(PackerError("plain")) == in_options(PackerError("plain").sentence) == "plain"
+
+
+ERRORS = {
+    cls: cls("a: is cut short. Pass ", Option("on_error", "skip"), ".")
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, PackerError) and cls is not MissingDependencyError
+}
+ERRORS[FormatError] = FormatError("a: is cut short. Pass ", Option("on_error", "skip"), ".", part="rows")
+ERRORS[MissingDependencyError] = MissingDependencyError("zstandard", Option("compress", "zstd"), "zstd")
+
+
+@pytest.mark.parametrize("error", ERRORS.values(), ids=lambda error: type(error).__name__)
+def test_errors_and_sentences_survive_pickling_and_copying(error: PackerError) -> None:
+    """As from a process of a pool; what was said later and known beside the text too."""
+    error.extend(" Then ", Option("overwrite", True), ".")
+    vars(error)["row"] = 3
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = [pickle.loads(pickle.dumps(error, protocol)), copy.copy(error), copy.deepcopy(error)]
+        for other in again:
+            assert type(other) is type(error)
+            assert (other.args, vars(other)) == (error.args, vars(error))
+            assert (str(other), in_options(other.sentence)) == (str(error), in_options(error.sentence))
+        for other in (pickle.loads(pickle.dumps(error.sentence, protocol)), copy.copy(error.sentence)):
+            assert (other, other.parts) == (error.sentence, error.sentence.parts)
 
 
 def test_sentences_join() -> None:
