@@ -51,7 +51,6 @@ UNITS: dict[str, set[str]] = {
         "packer.tables.reading",
         "packer.load",
         "packer.orders",
-        "packer.pixels",
         "packer.previews",
         "packer.progress",
         "packer.tables",

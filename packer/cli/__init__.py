@@ -1,7 +1,7 @@
 """The command line: a thin skin over packer's functions. Only this folder knows click.
 
     convert_command.py    convert: images, or a table, into one file
-    table_options.py      its options for tables
+    options.py            every option of convert; those that several commands have
     conversion_output.py  what a conversion is about to do, did, and left out
     info.py               info, verify
     reworking.py          append, merge, split, repack, export
@@ -9,7 +9,7 @@
     previewing.py         preview
     console.py            text for people, JSON for programs
 
-Start with convert_command.py. Imports: bench, convert, format, load, orders, pixels, previews, progress, tables,
+Start with convert_command.py. Imports: bench, convert, format, load, orders, previews, progress, tables,
 tables.reading, tables.transform.
 """
 

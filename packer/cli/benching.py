@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from packer.cli.console import in_options, json_text, print_json, say_lines
+from packer.cli.options import QUIET, option, options
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.progress import Status
 
@@ -18,31 +19,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True)
 @click.argument("pack", metavar="PACK")
-@click.option("--labels", metavar="FILE", help="Images: the CSV of labels that PACK was converted with.")
-@click.option("--batch-size", type=int, metavar="N", help="Rows a batch; default: 256, of tables 1,024.")
-@click.option(
-    "--rounds", default=3, show_default=True, metavar="N", help="Measurements of each way; medians are shown."
+@options(
+    option("--labels", "FILE", "Images: the CSV of labels that PACK was converted with."),
+    option("--batch-size", "N", "Rows a batch; default: 256, of tables 1,024."),
+    option("--rounds", "N", "Measurements of each way; medians are shown.", 3),
+    option("--seconds", "S", "Length of each measurement.", 1.0),
+    option("--workers", "N,N", "DataLoader workers to try; default: 0, 1, 2, 4 ... the cores."),
+    option("--cold/--no-cold", None, "Images: measure with an empty page cache too.", True),
+    option(
+        "--json json_file", "FILE", "Write all figures and conditions there as one JSON object; - for stdout."
+    ),
+    QUIET,
 )
-@click.option("--seconds", default=1.0, show_default=True, metavar="S", help="Length of each measurement.")
-@click.option(
-    "--workers",
-    "workers",
-    metavar="N,N",
-    help="DataLoader workers to try; default: 0, 1, 2, 4 ... the cores.",
-)
-@click.option(
-    "--cold/--no-cold",
-    default=True,
-    show_default=True,
-    help="Images: measure with an empty page cache too.",
-)
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    help="Write all figures and conditions there as one JSON object; - for stdout.",
-)
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def bench(
     context: click.Context,
@@ -54,7 +42,7 @@ def bench(
     json_file: str | None,
     quiet: bool,
     batch_size: int | None,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Compare a pack with reading its images, or with loading its table, and both with the machine's limit.
 
@@ -78,19 +66,19 @@ def bench(
             f"--workers {workers}: is no list of whole numbers. Pass for example 0,2,4."
         ) from None
     if batch_size is not None:
-        options["batch_size"] = batch_size
+        given["batch_size"] = batch_size
     table = open_pack(pack).header.table is not None
     report: BenchReport
     with Status(not quiet) as status:
-        options |= {"workers": counts, "progress": status.say}
+        given |= {"workers": counts, "progress": status.say}
         if not table:
-            report = image_bench.bench(_only(sources), pack, **options)
+            report = image_bench.bench(_only(sources), pack, **given)
         else:
             for name, option in (("labels", "--labels"), ("cold", "--cold")):
-                value = options.pop(name)
+                value = given.pop(name)
                 if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                     raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
-            report = table_bench.bench(sources, pack, **options)
+            report = table_bench.bench(sources, pack, **given)
     if json_file == "-":
         print_json("bench", report.to_dict())
         return

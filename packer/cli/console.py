@@ -68,11 +68,6 @@ def _typed_option(option: Option) -> str:
             return f'{name} "{text}"' if text == "'" else f"{name} {shlex.quote(text)}"
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout instead of text."
-)
-
-
 def print_json(command: str, record: Mapping[str, Any]) -> None:
     """Print what a command did as one JSON object."""
     click.echo(json_text(command, record))

@@ -12,10 +12,11 @@ from packer.cli.console import in_options, print_json, say
 
 if TYPE_CHECKING:
     from packer.convert.image_conversion import ConversionPlan, Report
-    from packer.tables.table_conversion import TableReport
+    from packer.tables.table_conversion import TablePlan, TableReport
 
 SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
+_LISTED = 8  # columns named in a sentence
 
 
 def announce_plan(source: str, out: str, plan: ConversionPlan) -> None:
@@ -31,6 +32,20 @@ def announce_plan(source: str, out: str, plan: ConversionPlan) -> None:
     if others:
         sizes = ", ".join(f"{t.name} {units.size(t.row_bytes * plan.rows)}" for t in others)
         say(f"stored as {chosen.name}: {units.size(chosen.row_bytes)} a row; it could be {sizes}")
+    tell_notes(plan.notes)
+
+
+def announce_table_plan(sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
+    """Print what is about to be done to a table."""
+    name = sources[0] if len(sources) == 1 else units.count(len(sources), "file")
+    parts = [
+        f"{role} {', '.join(columns[:_LISTED])}{', ...' if len(columns) > _LISTED else ''}"
+        for role, columns in plan.roles.items()
+    ]
+    rows = "" if plan.rows is None else f"{units.count(plan.rows, 'row')}, "
+    say(
+        f"{name}: {rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)} -> {out}: {'; '.join(parts)}"
+    )
     tell_notes(plan.notes)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.console import in_options, json_option, print_json, say
+from packer.cli.console import in_options, print_json, say
 from packer.cli.convert_command import parse_pairs
+from packer.cli.options import JSON, option, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,11 +24,11 @@ _PROBLEMS = 50  # printed; --json has them all
 
 @click.command()
 @click.argument("pack", metavar="PACK")
-@click.option("--order", metavar="NAME", help="How well this order shuffles the rows; all: every order.")
-@click.option(
-    "--batch-size", type=int, default=256, metavar="N", help="Rows a batch, for --order; default 256."
+@options(
+    option("--order", "NAME", "How well this order shuffles the rows; all: every order."),
+    option("--batch-size", "N", "Rows a batch, for --order; default 256.", 256, show_default=False),
+    JSON,
 )
-@json_option
 def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> None:
     """Show what a pack holds, and with --order how well an order shuffles it.
 
@@ -60,31 +61,22 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
 
 @click.command()
 @click.argument("pack", metavar="PACK")
-@click.option(
-    "--repair", "source", metavar="SRC", help="Make damaged blocks anew from what PACK was converted from."
+@options(
+    option("--repair source", "SRC", "Make damaged blocks anew from what PACK was converted from."),
+    option("--labels", "FILE", "The CSV that PACK was converted with, for --repair."),
+    option("--pair pairs", "NAME=DIR", "The masks it was converted with, for --repair.", multiple=True),
+    option("--workers", "N", "Parallel workers of --repair; default: the cores at hand."),
+    JSON,
+    option("--quiet", None, "Print nothing but problems."),
 )
-@click.option("--labels", metavar="FILE", help="The CSV that PACK was converted with, for --repair.")
-@click.option(
-    "--pair",
-    "pairs",
-    multiple=True,
-    metavar="NAME=DIR",
-    help="The masks it was converted with, for --repair.",
-)
-@click.option(
-    "--workers", type=int, metavar="N", help="Parallel workers of --repair; default: the cores at hand."
-)
-@json_option
-@click.option("--quiet", is_flag=True, help="Print nothing but problems.")
 def verify(
     pack: str,
     *,
     source: str | None,
-    labels: str | None,
     pairs: tuple[str, ...],
-    workers: int | None,
     as_json: bool,
     quiet: bool,
+    **given: Any,
 ) -> None:
     """Compare every byte of a pack with its checksums.
 
@@ -121,9 +113,7 @@ def verify(
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
-    repair = repair_pack(
-        pack, source, labels=labels, pairs=parse_pairs(pairs), workers=workers, progress=not quiet
-    )
+    repair = repair_pack(pack, source, pairs=parse_pairs(pairs), progress=not quiet, **given)
     if as_json:
         print_json("verify", record | {"ok": True, "repaired": vars(repair)})
     elif not quiet:

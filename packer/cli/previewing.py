@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.console import json_option, print_json, say
+from packer.cli.console import print_json, say
+from packer.cli.options import JSON, QUIET, SPLIT, option, options
 
 if TYPE_CHECKING:
     from packer.previews.contact_sheet import Preview
@@ -16,33 +17,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pack", metavar="PACK")
-@click.option(
-    "-o", "--out", default="preview.png", show_default=True, metavar="FILE", help="The sheet, .png or .jpg."
-)
-@click.option("--augment", metavar="TEXT",
-              help="Transforms of packer.augment; Normalize() means the pack's mean and std. Default: images as stored.")  # fmt: skip
-@click.option("--rows", default=64, show_default=True, metavar="N", help="Images on the sheet, at most.")
-@click.option(
-    "--columns", type=int, metavar="N", help="Images side by side; default: so that it is about square."
-)
-@click.option(
-    "--repeat", default=1, show_default=True, metavar="K", help="Show each image as K epochs draw it."
-)
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the draws, and of the order.")
-@click.option(
-    "--epoch", default=0, show_default=True, metavar="N", help="Whose draws, the first of --repeat."
-)
-@click.option(
-    "--order",
-    default="sequential",
-    show_default=True,
-    metavar="NAME",
-    help="Which rows: the first that this order of the loader gives.",
-)
-@click.option("--split", metavar="NAME", help="Only the rows of one split.")
-@json_option
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
+@options(
+    option("-o --out", "FILE", "The sheet, .png or .jpg.", "preview.png"),
+    option("--augment", "TEXT",
+           "Transforms of packer.augment; Normalize() means the pack's mean and std. Default: images as stored."),
+    option("--rows", "N", "Images on the sheet, at most.", 64),
+    option("--columns", "N", "Images side by side; default: so that it is about square."),
+    option("--repeat", "K", "Show each image as K epochs draw it.", 1),
+    option("--seed", "N", "Of the draws, and of the order.", 0),
+    option("--epoch", "N", "Whose draws, the first of --repeat.", 0),
+    option("--order", "NAME", "Which rows: the first that this order of the loader gives.", "sequential"),
+    SPLIT,
+    JSON,
+    QUIET,
+)  # fmt: skip
+def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Draw a contact sheet of one batch, as the network will see it.
 
     Labels stand under the images; masks, boxes and keypoints are drawn over them.
@@ -54,7 +43,7 @@ def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **options: Any) 
     """
     from packer.previews.contact_sheet import preview as run
 
-    made = run(pack, out, **options)
+    made = run(pack, out, **given)
     if as_json:
         print_json("preview", made._asdict())
     elif not quiet:

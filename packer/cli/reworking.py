@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer import units
-from packer.cli.console import in_options, json_option, print_json, say
+from packer.cli.console import in_options, print_json, say
 from packer.cli.conversion_output import announce_plan, tell_left_out, tell_notes, tell_skipped
 from packer.cli.convert_command import parse_pairs
+from packer.cli.options import (
+    ANY_SIZE,
+    FIT,
+    FORMAT,
+    ON_ERROR,
+    OVERWRITE,
+    REWORKING,
+    SHARD_SIZE,
+    SPLIT,
+    STORE,
+    option,
+    options,
+)
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
     from packer.convert.image_conversion import ConversionPlan, Report
-
-
-def _common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that all of them have."""
-    for option in (
-        click.option("--quiet", is_flag=True, help="Print nothing but errors."),
-        json_option,
-        click.option(
-            "--workers", type=int, metavar="N", help="Parallel workers; default: the cores at hand."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-_overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it is a pack.")
+    from packer.tables.table_conversion import TableReport
 
 
 @click.command()
 @click.argument("pack", metavar="PACK")
 @click.argument("source", metavar="MORE")
-@click.option("--labels", metavar="FILE", help="CSV of files and labels, as for convert.")
-@click.option(
-    "--pair", "pairs", multiple=True, metavar="NAME=DIR", help="Masks of the new images, as for convert."
+@options(
+    option("--labels", "FILE", "CSV of files and labels, as for convert."),
+    option("--pair pairs", "NAME=DIR", "Masks of the new images, as for convert.", multiple=True),
+    ON_ERROR,
+    REWORKING,
 )
-@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
-              help="At an input that cannot be packed: stop, or leave it out and list it (exit code 3).")  # fmt: skip
-@_common
 def append(
-    pack: str, source: str, *, pairs: tuple[str, ...], as_json: bool, quiet: bool, **options: Any
+    pack: str,
+    source: str,
+    *,
+    labels: str | None,
+    pairs: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
 ) -> None:
     """Convert MORE images with the options of PACK, or map MORE rows of a table as PACK's were, and add them to it.
 
@@ -54,37 +57,40 @@ def append(
     packer append train/ more-images/
     packer append flights/ december.csv
     """
+    said: list[str] = []
     if _is_table(pack):
-        _append_table(pack, source, pairs=pairs, as_json=as_json, quiet=quiet, **options)
+        for name, value in (("--labels", labels), ("--pair", pairs)):
+            if value:
+                raise UsageError(f"{name}: is about images; {pack} was made of a table. Leave it out.")
+        from packer.tables.table_conversion import append_table
+
+        report = append_table(pack, source, progress=not quiet, **given)
+        _tell("append", report, said, as_json=as_json, quiet=quiet)
+        tell_left_out(report, pack, listed=not as_json)
         return
     from packer.convert.repacking import append_images
-
-    said: list[str] = []
 
     def announce(plan: ConversionPlan) -> None:
         if not (quiet or as_json):
             said.extend(plan.notes)
             announce_plan(source, pack, plan)
 
-    report = append_images(
-        pack, source, pairs=parse_pairs(pairs), progress=not quiet, on_plan=announce, **options
-    )
-    if as_json:
-        print_json("append", report.to_dict())
-    elif not quiet:
-        tell_notes(report.notes, said)
-        _tell(report, "added")
-    tell_skipped(report.skipped, pack, listed=not as_json)
+    given |= {"labels": labels, "pairs": parse_pairs(pairs)}
+    appended = append_images(pack, source, progress=not quiet, on_plan=announce, **given)
+    _tell("append", appended, said, as_json=as_json, quiet=quiet)
+    tell_skipped(appended.skipped, pack, listed=not as_json)
 
 
 @click.command()
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True)
-@click.option("-o", "--out", required=True, metavar="OUT", help="The pack to make.")
-@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Mix the rows of all packs.")
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the shuffle.")
-@_overwrite
-@_common
-def merge(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
+@options(
+    option("-o --out", "OUT", "The pack to make.", required=True),
+    option("--shuffle/--no-shuffle", None, "Mix the rows of all packs.", True),
+    option("--seed", "N", "Of the shuffle.", 0),
+    OVERWRITE,
+    REWORKING,
+)
+def merge(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Put packs with equal fields together into one.
 
     \b
@@ -92,21 +98,20 @@ def merge(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **opt
     """
     from packer.convert.repacking import merge_packs
 
-    report = merge_packs(packs, out, progress=not quiet, **options)
-    if as_json:
-        print_json("merge", report.to_dict())
-    elif not quiet:
-        _tell(report, "packed")
+    report = merge_packs(packs, out, progress=not quiet, **given)
+    _tell("merge", report, as_json=as_json, quiet=quiet)
 
 
 @click.command()
 @click.argument("pack", metavar="PACK")
 @click.argument("shares", metavar="NAME=SHARE,...")
-@click.option("-o", "--out", metavar="DIR", help="Folder of the new packs; default: beside PACK.")
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the draw.")
-@_overwrite
-@_common
-def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **options: Any) -> None:
+@options(
+    option("-o --out", "DIR", "Folder of the new packs; default: beside PACK."),
+    option("--seed", "N", "Of the draw.", 0),
+    OVERWRITE,
+    REWORKING,
+)
+def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Deal the rows of PACK out to new packs, each with equal shares of each class.
 
     The new packs are called like PACK, with the split's name: photos.train.h5 and photos.val.h5.
@@ -116,37 +121,34 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **options: Any)
     """
     from packer.convert.repacking import split_pack
 
-    reports = split_pack(pack, shares, progress=not quiet, **options)
+    reports = split_pack(pack, shares, progress=not quiet, **given)
     if as_json:
         print_json("split", {"packs": {name: report.to_dict() for name, report in reports.items()}})
     elif not quiet:
         for report in reports.values():
-            _tell(report, "packed", f" -> {report.out}")
+            _tell_rows("packed", report, f" -> {report.out}")
 
 
 @click.command()
 @click.argument("pack", metavar="PACK")
 @click.argument("out", metavar="OUT")
-@click.option("--size", metavar="N|HxW", help="Smaller images: side, or height x width; powers of two.")
-@click.option("--any-size", is_flag=True, help="Allow sizes that are not powers of two.")
-@click.option("--fit", type=click.Choice(["crop", "pad", "stretch"]), default="crop", show_default=True,
-              help="How images of another shape are brought to --size.")  # fmt: skip
-@click.option("--format", "format_", type=click.Choice(["h5", "npy"]), help="As for convert.")
-@click.option("--store", type=click.Choice(["raw", "jpeg"]), help="As for convert; default: as PACK has it.")
-@click.option("--quality", type=int, metavar="N", help="Of JPEG rows; default: as PACK has it.")
-@click.option("--compress", metavar="NAME", help="As for convert; default: as PACK has it.")
-@click.option("--shard-rows", type=int, metavar="N", help="Begin another file every N rows.")
-@click.option("--shard-size", metavar="SIZE", help="Begin another file about every SIZE, for example 2GB.")
-@click.option(
-    "--shuffle/--no-shuffle", default=False, show_default=True, help="Mix the rows, or those of each split."
+@options(
+    option("--size", "N|HxW", "Smaller images: side, or height x width; powers of two."),
+    ANY_SIZE,
+    option("--fit", FIT, "How images of another shape are brought to --size.", "crop"),
+    option("--format", FORMAT, "As for convert."),
+    option("--store", STORE, "As for convert; default: as PACK has it."),
+    option("--quality", "N", "Of JPEG rows; default: as PACK has it."),
+    option("--compress", "NAME", "As for convert; default: as PACK has it."),
+    option("--shard-rows", "N", "Begin another file every N rows."),
+    SHARD_SIZE,
+    option("--shuffle/--no-shuffle", None, "Mix the rows, or those of each split.", False),
+    option("--seed", "N", "Of the shuffle.", 0),
+    option("--resume", None, "Go on only with an interrupted run of the same pack and options."),
+    OVERWRITE,
+    REWORKING,
 )
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the shuffle.")
-@click.option(
-    "--resume", is_flag=True, help="Go on only with an interrupted run of the same pack and options."
-)
-@_overwrite
-@_common
-def repack(pack: str, out: str, *, format_: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
+def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Write PACK anew: smaller, stored another way, in another format or number of files. Rows keep their order, but for --shuffle.
 
     \b
@@ -156,31 +158,22 @@ def repack(pack: str, out: str, *, format_: str | None, as_json: bool, quiet: bo
     """
     from packer.convert.repacking import repack as run
 
-    report = run(pack, out, format=format_, progress=not quiet, **options)
-    if as_json:
-        print_json("repack", report.to_dict())
-    elif not quiet:
-        _tell(report, "packed")
+    report = run(pack, out, progress=not quiet, **given)
+    _tell("repack", report, as_json=as_json, quiet=quiet)
 
 
 @click.command()
 @click.argument("pack", metavar="PACK")
-@click.argument("folder", metavar="OUT")
-@click.option("--as", "format_", type=click.Choice(["png", "jpeg"]),
-              help="png (default): exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG.")  # fmt: skip
-@click.option("--quality", type=int, metavar="N", help="Of JPEG files; default 95.")
-@click.option("--split", metavar="NAME", help="Only the rows of one split.")
-@_common
+@click.argument("out", metavar="OUT")
+@options(
+    option("--as format", ("png", "jpeg"),
+           "png (default): exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG."),
+    option("--quality", "N", "Of JPEG files; default 95."),
+    SPLIT,
+    REWORKING,
+)  # fmt: skip
 def export(
-    pack: str,
-    folder: str,
-    *,
-    format_: str | None,
-    quality: int | None,
-    split: str | None,
-    workers: int | None,
-    as_json: bool,
-    quiet: bool,
+    pack: str, out: str, *, split: str | None, workers: int | None, as_json: bool, quiet: bool, **given: Any
 ) -> None:
     """Write the rows of PACK as image files in the folder OUT, or of a table as OUT.csv, .tsv or .parquet.
 
@@ -191,73 +184,33 @@ def export(
     packer export flights.h5 flights.csv --split val
     """
     if _is_table(pack):
-        for option, given in (("--as", format_), ("--quality", quality), ("--workers", workers)):
-            if given is not None:
+        for name, value in (("as", given["format"]), ("quality", given["quality"]), ("workers", workers)):
+            if value is not None:
                 raise UsageError(
-                    f"{option} {given}: is about images; {pack} was made of a table. Leave it out."
+                    f"--{name} {value}: is about images; {pack} was made of a table. Leave it out."
                 )
-        _export_table(pack, folder, split=split, as_json=as_json, quiet=quiet)
+        from packer.tables.table_export import export_table
+
+        table = export_table(pack, out, split=split, progress=not quiet)
+        if as_json:
+            print_json("export", table.to_dict())
+        elif not quiet:
+            rows, took = units.count(table.rows, "row"), units.duration(table.seconds)
+            say(f"wrote {rows}, {units.size(table.nbytes)}, in {took} -> {table.out}")
         return
     from packer.convert.export import export_images
 
-    report = export_images(
-        pack,
-        folder,
-        format=format_ or "png",
-        quality=95 if quality is None else quality,
-        split=split,
-        workers=workers,
-        progress=not quiet,
-    )
+    given = {name: value for name, value in given.items() if value is not None}
+    report = export_images(pack, out, split=split, workers=workers, progress=not quiet, **given)
     if as_json:
-        record = {"out": folder, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
+        record = {"out": out, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
         record |= {"notes": [in_options(note) for note in report.notes], "convert_command": report.command}
         print_json("export", record)
     elif not quiet:
         tell_notes(report.notes)
-        say(
-            f"wrote {units.count(report.files, 'file')}, {units.size(report.nbytes)}, in {units.duration(report.seconds)}"
-        )
+        files, took = units.count(report.files, "file"), units.duration(report.seconds)
+        say(f"wrote {files}, {units.size(report.nbytes)}, in {took}")
         say(f"to bring the pack back: {report.command}")
-
-
-def _append_table(
-    pack: str,
-    source: str,
-    *,
-    pairs: tuple[str, ...],
-    labels: str | None,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
-) -> None:
-    for option, given in (("--labels", labels), ("--pair", pairs)):
-        if given:
-            raise UsageError(f"{option}: is about images; {pack} was made of a table. Leave it out.")
-    from packer.tables.table_conversion import append_table
-
-    report = append_table(pack, source, progress=not quiet, **options)
-    if as_json:
-        print_json("append", report.to_dict())
-    elif not quiet:
-        tell_notes(report.notes)
-        say(
-            f"added {units.count(report.rows, 'row')}, {units.size(report.bytes_written)},"
-            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} rows/s)"
-        )
-    tell_left_out(report, pack, listed=not as_json)
-
-
-def _export_table(pack: str, out: str, *, split: str | None, as_json: bool, quiet: bool) -> None:
-    from packer.tables.table_export import export_table
-
-    report = export_table(pack, out, split=split, progress=not quiet)
-    if as_json:
-        print_json("export", report.to_dict())
-    elif not quiet:
-        say(
-            f"wrote {units.count(report.rows, 'row')}, {units.size(report.nbytes)}, in {units.duration(report.seconds)} -> {report.out}"
-        )
 
 
 def _is_table(path: str) -> bool:
@@ -267,7 +220,19 @@ def _is_table(path: str) -> bool:
     return open_pack(path).parts[0].header.table is not None
 
 
-def _tell(report: Report, verb: str, where: str = "") -> None:
+def _tell(
+    command: str, report: Report | TableReport, said: list[str] | None = None, *, as_json: bool, quiet: bool
+) -> None:
+    """Print what a command did. said: of append, the notes that were printed before."""
+    if as_json:
+        print_json(command, report.to_dict())
+    elif not quiet:
+        if said is not None:
+            tell_notes(report.notes, said)
+        _tell_rows("packed" if said is None else "added", report)
+
+
+def _tell_rows(verb: str, report: Report | TableReport, where: str = "") -> None:
     unit = "row" if _is_table(report.out) else "image"
     if report.already:
         say(f"{report.out}: holds all {units.count(report.rows, unit)} already")

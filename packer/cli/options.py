@@ -1,0 +1,145 @@
+"""The options of the commands, a line each: those that several commands have, and those of packer convert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+Decorator = Callable[[_Command], _Command]
+
+IMAGES, TABLES = "images", "tables"
+FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
+
+
+class InputOption(click.Option):
+    """An option. about: the one kind of input that it is about, IMAGES or TABLES; "": of either."""
+
+    def __init__(self, *names: Any, about: str = "", **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.about = about
+
+
+def option(
+    names: str, kind: str | tuple[str, ...] | None, text: str, default: object = None, **settings: Any
+) -> Decorator[Any]:
+    """Return the decorator that adds an option to a command.
+
+    names: as typed, then the parameter if it has another name; kind: what stands for its value in the help ("N" is a whole number), the
+    choices, or None for a switch; default: shown in the help unless None; settings: as click.option has them.
+    """
+    if default is not None:
+        settings = {"default": default, "show_default": True, **settings}
+    if isinstance(kind, tuple):
+        settings["type"] = click.Choice(kind)
+    elif kind is None:
+        settings["is_flag"] = True
+    else:
+        settings["metavar"] = kind
+        if kind == "N":
+            settings["type"] = int
+    return click.option(*names.split(), cls=InputOption, help=text, **settings)
+
+
+def options(*decorators: Decorator[Any]) -> Decorator[Any]:
+    """Return the decorator that adds options in this order."""
+
+    def add(command: _Command) -> _Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return add
+
+
+JSON = option("--json as_json", None, "Print one JSON object on stdout instead of text.")
+QUIET = option("--quiet", None, "Print nothing but errors.")
+WORKERS = option("--workers", "N", "Parallel workers; default: the cores at hand.")
+OVERWRITE = option("--overwrite", None, "Replace the output if it is a pack.")
+ANY_SIZE = option("--any-size", None, "Allow sizes that are not powers of two.", about=IMAGES)
+SPLIT = option("--split", "NAME", "Only the rows of one split.")
+SHARD_SIZE = option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB.")
+ON_ERROR = option("--on-error", ("stop", "skip"),
+                  "At an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop")  # fmt: skip
+REWORKING = options(WORKERS, JSON, QUIET)
+
+
+# The lines are a table. Their order is that of the help.
+# fmt: off
+CONVERT = options(
+    option("--size", "N|HxW|keep",
+           "Side, or height x width, in pixels; powers of two; default: 256. keep, with --store jpeg: the files as they are.",
+           about=IMAGES),
+    ANY_SIZE,
+    option("--fit", FIT,
+           "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=IMAGES),
+    option("--channels", ("rgb", "gray", "rgba"),
+           "What a pixel holds; default: rgb. Alpha is composited on white for rgb and gray.", about=IMAGES),
+    option("--format", FORMAT,
+           "One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5)."),
+    option("--store", STORE,
+           "Rows as pixels, or each as a JPEG file: a tenth of the size, decoded while loading.", "raw", about=IMAGES),
+    option("--quality", "N", "Of JPEG rows, 1 to 100.", 90, about=IMAGES),
+    option("--compress", "NAME",
+           "Compress blocks of raw rows without loss (HDF5 only); docs/commands.md lists the names.", "none"),
+    option("--labels", "FILE",
+           "CSV of files (first column) and labels, for folders that do not say the class.", about=IMAGES),
+    option("--label", "COLUMN,...",
+           "Columns of --labels to take; default: the second. Of a table: what is to be predicted."),
+    option("--label-file-column", "COLUMN",
+           "The column of --labels that names files; default: the first that has a name.", about=IMAGES),
+    option("--multi-label", None, "Cells of the label column hold several class names.", about=IMAGES),
+    option("--label-separator", "TEXT",
+           "What stands between these names, also space, tab, comma ...; default: found out (| or ;, comma, space).", about=IMAGES),
+    option("--classes", "FILE|A,B,C",
+           "The classes, in order: a file with one a line, or names. Others are errors; some may have no images.", about=IMAGES),
+    option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.", about=IMAGES),
+    option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.", about=IMAGES),
+    option("--pair pairs", "NAME=DIR",
+           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.", multiple=True, about=IMAGES),
+    option("--split", "NAME=SHARE,...", "Draw splits, for example train=0.9,val=0.1."),
+    option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True),
+    option("--seed", "N", "Of the shuffle and the splits.", 0),
+    option("--shard-rows", "N", "Begin another file every N rows; OUT is a directory."),
+    SHARD_SIZE,
+    option("--workers", "N",
+           "Parallel workers; default: the cores at hand. The result does not depend on it."),
+    ON_ERROR,
+    option("--max-pixels", "N", "Refuse larger inputs undecoded; default: 178,956,970.", about=IMAGES),
+    option("--overwrite", None, "Replace OUT if it is a pack."),
+    option("--resume", None,
+           "Go on only with a conversion of the same inputs and options; done already, it is left as it is."),
+    JSON,
+    QUIET,
+    option("--features", "COLUMN,...", "Tables: only these columns are features; default: all.", about=TABLES),
+    option("--drop", "COLUMN,...", "Tables: leave columns out.", about=TABLES),
+    option("--keep", "COLUMN,...", "Tables: fields of their own instead of features.", about=TABLES),
+    option("--type types", "COLUMN=TYPE",
+           "Tables: number, integer, boolean, date, time, timestamp, category or text; currency, percent, date-mdy, date-dmy,"
+           " timestamp-mdy or timestamp-dmy; default: as the first rows look.", multiple=True, about=TABLES),
+    option("--label-as", ("auto", "classes", "float", "number"),
+           "Labels that are numbers as classes, or as float (number is the same); auto: whole ones int64, others float.", "auto"),
+    option("--missing", ("nan", "error", "mean", "median", "zero"),
+           "Tables: what a missing feature becomes.", "nan", about=TABLES),
+    option("--indicators", None, "Tables: a 0/1 feature for each column with missing values.", about=TABLES),
+    option("--one-hot", "COLUMN,...|all", "Tables: categories as 0/1 features instead of codes.", about=TABLES),
+    option("--standardize", None, "Tables: numbers to mean 0 and standard deviation 1.", about=TABLES),
+    option("--log1p", "COLUMN,...", "Tables: log(1 + x) of these columns, before all else.", about=TABLES),
+    option("--dtype", "NAME",
+           "Tables: of the features: float32, float16, float64, or an integer type.", "float32", about=TABLES),
+    option("--max-categories", "N", "Tables: more different texts in a column are an error.", 100_000, about=TABLES),
+    option("--like", "PACK",
+           "Images: the classes, size, fit, channels, and mean and std for Normalize(), of PACK. "
+           "Tables: its columns, categories and statistics."),
+    option("--header/--no-header", None,
+           "CSV: the first line holds names; without, columns are called 0, 1, 2 ...", True, about=TABLES),
+    option("--delimiter", "CHAR", "CSV: between cells; default: found out. tab for a tab.", about=TABLES),
+    option("--quote", "CHAR", "CSV: around cells; none for none.", '"', about=TABLES),
+    option("--decimal", "CHAR", "CSV: the decimal point.", ".", about=TABLES),
+    option("--thousands", "CHAR", "CSV: between thousands, passed over.", "", show_default=False, about=TABLES),
+    option("--na", "TEXT", "CSV: also means missing, beside NA, null, nan ...", multiple=True, about=TABLES),
+    option("--encoding", "NAME", "CSV: of the file.", "utf-8", about=TABLES),
+)
+# fmt: on
