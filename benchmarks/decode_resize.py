@@ -23,9 +23,8 @@ from packer import native
 from packer.errors import PackerError
 from packer.inputs.image_sources import open_source
 from packer.pixels.channel_statistics import PixelSums
-from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
+from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions, place
 from packer.pixels.image_decoder import ScratchBuffers
-from packer.pixels.image_placement import place
 
 Pixels = NDArray[np.uint8]
 TURN = 40

@@ -30,9 +30,9 @@ from packer.bench.packed_lane import ORDERS, Packed, first_epoch, pack_files, ro
 from packer.bench.raw_images import RawImages
 from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
+from packer.inputs.file_names import on_disk
 from packer.inputs.image_sources import ImageSource, open_source
 from packer.inputs.image_targets import OPTIONS, ImageTargets, read_targets
-from packer.inputs.utf8_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.starting import cores, memory
 

@@ -4,9 +4,8 @@
     repacking.py         merge_packs, split_pack, repack, append_images
     repair.py            repair_pack: damaged blocks made anew
     export.py            export_images
-    exportnames.py       names of exported files
-    exportrows.py        rows of a pack as image files
-    exportlabels.py      labels as folders or a CSV
+    export_files.py      rows of a pack as image files, and their names
+    export_labels.py     labels as folders or a CSV
     row_maker.py         RowMaker: what makes the rows of a pack
     image_rows.py        rows from image files; a look at a few of them
     pack_rows.py         rows from packs

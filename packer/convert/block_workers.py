@@ -194,7 +194,7 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
         return
     import cv2
 
-    from packer.pixels.quiet_stderr import without_pillow_warnings
+    from packer.pixels.image_decoder import without_pillow_warnings
 
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)
@@ -265,7 +265,7 @@ def _adopt_in_process(run: _WorkerState) -> None:
     if os.getppid() != run.parent:  # it was killed before that
         os._exit(1)
     if run.makes:
-        from packer.pixels.quiet_stderr import silence_process
+        from packer.pixels.image_decoder import silence_process
 
         silence_process()
         faulthandler.disable()  # the parent says which image crashed its decoder

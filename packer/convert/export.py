@@ -6,7 +6,7 @@
     <folder>/image/cat/1.png        with fields of pixels beside the images, such as masks: each field in a folder of its name
     <folder>/mask/cat/1.png
 
-exportnames.py names the files, exportrows.py encodes the rows, exportlabels.py writes labels.csv and classes.txt.
+export_files.py encodes the rows and names the files, export_labels.py writes labels.csv and classes.txt.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import Any
 import cv2
 
 from packer.arguments import check_workers, choice, whole
-from packer.convert.exportlabels import CLASSES_FILE, LABELS_FILE, LabelFiles, runs_of
-from packer.convert.exportnames import (
+from packer.convert.export_files import (
+    CHANNELS,
+    ExportRows,
     check_keys,
     check_lengths,
     file_names,
@@ -34,13 +35,13 @@ from packer.convert.exportnames import (
     inner_folders,
     stem_of,
 )
-from packer.convert.exportrows import CHANNELS, ExportRows
+from packer.convert.export_labels import CLASSES_FILE, LABELS_FILE, LabelFiles, runs_of
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import pwrite_all, remove
 from packer.format.output_path import check_output, check_space, failure
 from packer.format.pack import open_pack
 from packer.format.working_folder import locked
-from packer.pixels.image_placement import FITS
+from packer.pixels.decode_resize import FITS
 from packer.progress import Progress
 from packer.sentence import Option
 

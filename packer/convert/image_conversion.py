@@ -31,14 +31,14 @@ from packer.errors import UsageError
 from packer.format.header import NORMALIZE
 from packer.format.output_path import check_output, format_of
 from packer.format.pack import Pack
+from packer.inputs.file_names import as_text
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import ImageSource, open_source
 from packer.inputs.image_targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_values import BARS, LABEL_AS
-from packer.inputs.utf8_text import as_text
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
-from packer.pixels.quiet_stderr import without_pillow_warnings
+from packer.pixels.image_decoder import without_pillow_warnings
 from packer.progress import Progress
 from packer.sentence import Option
 from packer.version import __version__

@@ -19,9 +19,8 @@ from packer.format.header import Field
 from packer.inputs.image_pairs import MOST_BYTES_A_PIXEL, Pair
 from packer.inputs.image_sources import ImageSource
 from packer.inputs.image_targets import ImageTargets
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place
 from packer.pixels.image_decoder import ScratchBuffers, decode, largest_value, read_image_header
-from packer.pixels.image_placement import ImagePlacement, place
 from packer.sentence import Option
 
 _AT_ONCE = 1 << 16

@@ -19,9 +19,7 @@ from packer.format.pack import Pack
 from packer.format.shards import merge_headers
 from packer.format.working_folder import difference
 from packer.orders.runs import Runs
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
-from packer.pixels.image_placement import ImagePlacement, place
-from packer.pixels.resampling import resize
+from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place, resize
 from packer.read.row_reader import RowReader
 from packer.sentence import Option
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import open_pack
-from packer.inputs.utf8_text import as_text
+from packer.inputs.file_names import as_text
 
 _ENDINGS = (".csv", ".lst", ".txt")
 Classes = str | os.PathLike[str] | Sequence[str]

@@ -2,12 +2,11 @@
 
     image_sources.py   a folder, list or archive of images: keys, bytes, sizes
     image_archives.py  images in tar and zip files
-    class_folders.py   what folders mean: classes, splits
+    file_names.py      names as text, whatever the locale; what folders mean: classes, splits
     image_targets.py   what a CSV says of each image: labels, boxes, keypoints
-    label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name
+    label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name; lines of text files
     label_values.py    the rules for labels given as text
     image_pairs.py     masks and the like, found by name
-    utf8_text.py       file names, and lines of text files, whatever the locale
 
 Start with image_sources.py. Imports: codecs, format, pixels.
 """

@@ -27,8 +27,7 @@ from typing import IO, Any, cast
 
 from packer.errors import ImageError, SourceError, SpaceError, UsageError
 from packer.format.file_io import pread_all
-from packer.inputs.class_folders import is_hidden, is_image
-from packer.inputs.utf8_text import changed, shorten
+from packer.inputs.file_names import changed, is_hidden, is_image, shorten
 
 _COMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {
     ".tar.gz": gzip.open,

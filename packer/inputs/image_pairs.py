@@ -43,21 +43,19 @@ from PIL import Image, ImageFile, TiffImagePlugin
 from packer.codecs.orientation import EXIF_TAG, upright
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.class_folders import is_hidden
+from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.image_archives import archive_stem, open_archive
 from packer.inputs.image_sources import newest_file, read_file, split_archive
-from packer.inputs.utf8_text import as_text, on_disk
-from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.decode_resize import ImagePlacement, PixelSpec
 from packer.pixels.image_decoder import (
     DAMAGE,
+    QuietStderr,
     check_effort,
     check_pixels,
     format_of_image,
     is_short_of_memory,
     without_pillow_limit,
 )
-from packer.pixels.image_placement import ImagePlacement
-from packer.pixels.quiet_stderr import QuietStderr
 from packer.sentence import Option, Sentence
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")

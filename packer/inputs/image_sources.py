@@ -1,6 +1,6 @@
 """Images to be packed: a folder, a list or an archive, as one list of keys that any thread can read.
 
-class_folders.py decides what folders mean; image_targets.py reads labels; image_archives.py reads archives;
+file_names.py decides what folders mean; image_targets.py reads labels; image_archives.py reads archives;
 `open_source` composes them.
 """
 
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.inputs.class_folders import (
+from packer.inputs.file_names import (
     FolderLayout,
+    as_text,
     class_folders,
     folder_splits,
     image_order,
@@ -26,10 +27,12 @@ from packer.inputs.class_folders import (
     is_image,
     no_images,
     notes_on,
+    on_disk,
+    shorten,
 )
 from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
+from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import Bad, describe_labels, number_labels
-from packer.inputs.utf8_text import as_text, on_disk, read_lines, shorten
 from packer.sentence import Option
 
 LIST_EXTENSIONS = (".lst", ".txt")
@@ -57,7 +60,7 @@ class ImageSource:
         self.name = name
         """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
         self.keys = keys
-        """Paths below the source's folder, "/"-separated, as `filenames.as_text` has them."""
+        """Paths below the source's folder, "/"-separated, as `as_text` has them."""
         self.labels, self.classes, self.splits = layout
         """What the folders, or the list, say: int64 [N] or None; names of the classes, None where labels are plain numbers;
         split -> its images."""
@@ -74,7 +77,7 @@ class ImageSource:
         self.newest = newest
         """Which of the files was changed last, and when: tells whether one has been changed since."""
         self.folder = folder
-        """Where the keys are files, as `filenames.as_text` has it; None in an archive."""
+        """Where the keys are files, as `as_text` has it; None in an archive."""
         self._read = read
         self._close = close
 

@@ -13,7 +13,7 @@ label, and needs no header. Commas, semicolons or tabs stand between cells.
     boxes and one label column             boxes, box_label: ragged int64 [n]
     keypoints (x, y, x, y ...)             keypoints: float32 [K, 2], NaN where both cells are empty or the point is not seen
 
-Coordinates are continuous pixels of the upright image, as image_placement.py says, and end up in the row's. Boxes are clipped to what
+Coordinates are continuous pixels of the upright image, as decode_resize.py says, and end up in the row's. Boxes are clipped to what
 is seen of the image, and dropped, with their labels, where nothing is.
 """
 
@@ -42,7 +42,7 @@ from packer.inputs.label_values import (
     number_columns,
     number_labels,
 )
-from packer.pixels.image_placement import ImagePlacement
+from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
 
 _SIZES = frozenset(("w", "width", "h", "height"))

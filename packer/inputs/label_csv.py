@@ -1,9 +1,13 @@
-"""The CSV in which labels, boxes and keypoints stand beside the names of images."""
+"""The CSV in which labels, boxes and keypoints stand beside the names of images; lines of text files that people write.
+
+Such a file may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
+"""
 
 from __future__ import annotations
 
 import csv
 import os
+import stat
 import sys
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.class_folders import is_image
+from packer.inputs.file_names import changed, is_image, shorten
 from packer.inputs.label_values import Bad
-from packer.inputs.utf8_text import read_lines, shorten
 from packer.sentence import Option, Sentence
+
+LONGEST = 16 << 20
+"""Characters of a line; longer ones are taken for a file of another kind."""
 
 _AMBIGUOUS = -1
 _SNIFFED_ROWS = 20
@@ -307,3 +313,41 @@ def _ways(name: str) -> tuple[str, ...]:
     if "/" in name:
         return ("path",)
     return ("name", "stem") if is_image(name) else ("stem",)
+
+
+def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterator[str]:
+    """Yield the lines of a text file of UTF-8, each with its end; bytes that are not UTF-8 are escaped as by `os.fsdecode`.
+
+    needed: what the file should be, for messages; newline: as `open` has it.
+    Raises: SourceError for what is no regular file, cannot be read, is no text, or changes while it is read.
+    """
+    try:
+        with open(
+            path, encoding="utf-8-sig", errors="surrogateescape", newline=newline, opener=_open
+        ) as file:
+            before = os.fstat(file.fileno())
+            if not stat.S_ISREG(before.st_mode):
+                raise SourceError(f"{path}: is no regular file; {needed}. Copy it to one.")
+            number = 0
+            while line := file.readline(LONGEST + 1):
+                number += 1
+                if "\0" in line or (number == 1 and line.startswith(("\udcff\udcfe", "\udcfe\udcff"))):
+                    raise SourceError(
+                        f"{path} line {number}: has zero bytes, as no text of UTF-8 has; {needed}. "
+                        "Check what it is; of UTF-16, convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW."
+                    )
+                if len(line) > LONGEST:
+                    raise SourceError(
+                        f"{path} line {number}: is longer than {LONGEST:,} characters; {needed}. Check what it is."
+                    )
+                yield line
+            after = os.fstat(file.fileno())
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise changed(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({error.strerror}); {needed}. Check the path.") from None
+
+
+def _open(path: str, flags: int) -> int:
+    """Open without waiting for the writer of a pipe; reading files does not change by it."""
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.utf8_text import shorten
+from packer.inputs.file_names import shorten
 from packer.sentence import Option
 
 LABEL_AS = ("auto", "classes", "float", "number")

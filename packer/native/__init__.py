@@ -4,7 +4,7 @@
     native.h                what the C files share: compilers, copies past the caches, arguments, the GIL
     random_permutation.c    the loops of randomness.py
     gather.c                of read/gather.py: rows out of files, guarded against files that are cut short
-    resample.c              of pixels/resampling.py
+    resample.c              of pixels/decode_resize.py
     csv.c                   of tables/reading/record_parser.py
     csv_numbers.h           decimal numbers to doubles, for csv.c
     table_sums.c            of tables/transform/column_sums.py

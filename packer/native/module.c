@@ -12,7 +12,7 @@ static PyMethodDef methods[] = {
     ENTRY(read_rows, "As read_numpy in read/gather.py."),
     ENTRY(willneed_rows, "As willneed_numpy in read/gather.py."),
     /* resample.c */
-    ENTRY(resample, "As resample_numpy in pixels/resampling.py."),
+    ENTRY(resample, "As resample_numpy in pixels/decode_resize.py."),
     ENTRY(channel_sums, "As channel_sums_opencv in pixels/channel_statistics.py."),
     /* csv.c */
     ENTRY(parse_csv, "As _parse_plain in tables/reading/record_parser.py."),

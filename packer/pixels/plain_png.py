@@ -13,8 +13,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.pixels.quiet_stderr import QuietStderr
-
 _HEADER = struct.Struct(">8sI4sIIBBBBB")
 _CHUNK = struct.Struct(">I4s")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -76,8 +74,7 @@ def decode_plain_png(data: bytes, channels: str) -> NDArray[np.uint8] | None:
     Returns: uint8 [h, w, C], C as ``channels`` asks; None if OpenCV refuses the file: ask Pillow.
     """
     try:
-        with QuietStderr():
-            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[data[25], channels])
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[data[25], channels])
     except cv2.error:
         return None
     if pixels is None:

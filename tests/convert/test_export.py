@@ -21,9 +21,9 @@ from PIL import Image
 from packer.cli import cli
 from packer.cli.console import in_options
 from packer.convert import export as module
-from packer.convert import exportrows
+from packer.convert import export_files
 from packer.convert.export import SUFFIX, ExportReport, export_images
-from packer.convert.exportnames import check_keys, file_names, file_stems
+from packer.convert.export_files import check_keys, file_names, file_stems
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
@@ -743,7 +743,7 @@ def test_a_failing_disk_leaves_nothing(
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(module, "pwrite_all", failing)
-    monkeypatch.setattr(exportrows, "_PIECE_ROWS", 4)
+    monkeypatch.setattr(export_files, "_PIECE_ROWS", 4)
     with pytest.raises(SpaceError if number == errno.ENOSPC else PackerError) as caught:
         export_images(pack, tmp_path / "out")
     assert str(caught.value) == (
@@ -764,7 +764,7 @@ def test_too_small_a_disk_is_seen_beforehand(
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exportrows, "_PIECE_ROWS", 4)
+    monkeypatch.setattr(export_files, "_PIECE_ROWS", 4)
 
     def interrupt(done: int) -> None:
         raise KeyboardInterrupt

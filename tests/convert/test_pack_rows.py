@@ -11,9 +11,7 @@ import pytest
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_rows import PackRows, together
 from packer.format.pack import Pack, open_pack
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
-from packer.pixels.image_placement import place
-from packer.pixels.resampling import resize
+from packer.pixels.decode_resize import DecodeResize, PixelSpec, place, resize
 
 
 @pytest.fixture

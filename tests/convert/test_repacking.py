@@ -22,7 +22,7 @@ from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
 from packer.orders.runs import Runs
-from packer.pixels.image_placement import ImagePlacement
+from packer.pixels.decode_resize import ImagePlacement
 from packer.read.row_reader import RowReader
 from tests.format.packs import files_of
 

@@ -24,8 +24,7 @@ from packer.codecs.orientation import EXIF_TAG
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.image_pairs import Pair, open_pair
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
-from packer.pixels.image_placement import FITS, ImagePlacement
+from packer.pixels.decode_resize import FITS, DecodeResize, ImagePlacement, PixelSpec
 
 Encode = Callable[..., bytes]
 SPEC = PixelSpec((8, 8), "stretch")

@@ -12,7 +12,7 @@ import pytest
 
 from packer.convert.image_conversion import convert_images
 from packer.errors import ImageError, PackerError, SourceError, UsageError
-from packer.inputs.class_folders import IMAGE_EXTENSIONS
+from packer.inputs.file_names import IMAGE_EXTENSIONS
 from packer.inputs.image_sources import ImageSource, open_source
 
 Tree = Callable[..., Path]

@@ -12,7 +12,7 @@ import pytest
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.image_targets import ImageTargets, read_targets
-from packer.pixels.image_placement import ImagePlacement
+from packer.pixels.decode_resize import ImagePlacement
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
 CROP = ImagePlacement.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size

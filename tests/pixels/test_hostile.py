@@ -18,9 +18,14 @@ from packer.codecs import jpeg
 from packer.codecs.orientation import jpeg_orientation
 from packer.errors import ImageError
 from packer.pixels.decode_resize import MAX_PIXELS
-from packer.pixels.image_decoder import ScratchBuffers, decode, is_short_of_memory, read_image_header
+from packer.pixels.image_decoder import (
+    QuietStderr,
+    ScratchBuffers,
+    decode,
+    is_short_of_memory,
+    read_image_header,
+)
 from packer.pixels.plain_png import MAX_CHUNKS
-from packer.pixels.quiet_stderr import QuietStderr
 from tests.open_files import open_files
 
 SECONDS = 20.0  # of work that took minutes, on a busy machine; most of these take milliseconds

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer.codecs.orientation import EXIF_TAG
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
-from packer.pixels.image_placement import FITS, Box, ImagePlacement
+from packer.pixels.decode_resize import FITS, Box, DecodeResize, ImagePlacement, PixelSpec
 
 Encode = Callable[..., bytes]
 sides = st.tuples(st.integers(1, 300), st.integers(1, 300))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.pixels.channel_statistics import channel_sums, channel_sums_opencv
-from packer.pixels.resampling import FilterAxis, resample_numpy, triangle
+from packer.pixels.decode_resize import FilterAxis, resample_numpy, triangle
 
 Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], FilterAxis, FilterAxis], None]
 compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
@@ -36,7 +36,7 @@ KINDS = [(1, 1), (3, 3), (4, 3), (4, 4)]
 
 
 def weighted(source: NDArray[np.uint8], axis: FilterAxis) -> NDArray[np.uint8]:
-    """The sums of rows as resampling.py words them."""
+    """The sums of rows as decode_resize.py words them."""
     rows = [
         np.tensordot(weights.astype(np.int64), source[first : first + len(weights)].astype(np.int64), 1)
         for first, weights in zip(axis.first, axis.weights, strict=True)
@@ -204,8 +204,8 @@ def test_packer_works_without_the_compiled_form() -> None:
         import numpy as np
         from packer import native
         from packer.pixels.channel_statistics import channel_sums
-        from packer.pixels.image_placement import Box
-        from packer.pixels.resampling import resize
+        from packer.pixels.decode_resize import Box
+        from packer.pixels.decode_resize import resize
         assert not native.COMPILED
         out = np.empty((5, 5, 3), np.uint8)
         resize(np.full((9, 9, 4), 50, np.uint8), Box(0, 0, 9, 9), out)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import PackerError, SourceError
-from packer.inputs.class_folders import (
+from packer.inputs.file_names import (
     IMAGE_EXTENSIONS,
     class_folders,
     image_order,

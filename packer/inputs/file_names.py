@@ -1,4 +1,7 @@
-"""File names -> classes: the one place that decides what a folder, or a folder in an archive, means.
+"""Names of files: as text, whatever the locale; which are images; and what a folder, or a folder in an archive, means.
+
+Names are UTF-8, so that a pack does not depend on the locale. Bytes that are not are lone surrogates in the text (Python's
+``surrogateescape``), and come back as they were. What folders mean is decided here alone:
 
     cat/1.jpg  dog/a/2.jpg       class folders, by the rules of torchvision's ImageFolder: the classes are the
                                  sorted names of the folders at the top, their images lie below them at any depth
@@ -12,6 +15,7 @@ files.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -28,6 +32,32 @@ IMAGE_EXTENSIONS: frozenset[str] = frozenset(ending for known in FORMATS for end
 _SPLIT_ORDER = ("train", "val", "valid", "validation", "test")
 SPLITS = frozenset(_SPLIT_ORDER)
 """Names of folders that are parts of a data set, not classes."""
+
+_SHOWN = 120
+
+
+def as_text(name: str | bytes) -> str:
+    """Decode a file name, or a word of the command line, as UTF-8; a str is one that Python has decoded by the locale."""
+    try:
+        data = os.fsencode(name)
+    except UnicodeEncodeError:
+        data = on_disk(str(name))  # typed in a program: no locale has decoded it
+    return data.decode("utf-8", "surrogateescape")
+
+
+def on_disk(path: str) -> bytes:
+    """Encode a path for the system; path: as `as_text` gives it."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def changed(path: str) -> SourceError:
+    """Make the error for a file that was another one when reading it began."""
+    return SourceError(f"{path}: was changed while it was read. Run the same command again when it is whole.")
+
+
+def shorten(text: str) -> str:
+    """Cut a text from a file, so that a message which quotes it stays one that can be read."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
 def is_hidden(name: str) -> bool:

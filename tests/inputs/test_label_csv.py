@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from packer.errors import SourceError
-from packer.inputs import utf8_text
-from packer.inputs.utf8_text import read_lines, shorten
+from packer.inputs import label_csv
+from packer.inputs.file_names import shorten
+from packer.inputs.label_csv import read_lines
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_a_folder_or_nothing() -> None:
 
 
 def test_an_endless_line_is_refused_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(utf8_text, "LONGEST", 1000)
+    monkeypatch.setattr(label_csv, "LONGEST", 1000)
     Path("l.csv").write_text("a\n" + "x" * 1000 + "\n")
     assert refused() == ("l.csv line 2: is longer than 1,000 characters; a list is needed. Check what it is.")
     Path("l.csv").write_text("a\n" + "x" * 999 + "\n")
