@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from packer.load.order_quality import order_quality
     from packer.load.processes.transforms import PythonTransform
     from packer.load.row_dataset import PackedDataset
-    from packer.orders.block_orders import Blocks
-    from packer.orders.row_orders import Rows, Sequential, Slices
+    from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.contact_sheet import preview
     from packer.tables.table_conversion import TableReport, append_table, convert_table
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Balanced": "packer.orders.sampling",
-    "Blocks": "packer.orders.block_orders",
+    "Blocks": "packer.orders.row_orders",
     "Pack": "packer.format.pack",
     "PackedBatchDataset": "packer.load.batch_dataset",
     "PackedDataset": "packer.load.row_dataset",

@@ -2,7 +2,7 @@
 
     batch_dataset.py    PackedBatchDataset: batches, prefetched, for a training loop
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
-    dataset_options.py  checks of the arguments of both, and their text
+    dataset_options.py  what the arguments of both mean on this machine: order, placement, device
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
     prefetcher.py       read requests in, batches out, ahead of the loop
     row_sources.py      where a request's rows come from: caches, transform processes, files

@@ -143,6 +143,11 @@ def _allocated(nbytes: int) -> Bytes:
     return whole[first : first + nbytes]
 
 
+def size_of(fields: Sequence[Field], rows: int) -> int:
+    """Return the bytes of `rows` rows as they are loaded, without ragged fields, which stay on the disk."""
+    return rows * sum(f.row_bytes for f in fields if not f.ragged)
+
+
 class SlotLayout:
     """The sections of a slot, one for each fixed field of a batch, each aligned.
 

@@ -20,6 +20,7 @@ from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load import augmenting, dataset_options, other_loaders
+from packer.load.dataset_options import AUTO, parse_order, resumed_order, shuffled_order
 from packer.load.epoch_progress import (
     STATE_VERSION,
     EpochProgress,
@@ -36,9 +37,8 @@ from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.row_sources import FileRows, ReadRequest
 from packer.load.stats import Stats
-from packer.orders.block_orders import Blocks
 from packer.orders.epochs import Epoch, RowOrder, Share
-from packer.orders.row_orders import AUTO, Rows, parse, resume, shuffled
+from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
 from packer.read.loaded_fields import ROW, select_fields, stored
 from packer.read.row_reader import RowReader
@@ -208,12 +208,12 @@ class PackedBatchDataset(RowsInfo):
         self._stored = stored(self.fields)
         self._reader = RowReader(self.pack, self._stored, verify=dataset_options.check_verify(verify))
         about = dataset_options.context(self._reader, self.subset, self.batch_size * self.world_size)
-        self.order, why = parse(order, shuffle, about)
+        self.order, why = parse_order(order, shuffle, about)
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.fixed)
         self._choice = dataset_options.describe_rows(split=split, classes=classes, subset=subset)
         self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
         self._chosen = order == AUTO or (order is None and shuffle)
-        self._by_pack = shuffled(about).bind(about) if order == AUTO else None
+        self._by_pack = shuffled_order(about).bind(about) if order == AUTO else None
         if why:
             _LOG.info("%s: %s", self.pack.path, why)
         self._transform = None if transform is None else as_transform(transform)
@@ -443,7 +443,7 @@ class PackedBatchDataset(RowsInfo):
                 f"load_state_dict: the state is of {record['of']} rows of a pack; this dataset has {self.rows}, or others."
                 " Pass a state of the same pack, split, classes and subset."
             )
-        order = resume(self.order, record["order"], chosen=self._chosen)
+        order = resumed_order(self.order, record["order"], chosen=self._chosen)
         rows = whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
         epoch = whole("load_state_dict: epoch", record["epoch"], 0)
         self.seed = whole("load_state_dict: seed", record["seed"])

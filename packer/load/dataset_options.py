@@ -1,8 +1,16 @@
-"""Checks of the arguments of PackedBatchDataset; an error names the argument that is wrong."""
+"""What the arguments of the datasets mean on this machine: the order, the placement of rows, the device; each error names its argument.
+
+An order or a placement is asked for, or chosen: by the pack, by size and by the free memory. Of that a share stays free for the
+model, which may not exist yet, for the page cache and for other processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+import resource
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,19 +19,42 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.caches.cache_placement import available_memory, choose, remote_file_system, size_of
-from packer.load.caches.memory_cache import present
+from packer.load.batch import size_of
+from packer.load.caches.memory_cache import present as in_memory
 from packer.load.ranks import local_rank
-from packer.orders.epochs import ENDS, Context
+from packer.orders.epochs import ENDS, Context, RowOrder
+from packer.orders.row_orders import BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential
 from packer.orders.runs import Subset
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import read_column
+from packer.units import size
 
 if TYPE_CHECKING:
     import torch
 
 OUTPUTS = ("torch", "numpy")
 _WRITTEN = 60  # letters of an argument that a description shows
+AUTO = "auto"
+# Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
+# 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); and in memory a row of 112 bytes costs more to find than to copy.
+SMALL_BYTES = 16 << 10
+# A table above this is not expected in memory where it is read anew each epoch.
+LARGE_BYTES = 1 << 30
+# Blocks of a window for each row of a batch, where a block holds one class: the class counts of batches vary 1 + 1 / 32 times as much
+# as in a uniform shuffle.
+MIXING_BLOCKS = 32
+# Of the memory at hand: the rest is for batches, the model and the epochs' other reads.
+CACHED_SHARE = 0.7
+PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
+GPU_SHARE = 8  # of the free device memory: weights, gradients and activations want the rest
+HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the page cache besides
+
+# File systems whose pages the kernel may have to ask another machine, or a program, for.
+_REMOTE = re.compile(
+    r"9p|afs|beegfs|ceph|cifs|fuse(\..*)?|gfs2|gpfs|lustre|nfs4?|ocfs2|orangefs|panfs|pvfs2|smb3|smbfs|wekafs"
+)
+_ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
+_UNLIMITED = 1 << 60  # version 1 of control groups says "no limit" with a number near 2**63
 
 
 def check_report(report: Any) -> Any:
@@ -152,6 +183,89 @@ def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
     )
 
 
+def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[RowOrder, str]:
+    """Return the order that the arguments of a dataset mean, bound, and a sentence that says why if it was chosen here, else "".
+
+    order: a name, "auto", an order, or None: "sequential", or with shuffle what the pack alone decides (`shuffled_order`).
+    Raises UsageError for an unknown name, or shuffle=True with "sequential".
+    """
+    if order is None:
+        return (shuffled_order(about) if shuffle else Sequential()).bind(about), ""
+    if order == AUTO:
+        chosen, why = choose_order(about)
+        return chosen.bind(about), why
+    if isinstance(order, str) and order in BY_NAME:
+        order = BY_NAME[order]()
+    if isinstance(order, type) or not isinstance(order, RowOrder):
+        raise UsageError(
+            f"order={order!r}: is not one of {', '.join(map(repr, (*BY_NAME, AUTO)))}. Pass one of them,"
+            " or an order such as packer.Blocks(window='1GB')."
+        )
+    if shuffle and order.fixed:
+        raise UsageError(
+            f"shuffle=True with order={order.name!r}: they contradict each other. Pass one of them."
+        )
+    return order.bind(about), ""
+
+
+def resumed_order(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -> RowOrder:
+    """Return the order to go on with after a state was loaded.
+
+    bound: this dataset's. record: of the state's order. chosen: whether bound was chosen here, by order="auto" or by shuffle
+    without an order: then any order that is chosen so is taken from the state, since another machine may choose another.
+    Raises UsageError if the state has an order that this dataset cannot have.
+    """
+    name = record.get("name") if isinstance(record, Mapping) else None
+    if chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
+        return BY_NAME[name]().resumed(record)
+    return bound.resumed(record)
+
+
+def shuffled_order(about: Context) -> RowOrder:
+    """Return the order that shuffle=True means: as good as a uniform shuffle, on every machine the same, by the pack alone.
+
+    A pack that was shuffled when it was made needs blocks: they read a disk as fast as slices, cost no more in memory, and
+    batch-mates part each epoch, which those of a slice do not. Where rows are compressed, whole blocks, each decoded once.
+
+    In any other pack neighbours are alike, often of one class, and a window would have to hold some twenty blocks for each row
+    of a batch: that takes every row by itself. Small rows of a large pack are read from a disk in short runs then, in a
+    window of as many as it takes.
+    """
+    if about.shuffled:
+        return Blocks(whole=about.coded)
+    if about.coded or about.row_bytes >= SMALL_BYTES or about.n * about.row_bytes <= LARGE_BYTES:
+        return Rows()
+    block = SMALL_BYTES // max(1, about.row_bytes)
+    return Blocks(max(WINDOW_BYTES // about.row_bytes, MIXING_BLOCKS * about.global_batch * block), block)
+
+
+def choose_order(about: Context) -> tuple[RowOrder, str]:
+    """Return the best shuffle that rows can be read in at full speed, and a sentence that says why.
+
+    "rows" where all stay in memory after the first epoch and are neither small nor compressed in blocks; else what
+    shuffle=True means (`shuffled_order`). Depends on this machine's memory: a resumed epoch takes its order from the state.
+    """
+    nbytes, memory = size(about.n * about.row_bytes), size(about.memory_bytes)
+    made = f"the pack was {'' if about.shuffled else 'not '}shuffled when it was made"
+    rows = f"rows of {size(about.row_bytes)}"
+    resident = about.medium == "memory" or about.n * about.row_bytes <= CACHED_SHARE * about.memory_bytes
+    stay = f"{nbytes} stay in {memory} of memory" if about.memory_bytes else f"{nbytes} stay in memory"
+    order = shuffled_order(about)
+    if isinstance(order, Rows):
+        why = f"{made}, so neighbours may be alike, and each row is drawn by itself"
+    elif about.coded:
+        why = f"rows are compressed in blocks of {about.block_rows:,}, which are decoded whole, and {made}"
+    elif not resident:
+        room = f"{memory} of memory" if about.memory_bytes else "an unknown amount of memory"
+        source = "network file system" if about.medium == "network" else "disk"
+        why = f"{nbytes} do not stay in {room}, so the {source} is read in long runs, and {made}"
+    elif about.row_bytes >= SMALL_BYTES:
+        order, why = Rows(), f"{stay}, where {rows} in any order cost no more than neighbours"
+    else:
+        why = f"{rows} come faster in runs than one by one, and {made}"
+    return order, f"order={order.name!r}: {why}."
+
+
 def parse_placement(
     placement: str, device: str, reader: RowReader, fields: Sequence[Field], subset: Subset, transformed: bool
 ) -> tuple[str, str]:
@@ -162,11 +276,170 @@ def parse_placement(
                 f"placement={placement!r} with transform: processes read the rows from the disk. Pass placement='disk'."
             )
         return "disk", "a Python transform's processes read the rows themselves"
-    return choose(
+    return choose_placement(
         placement,
         device=device,
         nbytes=size_of(fields, subset.rows),
         decoded=any(f.codec for f in reader.fields),
         path=reader.pack.path,
-        present=placement != "disk" and present(reader, fields, subset),
+        present=placement != "disk" and in_memory(reader, fields, subset),
     )
+
+
+def choose_placement(
+    placement: str,
+    *,
+    path: str,
+    device: str,
+    nbytes: int,
+    decoded: bool,
+    present: bool = False,
+) -> tuple[str, str]:
+    """Return the placement, "gpu", "pinned", "ram" or "disk", and a phrase for the log that gives the reason.
+
+    placement: one of PLACEMENTS. path: path of the pack. device: device of the batches. nbytes: bytes of the rows as they are
+    loaded, without ragged fields. decoded: True if rows are stored as JPEG or compressed. present: True if a process of this
+    machine holds them in memory already, so that they cost no more memory.
+
+    Raises UsageError for a placement that this machine does not have, or that has no room.
+    """
+    if placement not in PLACEMENTS:
+        raise UsageError(
+            f"placement={placement!r}: is not one of {', '.join(map(repr, PLACEMENTS))}. Pass one of them."
+        )
+    if placement == "auto":
+        return _chosen_placement(path, device, nbytes, decoded, present)
+    if placement in ("gpu", "pinned") and not device.startswith("cuda"):
+        raise UsageError(
+            f"placement={placement!r}: device is {device!r}; it serves CUDA devices. Pass device='cuda', or placement='ram'."
+        )
+    return placement, _asked_placement(placement, device, nbytes, present)
+
+
+def _chosen_placement(path: str, device: str, nbytes: int, decoded: bool, present: bool) -> tuple[str, str]:
+    rows = f"{size(nbytes)} of rows"
+    if not nbytes:
+        return "disk", "no field has rows of one length"
+    host = available_memory()
+    fits = present or nbytes <= host // HOST_SHARE
+    room = "are in memory already" if present else f"fit a quarter of {size(host)} of available memory"
+    if device.startswith("cuda"):
+        free = free_device_memory(device)
+        if nbytes <= free // GPU_SHARE:
+            return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
+        beyond = f"{rows} exceed an eighth of {size(free)} free on {device}"
+        if fits:
+            return "pinned", f"{beyond}, but {room}"
+        return "disk", f"{beyond}, and a quarter of {size(host)} of available memory"
+    remote = remote_file_system(path)
+    reason = (
+        "are stored encoded" if decoded else f"lie on {remote}, a network file system," if remote else None
+    )
+    if reason is None:
+        return "disk", f"{rows} are read through the page cache, which all processes share"
+    if fits:
+        return "ram", f"{rows} {reason} and {room}"
+    return "disk", f"{rows} {reason} but exceed a quarter of {size(host)} of available memory"
+
+
+def _asked_placement(placement: str, device: str, nbytes: int, present: bool) -> str:
+    """Return the log phrase for a placement that the user asked for. Raises UsageError if there is no room for the rows."""
+    if placement == "disk":
+        return "as asked"
+    if not nbytes:
+        raise UsageError(
+            f"placement={placement!r}: no field has rows of one length; others stay on the disk. Pass placement='disk'."
+        )
+    if placement == "gpu":
+        free, where, lower = free_device_memory(device), f"free on {device}", "'pinned' or 'disk'"
+    elif present:
+        return f"as asked; {size(nbytes)} of rows are in memory already"
+    else:
+        free, where, lower = available_memory(), "of available memory", "'disk'"
+    if nbytes > free:
+        raise UsageError(
+            f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(free)} {where}."
+            f" Pass placement={lower}, fewer fields, or a subset."
+        )
+    return f"as asked; {size(nbytes)} of rows, {size(free)} {where}"
+
+
+def free_device_memory(device: str) -> int:
+    """Return the free bytes of a CUDA device."""
+    import torch
+
+    return int(torch.cuda.mem_get_info(torch.device(device))[0])
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that this process can still use without swapping and without being killed.
+
+    The least of the system's estimate, the room in its control groups (containers, batch systems) and in its address space.
+    """
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/proc/meminfo") as file:
+            least = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        pass
+    return max(0, min([least, *_group_room("/proc/self/cgroup", "/sys/fs/cgroup"), *_address_room()]))
+
+
+def _address_room() -> Iterator[int]:
+    """Yield the bytes left under this process's limit on its address space (ulimit -v), if there is one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        taken = [int(line.split()[0]) for line in _lines("/proc/self/statm")]
+        yield limit - os.sysconf("SC_PAGE_SIZE") * sum(taken)
+
+
+def _group_room(groups: str, mounted: str) -> Iterator[int]:
+    """Yield the bytes left under each memory limit of this process's control groups, versions 1 and 2.
+
+    File pages count as used there, but the kernel frees them before it enforces the limit.
+    Source: the kernel's cgroup-v1/memory and cgroup-v2.
+    """
+    for line in _lines(groups):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, limit, used, prefix = mounted, "memory.max", "memory.current", ""
+        elif "memory" in controllers.split(","):
+            top = os.path.join(mounted, "memory")
+            limit, used, prefix = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+        else:
+            continue
+        # Inside a container the path may be one outside of it; the container's own group is then at the top.
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts), -1, -1):
+            folder = os.path.join(top, *parts[:depth])
+            limits, usages = _lines(os.path.join(folder, limit)), _lines(os.path.join(folder, used))
+            if not limits or not usages or not limits[0].isdigit() or int(limits[0]) >= _UNLIMITED:
+                continue
+            kinds = dict(line.split() for line in _lines(os.path.join(folder, "memory.stat")))
+            files = sum(int(kinds.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+            yield int(limits[0]) - int(usages[0]) + files
+
+
+def remote_file_system(path: str) -> str | None:
+    """Return the type of a path's file system if its data come from another machine or a program, else None."""
+    if not sys.platform.startswith("linux"):
+        return None
+    path, best = os.path.realpath(path), ("", "")
+    for line in _lines("/proc/self/mounts"):
+        _, folder, kind = line.split(" ")[:3]
+        # Blanks are \040; all other bytes are the name's own.
+        folder = os.fsdecode(_ESCAPED.sub(lambda m: bytes([int(m[1], 8)]), os.fsencode(folder)))
+        inside = path == folder or path.startswith(folder.rstrip("/") + "/")
+        if inside and len(folder) >= len(best[0]):  # of two at one place the later one covers the other
+            best = folder, kind
+    return best[1] if _REMOTE.fullmatch(best[1]) else None
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a file, none if it cannot be read, decoded like paths (os.fsdecode)."""
+    try:
+        with open(path, "rb") as file:
+            # Not splitlines(), which ends lines at characters that names may have.
+            return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
+    except OSError:
+        return []

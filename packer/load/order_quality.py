@@ -7,10 +7,10 @@ import os
 from packer.arguments import whole
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
-from packer.load.dataset_options import context
+from packer.load.dataset_options import context, parse_order, shuffled_order
 from packer.orders import shuffle_quality
 from packer.orders.epochs import RowOrder
-from packer.orders.row_orders import BY_NAME, parse, shuffled
+from packer.orders.row_orders import BY_NAME
 from packer.orders.shuffle_quality import Quality
 from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
@@ -54,7 +54,7 @@ def order_quality(
     found: dict[str, Quality] = {}
     measured: dict[RowOrder, Quality] = {}
     for one in BY_NAME if order == "all" else [order]:
-        bound, _ = parse(one, False, about)
+        bound, _ = parse_order(one, False, about)
         if bound.name not in BY_NAME:
             raise UsageError(
                 f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."
@@ -62,7 +62,7 @@ def order_quality(
         measured[bound] = shuffle_quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
         found[bound.name] = measured[bound]
     if order == "all":
-        bound = shuffled(about).bind(about)
+        bound = shuffled_order(about).bind(about)
         found[SHUFFLE] = measured.get(bound) or shuffle_quality.measure(
             bound, subset.rows, batch_size, labels=labels, seed=seed
         )

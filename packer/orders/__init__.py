@@ -1,7 +1,6 @@
 """Which rows, in which order, on which rank: pure functions of integers, which know of no file.
 
-    row_orders.py       sequential, slices and rows; what order= and shuffle= mean
-    block_orders.py     blocks, mixed in windows
+    row_orders.py       sequential, slices, blocks and rows
     sampling.py         orders that draw rows by weight, or by class
     epochs.py           what an order is; one epoch of it over a subset, and each rank's share
     runs.py             row numbers as contiguous runs; a subset of rows, numbered from 0

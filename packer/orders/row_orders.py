@@ -1,34 +1,38 @@
-"""Orders: which rows stand where in an epoch; the order that an argument means, and which one to take where none is named.
+"""Orders: which rows stand where in an epoch. Sampling with repetitions is in `sampling.py`.
 
-Blocks is in `block_orders.py`, sampling with repetitions in `sampling.py`. The sequences are frozen: a resumed epoch depends on
-them, and the tests hold golden values.
+The sequences are frozen: a resumed epoch depends on them, and the tests hold golden values.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from packer import randomness, units
+from packer import randomness
+from packer.arguments import as_bytes
 from packer.errors import UsageError
-from packer.orders.block_orders import WINDOW_BYTES, Blocks
 from packer.orders.epochs import Context, RowOrder, order_key, recorded, whole_number
 from packer.orders.runs import Runs, consecutive, on_ring, one_run
 
-AUTO = "auto"
-# Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
-# 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); and in memory a row of 112 bytes costs more to find than to copy.
-SMALL_BYTES = 16 << 10
-# A table above this is not expected in memory where it is read anew each epoch.
-LARGE_BYTES = 1 << 30
-# Blocks of a window for each row of a batch, where a block holds one class: the class counts of batches vary 1 + 1 / 32 times as much
-# as in a uniform shuffle.
-MIXING_BLOCKS = 32
-# Of the memory at hand: the rest is for batches, the model and the epochs' other reads.
-CACHED_SHARE = 0.7
+# Of "blocks". Cold reads from blocks of 0.4, 1, 2 and 8 MiB took as long (0.9 to 1.2 of a sequential read, a virtual disk), and
+# batches are as mixed as a window has blocks. Of a sorted pack (100,000 photos of 192 KiB, 100 classes) the class counts of batches
+# of 256 vary 24 times as much as in a uniform shuffle with 8 MiB and 64 MB, 8 times with 8 MiB and 256 MB, 1.7 times with these.
+WINDOW_BYTES = 256_000_000
+BLOCK_BYTES = 1 << 20
+# Of blocks that are decoded whole. Two rows of a block meet again in the next epoch if they meet in a batch of a window, which is
+# one pair in 64 * 64 for each batch that a window has; and 64 MiB of decoded rows fit every machine, twice.
+DECODED_BLOCKS = 64
+# Of a batch's pairs of rows, those that always meet since one block holds them: below this share blocks are not mixed at all.
+ALWAYS_MET = 0.025
+_PIECE_ROWS = (
+    8192  # are placed at once: the arrays of more no longer stay in the cache, and took twice as long
+)
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,132 @@ class Slices(RowOrder):
 
 
 @dataclass(frozen=True)
+class Blocks(RowOrder):
+    """Blocks of neighbouring rows in a random order, and the rows mixed inside a window of several blocks.
+
+    Between "slices" and "rows": a batch is drawn from all blocks of a window, and a disk that is told (`ahead`) reads whole
+    blocks. The batches are as mixed as the window is wide. Memory for the rows of two windows should be at hand.
+
+    The rows form a ring, which is cut at a random place, then every `block`; the blocks are permuted, but a shorter one comes
+    last. Windows hold equally many blocks, up to one, and no fewer than asked for; each has a permutation of its rows.
+    Whole blocks begin where the pack's do, and the shorter one comes anywhere; a window of one block is read as it lies.
+
+    Parameters
+    ----------
+    window : int or str, optional
+        Rows, or a size such as "256MB"; at least two blocks; default: WINDOW_BYTES.
+    block : int, optional
+        Rows; default: those of BLOCK_BYTES, or the pack's where it compresses them.
+    whole : bool
+        Blocks are the pack's own, which it compresses and which have to be decoded whole, so that each had better be read in one
+        place. A window is then one block, or DECODED_BLOCKS, and `window` says which.
+
+    Examples
+    --------
+    Four blocks of four rows, two of them in a window:
+
+    >>> Blocks(window=8, block=4).place(one_run(0, 16), n=16, seed=0, epoch=0).rows().tolist()
+    [15, 0, 14, 13, 3, 1, 2, 12, 10, 5, 4, 6, 11, 8, 7, 9]
+    """
+
+    window: int | str | None = None
+    block: int | None = None
+    whole: bool = False
+    name: ClassVar[str] = "blocks"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.window, str):
+            _byte_size("Blocks: window", self.window)
+        elif self.window is not None:
+            window = whole_number("Blocks: window", self.window, "Pass its rows, or a size such as '256MB'.")
+            object.__setattr__(self, "window", window)
+        if self.block is not None:
+            remedy = "Pass the rows that lie together and are read together."
+            object.__setattr__(self, "block", whole_number("Blocks: block", self.block, remedy))
+
+    def bind(self, about: Context) -> Blocks:
+        """Return the order with window and block in rows."""
+        row_bytes = max(1, about.row_bytes)
+        block = self.block or (about.block_rows if about.coded else max(1, BLOCK_BYTES // row_bytes))
+        window = WINDOW_BYTES // row_bytes if self.window is None else self.window
+        if isinstance(window, str):
+            window = _byte_size("Blocks: window", window) // row_bytes
+        if self.whole and self.window is None:
+            few = block - 1 <= ALWAYS_MET * (min(about.global_batch, about.n) - 1)
+            window = block if few else DECODED_BLOCKS * block
+        return Blocks(max(1, window), block, self.whole)
+
+    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+        """Return the rows that the windows' permutations put at the positions."""
+        if not len(positions.starts):
+            return positions
+        places = positions.rows()
+        if self.whole:
+            return consecutive(_WholeBlocks.of(self, n, seed, epoch).rows(places))
+        cut = self._cut(n)
+        first = cut.window(int(positions.starts.min()))
+        last = cut.window(int((positions.starts + positions.lengths).max()) - 1)
+        if first == last:
+            return consecutive(_mixed_in_pieces(cut, first, seed, epoch, places))
+        windows = cut.windows_of(places)
+        return consecutive(
+            np.concatenate(
+                [
+                    _mixed_in_pieces(cut, int(windows[a]), seed, epoch, places[a:b])
+                    for a, b in _stretches(windows)
+                ]
+            )
+        )
+
+    def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
+        """Return the blocks of each window one window before it is needed; at the beginning, of the first two.
+
+        Window after window, each in the order of the file. All ranks get the same: each of them reads from all blocks.
+        None where windows are single blocks, which are asked for when they are read.
+        """
+        if start == stop:
+            return one_run(0, 0)
+        if self.whole:
+            return _WholeBlocks.of(self, n, seed, epoch).ahead(start, stop, begin=begin)
+        cut = self._cut(n)
+        first = cut.window(start) if begin or not start else cut.window(start - 1) + 2
+        last = min(cut.window(stop - 1) + 2, cut.windows)
+        if first >= last:
+            return one_run(0, 0)
+        parts = [_window(cut, number, seed, epoch) for number in range(first, last)]
+        starts = np.concatenate([np.sort(part.blocks) for part in parts])
+        lengths = np.full(len(starts), cut.block)
+        if last == cut.windows and n % cut.block:
+            lengths[starts == parts[-1].blocks[-1]] = n % cut.block
+        return on_ring(starts, lengths, n, 0)
+
+    def record(self) -> dict[str, Any]:
+        """Return the name, and the rows of a window and of a block."""
+        lengths = {"name": self.name, "window": self.window, "block": self.block}
+        return lengths | ({"whole": True} if self.whole else {})
+
+    def resumed(self, record: Mapping[str, Any]) -> Blocks:
+        """Return the order with the recorded lengths. Raises UsageError for the record of another order."""
+        lengths = recorded(record, self.name, "window", "block")
+        return Blocks(**lengths, whole=record.get("whole") is True)
+
+    @property
+    def mixed_blocks(self) -> int:
+        """Blocks of which a batch needs rows at once, at most: what a reader that decodes them keeps; 0 where they come one by one."""
+        assert isinstance(self.window, int)  # by bind, like the next
+        assert self.block is not None
+        return -(-self.window // self.block) if self.whole and self.window > self.block else 0
+
+    def _cut(self, n: int, least: int = 2) -> _Cut:
+        assert isinstance(self.window, int)  # by bind, like the next
+        assert self.block is not None
+        block = min(self.block, n)
+        blocks = -(-n // block)
+        windows = max(1, blocks // max(least, -(-self.window // block)))
+        return _Cut(n, block, windows, *divmod(blocks, windows))
+
+
+@dataclass(frozen=True)
 class Rows(RowOrder):
     """A full permutation of the rows: the best shuffle, at one read a row.
 
@@ -158,84 +288,179 @@ BY_NAME: dict[str, Callable[[], RowOrder]] = {
 """The orders that need nothing but their name."""
 
 
-def parse(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[RowOrder, str]:
-    """Return the order that the arguments of a dataset mean, bound, and a sentence that says why if it was chosen here, else "".
+class _Cut(NamedTuple):
+    """A division of n rows into blocks and windows.
 
-    order: a name, "auto", an order, or None: "sequential", or with shuffle what the pack alone decides (`shuffled`).
-    Raises UsageError for an unknown name, or shuffle=True with "sequential".
+    Counted in the order in which blocks stand: the first `extra` windows have each + 1 blocks, the others `each`.
     """
-    if order is None:
-        return (shuffled(about) if shuffle else Sequential()).bind(about), ""
-    if order == AUTO:
-        chosen, why = choose(about)
-        return chosen.bind(about), why
-    if isinstance(order, str) and order in BY_NAME:
-        order = BY_NAME[order]()
-    if isinstance(order, type) or not isinstance(order, RowOrder):
-        raise UsageError(
-            f"order={order!r}: is not one of {', '.join(map(repr, (*BY_NAME, AUTO)))}. Pass one of them,"
-            " or an order such as packer.Blocks(window='1GB')."
+
+    n: int
+    block: int
+    windows: int
+    each: int
+    extra: int
+
+    def window(self, position: int) -> int:
+        """Return the window that a position lies in."""
+        slot, wide = position // self.block, self.extra * (self.each + 1)
+        return slot // (self.each + 1) if slot < wide else self.extra + (slot - wide) // self.each
+
+    def windows_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the window that each position lies in."""
+        slots, wide = positions // self.block, self.extra * (self.each + 1)
+        windows: NDArray[np.int64] = np.where(
+            slots < wide, slots // (self.each + 1), self.extra + (slots - wide) // self.each
         )
-    if shuffle and order.fixed:
-        raise UsageError(
-            f"shuffle=True with order={order.name!r}: they contradict each other. Pass one of them."
+        return windows
+
+    def slots(self, window: int) -> tuple[int, int]:
+        """Return the blocks [first, last + 1) of a window."""
+        first = window * self.each + min(window, self.extra)
+        return first, first + self.each + (window < self.extra)
+
+
+class _Window(NamedTuple):
+    """start: its first position; rows: in it; key: of its permutation; blocks: int64, the first row of each block in it."""
+
+    start: int
+    rows: int
+    key: int
+    blocks: NDArray[np.int64]
+
+
+@lru_cache(maxsize=16)
+def _window(cut: _Cut, number: int, seed: int, epoch: int) -> _Window:
+    """Return a window; kept, since it costs as much as placing 256 rows and serves thousands."""
+    key = order_key(seed, epoch, "blocks")
+    first, last = cut.slots(number)
+    whole = cut.n // cut.block  # blocks; a shorter one behind them stays the last
+    numbers = np.arange(first, last)
+    full = min(last, whole) - first
+    numbers[:full] = randomness.permute(numbers[:full], whole, key)
+    start = first * cut.block
+    rows = min(cut.n, last * cut.block) - start
+    return _Window(
+        start,
+        rows,
+        randomness.key(seed, epoch, "blocks", number),
+        (numbers * cut.block + key % cut.n) % cut.n,
+    )
+
+
+def _mixed(cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows at positions that lie in one window, int64 [k]."""
+    window = _window(cut, number, seed, epoch)
+    places = randomness.permute(positions - window.start, window.rows, window.key)
+    slots = places // cut.block  # np.divmod takes three times as long
+    inside = window.blocks[slots]
+    inside += places
+    slots *= cut.block
+    inside -= slots
+    return np.subtract(inside, cut.n, out=inside, where=inside >= cut.n)  # the ring closes
+
+
+def _mixed_in_pieces(
+    cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return what `_mixed` returns, in arrays that stay in the processor's cache."""
+    if len(positions) <= _PIECE_ROWS:
+        return _mixed(cut, number, seed, epoch, positions)
+    rows = np.empty(len(positions), np.int64)
+    for k in range(0, len(positions), _PIECE_ROWS):
+        rows[k : k + _PIECE_ROWS] = _mixed(cut, number, seed, epoch, positions[k : k + _PIECE_ROWS])
+    return rows
+
+
+def _stretches(windows: NDArray[np.int64]) -> itertools.pairwise[tuple[int, int]]:
+    """[first, last + 1) of the places of an array between which its numbers stay the same."""
+    return itertools.pairwise([0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)])
+
+
+@dataclass(frozen=True)
+class _WholeBlocks:
+    """The blocks of an epoch that are never cut elsewhere than the pack's are; the last of them may be shorter.
+
+    Places are positions counted as if that block was as long as the others, and stood at the end of its window.
+    cut: of places. single: windows are one block each, which is not mixed. missing: rows that the shorter block lacks; short: the
+    window it is in, and edge: where its rows end.
+    """
+
+    cut: _Cut
+    single: bool
+    missing: int
+    short: int
+    edge: int
+    seed: int
+    epoch: int
+
+    @classmethod
+    @lru_cache(maxsize=16)
+    def of(cls, order: Blocks, n: int, seed: int, epoch: int) -> _WholeBlocks:
+        """Return the blocks of an order, bound."""
+        cut = order._cut(n, least=1)
+        blocks = -(-n // cut.block)
+        missing = blocks * cut.block - n
+        last = randomness.unpermute(np.array([blocks - 1]), blocks, order_key(seed, epoch, "whole"))
+        short = cut.window(int(last[0]) * cut.block)
+        edge = cut.slots(short)[1] * cut.block - missing
+        single = order.mixed_blocks == 0 and blocks > 1
+        return cls(cut._replace(n=blocks * cut.block), single, missing, short, edge, seed, epoch)
+
+    def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row at each position, int64 [k]."""
+        cut = self.cut
+        places = np.where(positions < self.edge, positions, positions + self.missing)
+        if self.single:
+            slots, count = places // cut.block, cut.n // cut.block
+            permuted = randomness.permute(slots, count, order_key(self.seed, self.epoch, "whole"))
+            rows: NDArray[np.int64] = permuted * cut.block + (places - slots * cut.block)
+            return rows
+        windows = cut.windows_of(places)
+        return np.concatenate([self._mixed(int(windows[a]), places[a:b]) for a, b in _stretches(windows)])
+
+    def ahead(self, start: int, stop: int, *, begin: bool) -> Runs:
+        """See Blocks."""
+        cut = self.cut
+        if self.single:
+            return one_run(0, 0)
+        first, last = (
+            cut.window(position + (position >= self.edge) * self.missing)
+            for position in (start if begin or not start else start - 1, stop - 1)
         )
-    return order.bind(about), ""
+        first, last = first if begin or not start else first + 2, min(last + 2, cut.windows)
+        if first >= last:
+            return one_run(0, 0)
+        starts = np.concatenate([np.sort(self._blocks(number)) for number in range(first, last)])
+        lengths = np.full(len(starts), cut.block)
+        lengths[starts == cut.n - cut.block] -= self.missing
+        return Runs(starts, lengths)
+
+    def _blocks(self, window: int) -> NDArray[np.int64]:
+        """Return the first row of each block of a window, int64 [k]; the shorter one at the end."""
+        count = self.cut.n // self.cut.block
+        numbers = randomness.permute(
+            np.arange(*self.cut.slots(window)), count, order_key(self.seed, self.epoch, "whole")
+        )
+        if window == self.short:
+            numbers = np.append(numbers[numbers != count - 1], count - 1)
+        return numbers * self.cut.block
+
+    def _mixed(self, window: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows at places that lie in one window, int64 [k]."""
+        first, last = self.cut.slots(window)
+        rows = (last - first) * self.cut.block - (self.missing if window == self.short else 0)
+        key = randomness.key(self.seed, self.epoch, "whole", window)
+        mixed = randomness.permute(places - first * self.cut.block, rows, key)
+        slots = mixed // self.cut.block
+        found: NDArray[np.int64] = self._blocks(window)[slots] + (mixed - slots * self.cut.block)
+        return found
 
 
-def resume(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -> RowOrder:
-    """Return the order to go on with after a state was loaded.
-
-    bound: this dataset's. record: of the state's order. chosen: whether bound was chosen here, by order="auto" or by shuffle
-    without an order: then any order that is chosen so is taken from the state, since another machine may choose another.
-    Raises UsageError if the state has an order that this dataset cannot have.
-    """
-    name = record.get("name") if isinstance(record, Mapping) else None
-    if chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
-        return BY_NAME[name]().resumed(record)
-    return bound.resumed(record)
-
-
-def shuffled(about: Context) -> RowOrder:
-    """Return the order that shuffle=True means: as good as a uniform shuffle, on every machine the same, by the pack alone.
-
-    A pack that was shuffled when it was made needs blocks: they read a disk as fast as slices, cost no more in memory, and
-    batch-mates part each epoch, which those of a slice do not. Where rows are compressed, whole blocks, each decoded once.
-
-    In any other pack neighbours are alike, often of one class, and a window would have to hold some twenty blocks for each row
-    of a batch: that takes every row by itself. Small rows of a large pack are read from a disk in short runs then, in a
-    window of as many as it takes.
-    """
-    if about.shuffled:
-        return Blocks(whole=about.coded)
-    if about.coded or about.row_bytes >= SMALL_BYTES or about.n * about.row_bytes <= LARGE_BYTES:
-        return Rows()
-    block = SMALL_BYTES // max(1, about.row_bytes)
-    return Blocks(max(WINDOW_BYTES // about.row_bytes, MIXING_BLOCKS * about.global_batch * block), block)
-
-
-def choose(about: Context) -> tuple[RowOrder, str]:
-    """Return the best shuffle that rows can be read in at full speed, and a sentence that says why.
-
-    "rows" where all stay in memory after the first epoch and are neither small nor compressed in blocks; else what
-    shuffle=True means (`shuffled`). Depends on this machine's memory: a resumed epoch takes its order from the state.
-    """
-    nbytes, memory = units.size(about.n * about.row_bytes), units.size(about.memory_bytes)
-    made = f"the pack was {'' if about.shuffled else 'not '}shuffled when it was made"
-    rows = f"rows of {units.size(about.row_bytes)}"
-    resident = about.medium == "memory" or about.n * about.row_bytes <= CACHED_SHARE * about.memory_bytes
-    stay = f"{nbytes} stay in {memory} of memory" if about.memory_bytes else f"{nbytes} stay in memory"
-    order = shuffled(about)
-    if isinstance(order, Rows):
-        why = f"{made}, so neighbours may be alike, and each row is drawn by itself"
-    elif about.coded:
-        why = f"rows are compressed in blocks of {about.block_rows:,}, which are decoded whole, and {made}"
-    elif not resident:
-        room = f"{memory} of memory" if about.memory_bytes else "an unknown amount of memory"
-        source = "network file system" if about.medium == "network" else "disk"
-        why = f"{nbytes} do not stay in {room}, so the {source} is read in long runs, and {made}"
-    elif about.row_bytes >= SMALL_BYTES:
-        order, why = Rows(), f"{stay}, where {rows} in any order cost no more than neighbours"
-    else:
-        why = f"{rows} come faster in runs than one by one, and {made}"
-    return order, f"order={order.name!r}: {why}."
+def _byte_size(subject: str, text: str) -> int:
+    """Return the bytes of a size such as "256MB". Raise UsageError for what is none."""
+    nbytes = as_bytes(text, unit=True)
+    if nbytes is None:
+        raise UsageError(
+            f"{subject}: is {text!r}; a number and a unit are allowed. Pass for example '256MB'."
+        )
+    return nbytes

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.dataset_options import context
+from packer.load.dataset_options import context, parse_order
 from packer.orders.epochs import Epoch
-from packer.orders.row_orders import parse
 from packer.orders.runs import Runs, one_run
 from packer.read.loaded_fields import decode_ragged, is_mask, select_fields
 from packer.read.row_reader import RowReader
@@ -67,7 +66,7 @@ def first_rows(
     if not subset.rows:
         raise UsageError(f"{pack.path}: split {split!r} has no rows. Pass another split.")
     with_images = RowReader(pack, select_fields(pack, None))
-    bound, _ = parse(order, False, context(with_images, subset, rows))
+    bound, _ = parse_order(order, False, context(with_images, subset, rows))
     sequence = Epoch(bound, subset, seed, epoch)
     positions = one_run(0, min(rows, sequence.length))
     return sequence.rows(positions).rows(), sequence.counters(positions).rows()

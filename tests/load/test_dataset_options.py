@@ -137,7 +137,7 @@ def test_an_automatic_order_is_the_same_on_every_rank(pack: Pack, monkeypatch: p
     found = []
     for rank, memory in ((0, 0), (1, 1 << 40)):
         monkeypatch.setattr("packer.load.dataset_options.available_memory", lambda memory=memory: memory)
-        monkeypatch.setattr("packer.orders.row_orders.SMALL_BYTES", 0)
+        monkeypatch.setattr("packer.load.dataset_options.SMALL_BYTES", 0)
         monkeypatch.setattr(
             "packer.load.dataset_options.context", lambda *of: replace(context(*of), shuffled=True)
         )

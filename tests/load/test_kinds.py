@@ -17,8 +17,7 @@ from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
-from packer.orders.block_orders import Blocks
-from packer.orders.row_orders import Rows
+from packer.orders.row_orders import Blocks, Rows
 from packer.read.stored_fields import CompressedRows
 from tests.format.packs import Content, begin, write_content
 from tests.load.conftest import ORDERS

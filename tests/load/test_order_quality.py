@@ -13,8 +13,7 @@ from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load import order_quality as module
 from packer.load.order_quality import order_quality
-from packer.orders.block_orders import Blocks
-from packer.orders.row_orders import BY_NAME
+from packer.orders.row_orders import BY_NAME, Blocks
 from packer.orders.sampling import Weighted
 
 ROWS = 600

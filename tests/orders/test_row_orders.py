@@ -1,4 +1,4 @@
-"""packer.orders.row_orders, block_orders: a permutation, the same whoever asks; and what each order promises."""
+"""packer.orders.row_orders: a permutation, the same whoever asks; and what each order promises."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.block_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks
 from packer.orders.epochs import Context, RowOrder
-from packer.orders.row_orders import BY_NAME, Rows, Sequential, Slices
+from packer.orders.row_orders import BLOCK_BYTES, BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, one_run
 
 SIZES = st.integers(1, 2000)

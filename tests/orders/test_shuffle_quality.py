@@ -13,9 +13,8 @@ import pytest
 
 from packer import randomness
 from packer.orders import shuffle_quality
-from packer.orders.block_orders import Blocks
 from packer.orders.epochs import RowOrder
-from packer.orders.row_orders import BY_NAME, Rows, Sequential, Slices
+from packer.orders.row_orders import BY_NAME, Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.orders.shuffle_quality import measure, uniform
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.header import Field
-from packer.load.batch import IndexedRows
-from packer.load.caches.cache_placement import size_of
+from packer.load.batch import IndexedRows, size_of
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.row_reader import RowReader
 from packer.starting import Background

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, PackerError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.caches.cache_placement import size_of
+from packer.load.batch import size_of
 from packer.load.caches.shared_memory import Memory, held, open_memory
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read import gather

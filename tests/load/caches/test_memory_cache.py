@@ -20,8 +20,8 @@ import pytest
 
 from packer.errors import FormatError, PackerError
 from packer.format.pack import Pack, open_pack
+from packer.load.batch import size_of
 from packer.load.caches import memory_cache, shared_memory
-from packer.load.caches.cache_placement import size_of
 from packer.load.caches.memory_cache import MemoryCache, present
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.read.loaded_fields import select_fields, select_rows

@@ -1,4 +1,4 @@
-"""packer.orders.row_orders: what an argument means, and what is chosen where none is given, and why."""
+"""packer.load.dataset_options: the order that an argument means, and what is chosen where none is given, and why."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.orders.block_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks
+from packer.load.dataset_options import choose_order, parse_order, resumed_order, shuffled_order
 from packer.orders.epochs import Context, RowOrder
-from packer.orders.row_orders import Rows, Sequential, Slices, choose, parse, resume, shuffled
+from packer.orders.row_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.sampling import Balanced, Weighted
 from packer.orders.shuffle_quality import measure
 
@@ -39,27 +39,27 @@ def context(n: int = 10_000, row_bytes: int = PHOTO, **more: Any) -> Context:
     ],
 )
 def test_arguments_mean_bound_orders(order: str | RowOrder | None, shuffle: bool, expected: RowOrder) -> None:
-    assert parse(order, shuffle, context()) == (expected, "")
+    assert parse_order(order, shuffle, context()) == (expected, "")
 
 
 def test_samplers_are_orders() -> None:
     about = context(3, labels=lambda _: [0, 1, 1])
     for order in (Weighted([1, 2, 3]), Balanced()):
-        bound, why = parse(order, True, about)
+        bound, why = parse_order(order, True, about)
         assert bound.record() == order.bind(about).record()
         assert why == ""
 
 
 def test_auto_says_why() -> None:
-    order, why = parse("auto", True, context())
+    order, why = parse_order("auto", True, context())
     assert order == Rows()
-    assert why == choose(context())[1]
+    assert why == choose_order(context())[1]
 
 
 @pytest.mark.parametrize("order", ["random", "", 3, Slices, "weighted"])
 def test_what_is_no_order_is_refused(order: Any) -> None:
     with pytest.raises(UsageError) as error:
-        parse(order, False, context())
+        parse_order(order, False, context())
     assert str(error.value) == (
         f"order={order!r}: is not one of 'sequential', 'slices', 'blocks', 'rows', 'auto'. Pass one of them,"
         " or an order such as packer.Blocks(window='1GB')."
@@ -69,7 +69,7 @@ def test_what_is_no_order_is_refused(order: Any) -> None:
 @pytest.mark.parametrize("order", ["sequential", Sequential()])
 def test_shuffling_in_sequence_is_refused(order: str | RowOrder) -> None:
     with pytest.raises(UsageError) as error:
-        parse(order, True, context())
+        parse_order(order, True, context())
     assert str(error.value) == (
         "shuffle=True with order='sequential': they contradict each other. Pass one of them."
     )
@@ -138,17 +138,23 @@ def test_shuffling_in_sequence_is_refused(order: str | RowOrder) -> None:
     ],
 )
 def test_the_choice_and_its_sentence(about: Context, order: RowOrder, why: str) -> None:
-    assert choose(about) == (order, why)
+    assert choose_order(about) == (order, why)
 
 
 def test_shuffle_alone_depends_on_the_pack_alone() -> None:
     machines = [{"memory_bytes": m, "medium": k} for m in (0, 10**13) for k in ("memory", "disk", "network")]
     for pack in ({}, {"shuffled": False}, {"shuffled": False, "coded": True}):
-        assert len({shuffled(context(**pack, **machine)) for machine in machines}) == 1
-    assert shuffled(context()) == Blocks()
-    assert shuffled(context(coded=True)) == Blocks(whole=True)
-    assert shuffled(context(shuffled=False)) == shuffled(context(shuffled=False, coded=True)) == Rows()
-    assert shuffled(context(10**8, TABLE, shuffled=False, global_batch=4096)) == Blocks(32 * 4096 * 146, 146)
+        assert len({shuffled_order(context(**pack, **machine)) for machine in machines}) == 1
+    assert shuffled_order(context()) == Blocks()
+    assert shuffled_order(context(coded=True)) == Blocks(whole=True)
+    assert (
+        shuffled_order(context(shuffled=False))
+        == shuffled_order(context(shuffled=False, coded=True))
+        == Rows()
+    )
+    assert shuffled_order(context(10**8, TABLE, shuffled=False, global_batch=4096)) == Blocks(
+        32 * 4096 * 146, 146
+    )
 
 
 KINDS = {  # bytes of a row, rows of a block that is decoded whole
@@ -180,7 +186,7 @@ def test_shuffle_is_as_good_as_a_uniform_one(kind: str, made: str, n: int, batch
     labels = np.arange(n) * 10 // n
     if made == "shuffled":
         labels = np.random.default_rng(0).permutation(labels)
-    assert measure(shuffled(about).bind(about), n, batch, labels=labels).score >= 0.95
+    assert measure(shuffled_order(about).bind(about), n, batch, labels=labels).score >= 0.95
 
 
 def test_slices_were_not() -> None:
@@ -194,7 +200,7 @@ def test_slices_were_not() -> None:
 def test_a_chosen_order_gives_way_to_the_state_s() -> None:
     for there in (Slices(77), Blocks(500, 5), Blocks(64, 8, whole=True), Rows()):
         for here in (Slices(256), Blocks(900, 9), Rows()):
-            assert resume(here, there.record(), chosen=True) == there
+            assert resumed_order(here, there.record(), chosen=True) == there
 
 
 @pytest.mark.parametrize(
@@ -203,12 +209,12 @@ def test_a_chosen_order_gives_way_to_the_state_s() -> None:
 )
 def test_an_order_that_was_named_does_not(here: RowOrder, there: RowOrder, chosen: bool) -> None:
     with pytest.raises(UsageError) as error:
-        resume(here, there.record(), chosen=chosen)
+        resumed_order(here, there.record(), chosen=chosen)
     assert str(error.value) == (
         f"state_dict: was taken in the order {there.name!r}; this dataset has {here.name!r}."
         " Pass the order that it was taken in."
     )
-    assert resume(Slices(256), Slices(7).record(), chosen=False) == Slices(7)
+    assert resumed_order(Slices(256), Slices(7).record(), chosen=False) == Slices(7)
 
 
 @pytest.mark.parametrize("record", [None, {}, {"name": ["slices"]}])
@@ -216,4 +222,4 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
     with pytest.raises(
         UsageError, match=r"^state_dict: the order in it is .*; a name and lengths are allowed\."
     ):
-        resume(Slices(8), record, chosen=True)
+        resumed_order(Slices(8), record, chosen=True)

@@ -1,4 +1,4 @@
-"""packer.load.caches.cache_placement: where rows are kept, and what the machine has."""
+"""packer.load.dataset_options: where rows are kept, and what the machine has."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from packer.errors import UsageError
-from packer.load.caches import cache_placement
-from packer.load.caches.cache_placement import available_memory, choose, remote_file_system
+from packer.load import dataset_options
+from packer.load.dataset_options import available_memory, choose_placement, remote_file_system
 
 GB = 10**9
 
@@ -18,16 +18,16 @@ GB = 10**9
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """80 GB free on the GPU, 40 GB of memory available."""
-    monkeypatch.setattr(cache_placement, "free_device_memory", lambda device: 80 * GB)
-    monkeypatch.setattr(cache_placement, "available_memory", lambda: 40 * GB)
+    monkeypatch.setattr(dataset_options, "free_device_memory", lambda device: 80 * GB)
+    monkeypatch.setattr(dataset_options, "available_memory", lambda: 40 * GB)
     monkeypatch.setattr(
-        cache_placement, "remote_file_system", lambda path: "nfs4" if path.startswith("/net") else None
+        dataset_options, "remote_file_system", lambda path: "nfs4" if path.startswith("/net") else None
     )
 
 
 def chosen(wish: str, nbytes: float, **options: Any) -> tuple[str, str]:
     options = {"path": "p.h5", "device": "cpu", "decoded": False} | options
-    return choose(wish, nbytes=int(nbytes), **options)
+    return choose_placement(wish, nbytes=int(nbytes), **options)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_auto(nbytes: int, options: dict[str, Any], rung: str, why: str):
 
 
 def test_auto_takes_pinned_memory_where_the_gpu_is_small(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache_placement, "free_device_memory", lambda device: 16 * GB)
+    monkeypatch.setattr(dataset_options, "free_device_memory", lambda device: 16 * GB)
     assert chosen("auto", 4 * GB, device="cuda") == (
         "pinned",
         "4 GB of rows exceed an eighth of 16 GB free on cuda, but fit a quarter of 40 GB of available memory",
@@ -164,7 +164,7 @@ def test_limits_of_control_groups_of_version_2(tmp_path: Path):
         top / "jobs/7",
         {"memory.max": "max", "memory.current": 400, "memory.stat": "active_file 10\ninactive_file 30"},
     )
-    rooms = lambda: list(cache_placement._group_room(str(tmp_path / "cgroup"), str(top)))  # noqa: E731
+    rooms = lambda: list(dataset_options._group_room(str(tmp_path / "cgroup"), str(top)))  # noqa: E731
     assert rooms() == [900 - 500 + 20]
     (top / "jobs/7/memory.max").write_text("450\n")
     assert rooms() == [450 - 400 + 40, 900 - 500 + 20]
@@ -181,19 +181,19 @@ def test_limits_of_control_groups_of_version_1(tmp_path: Path):
             "memory.stat": "inactive_file 1\ntotal_inactive_file 60\ntotal_active_file 5\ntotal_shmem 9",
         },
     )
-    rooms = list(cache_placement._group_room(str(tmp_path / "cgroup"), str(tmp_path / "fs")))
+    rooms = list(dataset_options._group_room(str(tmp_path / "cgroup"), str(tmp_path / "fs")))
     assert rooms == [700 - 650 + 65]
     (tmp_path / "fs/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert list(cache_placement._group_room(str(tmp_path / "cgroup"), str(tmp_path / "fs"))) == []
-    assert list(cache_placement._group_room(str(tmp_path / "none"), str(tmp_path / "fs"))) == []
+    assert list(dataset_options._group_room(str(tmp_path / "cgroup"), str(tmp_path / "fs"))) == []
+    assert list(dataset_options._group_room(str(tmp_path / "none"), str(tmp_path / "fs"))) == []
 
 
 def test_available_memory_is_the_least_of_all(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     assert available_memory() > 1 << 20
-    monkeypatch.setattr(cache_placement, "_group_room", lambda *_: iter([5 << 10, 3 << 10]))
+    monkeypatch.setattr(dataset_options, "_group_room", lambda *_: iter([5 << 10, 3 << 10]))
     assert available_memory() == 3 << 10
-    monkeypatch.setattr(cache_placement, "_group_room", lambda *_: iter([-5]))
+    monkeypatch.setattr(dataset_options, "_group_room", lambda *_: iter([-5]))
     assert available_memory() == 0
 
 
@@ -226,9 +226,9 @@ none /mnt/in\x0btwo\u2028lines tmpfs rw 0 0
 //server/z /mnt/\udcff\\134040 cifs rw 0 0
 """
     (tmp_path / "mounts").write_bytes(mounts.encode("utf-8", "surrogateescape"))
-    lines = cache_placement._lines
-    monkeypatch.setattr(cache_placement, "_lines", lambda _: lines(str(tmp_path / "mounts")))
-    monkeypatch.setattr(cache_placement.sys, "platform", "linux")
+    lines = dataset_options._lines
+    monkeypatch.setattr(dataset_options, "_lines", lambda _: lines(str(tmp_path / "mounts")))
+    monkeypatch.setattr(dataset_options.sys, "platform", "linux")
     assert remote_file_system(path) == kind
 
 
@@ -237,10 +237,10 @@ def test_free_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     import torch
 
-    before = cache_placement.free_device_memory("cuda")
+    before = dataset_options.free_device_memory("cuda")
     held = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-    assert 0 < cache_placement.free_device_memory("cuda") <= before
-    assert cache_placement.free_device_memory(str(held.device)) > 0
+    assert 0 < dataset_options.free_device_memory("cuda") <= before
+    assert dataset_options.free_device_memory(str(held.device)) > 0
 
 
 def test_a_limit_on_the_address_space_counts(monkeypatch: pytest.MonkeyPatch):
