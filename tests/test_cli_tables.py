@@ -13,7 +13,7 @@ from packer.cli import cli
 from packer.cli.console import in_options
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack
-from packer.tables.transform.records import TYPES
+from packer.tables.transform.column_types import TYPES
 
 TABLE = """when,price,shop,sold
 2013-01-01T10:00:00Z,1.5,north,1

@@ -17,7 +17,8 @@ from packer import native
 from packer.tables.reading.record_parser import end_of_records, parse_records
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.records import TYPES, ParsedRows, RecordLayout, RecordMember, TableColumn
+from packer.tables.transform.column_types import TYPES, TableColumn
+from packer.tables.transform.records import ParsedRows, RecordLayout, RecordMember
 
 ODD = (
     "",

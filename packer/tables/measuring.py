@@ -23,9 +23,10 @@ from packer.format.file_io import pread_into
 from packer.sentence import Option, Sentence
 from packer.tables.staging import Staged
 from packer.tables.table_order import TableOrder
-from packer.tables.transform.column_plan import ColumnPlan, as_category, is_missing
+from packer.tables.transform.column_plan import ColumnPlan, as_category
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
-from packer.tables.transform.records import MISSING_INTEGER, RecordLayout, RecordMember, TableColumn
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn, is_missing
+from packer.tables.transform.records import RecordLayout, RecordMember
 
 TRAIN = "train"  # the split whose rows are measured
 SAMPLE = 1 << 16  # rows whose quantiles stand for all
@@ -75,7 +76,7 @@ def measure(
         records = _read(staged, start, len(rows), local)
         mask = None if fit == "all" else order.owner(rows) == names.index(TRAIN)
         low, high = np.searchsorted(sampled, (start, start + len(rows)))
-        missing = [int(is_missing(records[w.name], w.column.type).sum()) for w in counted]
+        missing = [int(is_missing(records[w.name]).sum()) for w in counted]
         most = [float(np.fmax.reduce(np.abs(records[w.name]), initial=0.0)) for w in bounded]
         return sums.part(records, mask), plan.sample(records[sampled[low:high] - start]), missing, most
 

@@ -32,7 +32,8 @@ from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_plan import as_category
-from packer.tables.transform.records import TEXT, BadRow, CellFault, ParsedRows, RecordLayout, TableColumn
+from packer.tables.transform.column_types import TEXT, TableColumn
+from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 
 FOLDER = "staging"  # in the workplace

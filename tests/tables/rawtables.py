@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
-from packer.tables.transform.records import MISSING_INTEGER, RecordLayout, TableColumn
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
+from packer.tables.transform.records import RecordLayout
 from packer.tables.transform.row_mapper import MappedRows, RowMapper
 from packer.tables.transform.table_transform import TableTransform
 

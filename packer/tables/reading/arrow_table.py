@@ -17,7 +17,8 @@ from packer.tables.reading.arrow_values import Arrow, readable, records_of, type
 from packer.tables.reading.dialect import dialect_of, unique_names
 from packer.tables.reading.table_source import ReadOptions, TableSource, TextDialect, compare_names
 from packer.tables.reading.type_inference import check_types
-from packer.tables.transform.records import ParsedRows, RecordLayout, TableColumn
+from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.records import ParsedRows, RecordLayout
 
 _INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
 PIECE_ROWS = 1 << 18  # at most

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from packer.tables.reading.record_parser import VALUE_CHARACTERS, parse_records
 from packer.tables.reading.table_source import TextDialect
+from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT
 from packer.tables.transform.records import (
     MAX_BAD,
-    MISSING_CATEGORY,
-    MISSING_INTEGER,
-    TEXT,
     BadRow,
     CellFault,
     ParsedRows,

@@ -14,7 +14,7 @@ from packer.tables.reading.record_parser import end_of_records, split_records
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.text_stream import compression
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.records import TableColumn
+from packer.tables.transform.column_types import TableColumn
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")

@@ -19,17 +19,14 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.cell_values import CONVERTED, convert, convert_notation
-from packer.tables.transform.cell_values import REASONS as WRITTEN_REASONS
+from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, read_cells
+from packer.tables.transform.column_types import TEXT as TEXTS
 from packer.tables.transform.records import (
     MAX_BAD,
-    MISSING_CATEGORY,
-    MISSING_INTEGER,
     BadRow,
     CellFault,
     ParsedRows,
     RecordLayout,
-    RecordMember,
 )
 
 # What is done with a cell. TRIMMED: as CATEGORY, without the spaces around it.
@@ -48,13 +45,7 @@ Result = tuple[int, int, int, list[Fault], dict[int, list[str]], bytes]
 
 MOST_BYTES = 2**31 - 1
 VALUE_CHARACTERS = 80
-_KINDS = {"integer": INTEGER, "category": CATEGORY, "text": TEXT}
-_CONVERTED_REASONS = {
-    "boolean": "is neither true nor false",
-    "date": "is no date (YYYY-MM-DD)",
-    "time": "is no time (HH:MM:SS)",
-    "timestamp": "is no timestamp (YYYY-MM-DD HH:MM:SS)",
-}
+_CELLS_OF = {"<f4": SINGLE, "<f8": DOUBLE, "<i8": INTEGER, "<i4": CATEGORY, TEXTS.str: TEXT}
 
 
 def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: RecordLayout) -> ParsedRows:
@@ -83,8 +74,7 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
     records.resize(rows, refcheck=False)
     bad = [_bad(fault, dialect.width) for fault in faults]
     parsed = ParsedRows(records, dictionaries, texts, bad, bad_rows, ends, nbytes, lines[:rows].copy())
-    if any(map(_by_text, layout.members)):
-        _convert(parsed, dialect, layout)
+    _convert(parsed, dialect, layout)
     return parsed
 
 
@@ -123,8 +113,7 @@ def _cells(dialect: TextDialect, layout: RecordLayout) -> Cells:
     cells = np.zeros((dialect.width, 2), np.int32)
     fields: Mapping[str, Any] = layout.dtype.fields or {}
     for wanted in layout.members:
-        number = SINGLE if wanted.single else DOUBLE
-        kind = TRIMMED if _by_text(wanted) else _KINDS.get(wanted.column.type, number)
+        kind = TRIMMED if wanted.column.cells.read else _CELLS_OF[wanted.dtype.str]
         cells[wanted.index] = kind, fields[wanted.name][1]
     return cells
 
@@ -137,26 +126,16 @@ def _bad(fault: Fault, width: int) -> BadRow:
     return BadRow(line, column if column < width else None, text, list(CellFault)[reason - 1])
 
 
-def _by_text(wanted: RecordMember) -> bool:
-    """Tell whether each distinct text of a column is read once, by Python."""
-    return wanted.column.type in CONVERTED or bool(wanted.column.notation)
-
-
 def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> None:
     """Put values where numbers of texts are, and take out the records whose texts are none."""
     records = parsed.records
     bad: dict[int, BadRow] = {}  # by record; the first column counts
     for wanted in layout.members:
-        if not _by_text(wanted):
+        if not wanted.column.cells.read:
             continue
         column, texts = wanted.column, parsed.dictionaries.pop(wanted.index)
-        if column.notation:
-            marks = dialect.decimal.decode(), dialect.thousands.decode()
-            values, valid = convert_notation(texts, column.notation, *marks)
-            reason = WRITTEN_REASONS[column.notation]
-        else:
-            values, valid = convert(texts, column.type)
-            reason = _CONVERTED_REASONS[column.type]
+        marks = dialect.decimal.decode(), dialect.thousands.decode()
+        values, valid = read_cells(texts, column.notation or column.type, *marks)
         beyond = np.abs(values) >= BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
         values[beyond] = np.nan
         codes = _codes(records, wanted.name)
@@ -164,7 +143,7 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
         records[wanted.name] = np.append(values, np.nan)[codes]
         for row in np.flatnonzero(~np.append(valid & ~beyond, True)[codes]).tolist():
             value, is_beyond = texts[codes[row]][:VALUE_CHARACTERS], beyond[codes[row]]
-            why = CellFault.BEYOND_SINGLE if is_beyond else reason
+            why = CellFault.BEYOND_SINGLE if is_beyond else column.cells.reason
             bad.setdefault(row, BadRow(row, wanted.index, value, why))
     if bad:
         rows = np.zeros(len(records), np.bool_)

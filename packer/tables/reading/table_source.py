@@ -14,7 +14,8 @@ import numpy as np
 from packer.errors import SourceError, UsageError
 from packer.inputs.image_sources import newest_file
 from packer.tables.reading.text_stream import COMPRESSIONS, compression, unreadable
-from packer.tables.transform.records import ParsedRows, RecordLayout, TableColumn
+from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.records import ParsedRows, RecordLayout
 
 TEXT = (".csv", ".tsv", ".tab", ".psv", ".data")
 ARROW = (".parquet", ".pq", ".arrow", ".feather", ".ipc")

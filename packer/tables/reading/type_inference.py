@@ -6,19 +6,17 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.cell_values import NA_TEXTS, SYMBOLS, convert, convert_notation
+from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_plan import as_category
-from packer.tables.transform.records import MISSING_INTEGER, NOTATIONS, TYPES, TableColumn
+from packer.tables.transform.column_types import MISSING_INTEGER, NOTATIONS, TYPES, TableColumn, read_cells
 
 SAMPLE_ROWS = 10_000
-_CONVERTED = ("boolean", "date", "timestamp", "time")  # in the order they are tried in
 _PLAIN_NA = frozenset(text.encode() for text in NA_TEXTS)
 _SURE_DIGITS = 18  # as many fit an int64, whatever they are
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
@@ -155,9 +153,9 @@ def _type_of(counts: Counts, dialect: TextDialect) -> str:
         texts = [cell.decode() for cell in counts]
     except UnicodeDecodeError:
         return "category"  # which says where, when it is read
-    for type in _CONVERTED:
-        if convert(texts[:1], type)[1][0] and convert(texts, type)[1].all():
-            return type
+    for name, type in TYPES.items():
+        if type.read and read_cells(texts[:1], name)[1][0] and read_cells(texts, name)[1].all():
+            return name
     return "category"
 
 
@@ -236,37 +234,6 @@ _FEW = 100  # cells, too few to say that all of them differ
 _TRIED = 1000  # different dates, to see whether the month or the day comes first
 
 
-class _Way(NamedTuple):
-    """shape: of cells with every digit made 0; what: such cells are called; types: that read them; meaning: what reading them gives."""
-
-    shape: re.Pattern[str]
-    what: str
-    types: tuple[str, ...]
-    meaning: str = ""
-
-
-_AMOUNT = r"0[0.,' ]*"
-_DAY = r"00?([/.-])00?\1(?:0000|00)"
-_WAYS = (
-    _Way(
-        re.compile(rf"\(?[+-]? ?(?:[{SYMBOLS}] ?[+-]?{_AMOUNT}|{_AMOUNT}[\s\u00a0]?[{SYMBOLS}])\)?"),
-        "amounts of money",
-        ("currency",),
-        " to read their numbers",
-    ),
-    _Way(
-        re.compile(rf"[+-]?(?:{_AMOUNT}|[.,]0+) ?%"), "percentages", ("percent",), ", which reads 12% as 0.12"
-    ),
-    _Way(re.compile(_DAY), "dates", ("date-mdy", "date-dmy")),
-    _Way(
-        re.compile(_DAY + r"[ T]+00?:00(?::00(?:\.0+)?)?(?: ?[AaPp][Mm])?"),
-        "timestamps",
-        ("timestamp-mdy", "timestamp-dmy"),
-    ),
-)
-_FIRST = {"mdy": "the month comes first", "dmy": "the day comes first"}
-
-
 def without_marks(counts: Mapping[bytes, int]) -> tuple[dict[bytes, int], dict[bytes, int]]:
     """Part the cells of a column: those that are values, and those that may stand for missing ones."""
     marks = {cell: count for cell, count in counts.items() if cell in MARKS}
@@ -284,7 +251,7 @@ def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextD
     if marks and values:
         shown = " and ".join(repr(mark.decode()) for mark in sorted(marks))
         found = sum(marks.values())
-        others = f", {_PLURAL[rest]} in the others" if rest != "category" else ""
+        others = f", {TYPES[rest].plural} in the others" if rest != "category" else ""
         notes.append(
             f"column {column!r} holds {shown} in {found:,} of its first {total:,} cells{others}: it is read as category, and"
             f" {shown} as {'one' if len(marks) == 1 else 'some'} of them. If that means missing, pass "
@@ -305,47 +272,37 @@ def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextD
     return notes
 
 
-_PLURAL = {
-    "number": "numbers",
-    "integer": "numbers",
-    "boolean": "true and false",
-    "date": "dates",
-    "time": "times",
-    "timestamp": "timestamps",
-}
-
-
 def _notation_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) -> Sentence | None:
     """Tell in which notation the cells are, if most of them are in one that people use."""
     total = sum(values.values())
     shapes = {cell: cell.translate(_DIGITS) for cell in values}
-    for way in _WAYS:
-        fits = {
-            shape for shape in set(shapes.values()) if way.shape.fullmatch(shape.decode(errors="replace"))
-        }
+    for pattern in dict.fromkeys(notation.shape for notation in NOTATIONS.values()):
+        fits = {shape for shape in set(shapes.values()) if pattern.fullmatch(shape.decode(errors="replace"))}
         alike = [cell for cell in values if shapes[cell] in fits]
         found = sum(values[cell] for cell in alike)
         if found < MOSTLY * total:
             continue
         texts = [cell.decode() for cell in alike[:_TRIED]]
         marks = dialect.decimal.decode(), dialect.thousands.decode()
-        read = {kind: convert_notation(texts, kind, *marks)[1] for kind in way.types}
+        ways = {kind: notation for kind, notation in NOTATIONS.items() if notation.shape is pattern}
+        read = {kind: read_cells(texts, kind, *marks)[1] for kind in ways}
         best = max(int(valid.sum()) for valid in read.values())
         if best < MOSTLY * len(texts):
             continue
-        said = f"column {column!r} holds {way.what}, as {texts[0]!r} ({found:,} of its first {total:,} cells): it is read as category."
-        if len(way.types) == 1:
-            return f"{said} Pass " + Option("types", {column: way.types[0]}) + f"{way.meaning}."
-        (one, first), (two, second) = ((kind, _FIRST[kind.rpartition("-")[2]]) for kind in way.types)
+        (one, way), *others = ways.items()
+        said = f"column {column!r} holds {way.plural}, as {texts[0]!r} ({found:,} of its first {total:,} cells): it is read as category."
+        if not others:
+            return f"{said} Pass " + Option("types", {column: one}) + f"{way.hint}."
+        ((two, other_way),) = others
         if read[one].sum() == read[two].sum():
             return (
                 f"{said} Pass "
                 + Option("types", {column: one})
-                + f" if {first}, or "
+                + f" if {way.hint}, or "
                 + Option("types", {column: two})
-                + f" if {second}: these values allow both."
+                + f" if {other_way.hint}: these values allow both."
             )
-        (kind, comes), other = ((one, first), two) if read[one].sum() == best else ((two, second), one)
+        kind, other = (one, two) if read[one].sum() == best else (two, one)
         proof = texts[int(np.argmax(read[kind] & ~read[other]))]
-        return f"{said} Pass " + Option("types", {column: kind}) + f": {comes}, as {proof!r} shows."
+        return f"{said} Pass " + Option("types", {column: kind}) + f": {ways[kind].hint}, as {proof!r} shows."
     return None

@@ -1,7 +1,8 @@
 """The transform of a table's columns into fields, in memory: planned, fitted, applied. NumPy alone, and no files.
 
-    records.py           columns, and rows in raw form, between reading and mapping
+    column_types.py      the table of types of columns and of notations; columns
     cell_values.py       texts as booleans, dates, times, amounts of money and percentages
+    records.py           rows in raw form, between reading and mapping
     data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
     column_sums.py       statistics of columns

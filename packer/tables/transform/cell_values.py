@@ -54,36 +54,51 @@ NA_TEXTS = (
     "nan",
     "null",
 )
-CONVERTED = ("boolean", "date", "time", "timestamp")
-
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _LONGEST = 48  # characters; the longest timestamp worth its name has 35
 _BLOCK = 4096  # cells at a time: their characters stay in the cache
-_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+_SPACES = " \t"
+DAY, _HOUR, _MINUTE = 86_400, 3600, 60  # seconds
 Characters = NDArray[np.uint8]
 """[_LONGEST, N]: the k-th characters of N texts, 0 behind their ends, 127 for all beyond ASCII."""
 
 
-def convert(texts: Sequence[str], type: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read the present cells of a column.
+Values = tuple["NDArray[np.float64]", "NDArray[np.bool_]"]
+"""[N] raw values, NaN for texts that are none; and [N] whether a text is such a value."""
+Reader = Callable[[Sequence[str], str, str], Values]
+"""Reads N present cells of a column. The others: decimal point and mark between thousands of numbers."""
 
-    texts: N cells, none of them missing; type: one of CONVERTED.
-    Returns: [N] raw values as in records.py, and [N] whether the text is such a value; where not, the value is NaN.
-    """
-    if type == "boolean":
-        values = np.array([_BOOLEANS.get(text.strip(" \t").lower(), np.nan) for text in texts], np.float64)
-        return values, ~np.isnan(values)
-    values, valid = np.empty(len(texts)), np.empty(len(texts), np.bool_)
-    for first in range(0, len(texts), _BLOCK):
-        part = slice(first, first + _BLOCK)
-        characters, lengths = _characters(texts[part])
-        values[part], valid[part] = _READERS[type](characters, lengths)
-    values[~valid] = np.nan
-    return values, valid
+
+def by_cell(reader: Callable[[str, str], Callable[[str], float | None]], spaces: str = " \t\u00a0") -> Reader:
+    """Return the reader of columns that reads one cell after the other. reader: of the marks, gives that of a cell."""
+
+    def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
+        read_cell = reader(decimal, thousands)
+        found = [read_cell(text.strip(spaces)) for text in texts]
+        values = np.array([np.nan if value is None else value for value in found], np.float64)
+        valid = np.isfinite(values)
+        values[~valid] = np.nan
+        return values, valid
+
+    return read
+
+
+def by_characters(reader: Callable[[Characters, NDArray[np.int64]], Values]) -> Reader:
+    """Return the reader of columns that reads many cells at once, character by character."""
+
+    def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
+        values, valid = np.empty(len(texts)), np.empty(len(texts), np.bool_)
+        for first in range(0, len(texts), _BLOCK):
+            part = slice(first, first + _BLOCK)
+            values[part], valid[part] = reader(*_characters(texts[part]))
+        values[~valid] = np.nan
+        return values, valid
+
+    return read
 
 
 def _characters(texts: Sequence[str]) -> tuple[Characters, NDArray[np.int64]]:
-    cells = [text.strip(" \t") for text in texts]
+    cells = [text.strip(_SPACES) for text in texts]
     lengths = np.fromiter(map(len, cells), np.int64, len(cells))
     if lengths.max() > _LONGEST:  # cut, as they would make every cell as long; their lengths still tell them
         cells = [cell[:_LONGEST] for cell in cells]
@@ -91,32 +106,29 @@ def _characters(texts: Sequence[str]) -> tuple[Characters, NDArray[np.int64]]:
     return np.ascontiguousarray(np.minimum(codes, 127).astype(np.uint8).T), lengths
 
 
-def _date(
-    characters: Characters, lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+@by_characters
+def dates(characters: Characters, lengths: NDArray[np.int64]) -> Values:
+    """Read dates."""
     days, valid = _days(characters)
     return days.astype(np.float64), valid & (lengths == 10)
 
 
-def _time(
-    characters: Characters, lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+@by_characters
+def times(characters: Characters, lengths: NDArray[np.int64]) -> Values:
+    """Read times of day."""
     seconds, micros, end, valid = _clock(characters, 0)
     return seconds + micros / 1e6, valid & (end == lengths)
 
 
-def _timestamp(
-    characters: Characters, lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+@by_characters
+def timestamps(characters: Characters, lengths: NDArray[np.int64]) -> Values:
+    """Read timestamps."""
     days, dated = _days(characters)
     parted = (characters[10] == ord("T")) | (characters[10] == ord(" "))
     seconds, micros, at, timed = _clock(characters, 11)
     offset, end, zoned = _zone(characters, at)
-    values = (days * _DAY + seconds - offset) + micros / 1e6
+    values = (days * DAY + seconds - offset) + micros / 1e6
     return values, dated & parted & timed & zoned & (end == lengths)
-
-
-_READERS = {"date": _date, "time": _time, "timestamp": _timestamp}
 
 
 def _whole(characters: Characters, first: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -204,14 +216,6 @@ def _zone(
     return offset, end, valid
 
 
-REASONS = {
-    "currency": "is no amount of money ($1,234.50)",
-    "percent": "is no percentage (12%)",
-    "date-mdy": "is no date (MM/DD/YYYY)",
-    "date-dmy": "is no date (DD/MM/YYYY)",
-    "timestamp-mdy": "is no timestamp (MM/DD/YYYY HH:MM[:SS])",
-    "timestamp-dmy": "is no timestamp (DD/MM/YYYY HH:MM[:SS])",
-}
 SYMBOLS = "$€£¥₹"
 _DATE = r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})"
 _CLOCK = r"[ T]+(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6})\d*)?)?(?: ?([AaPp])[Mm])?"
@@ -220,34 +224,9 @@ _MOMENT = re.compile(_DATE + _CLOCK, re.ASCII)
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def convert_notation(
-    texts: Sequence[str], notation: str, decimal: str = ".", thousands: str = ""
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read the present cells of a column.
-
-    texts: N cells, none of them missing; notation: one of REASONS; decimal, thousands: marks of numbers, as in ReadOptions.
-    Returns: float64 [N], raw values as in records.py, and [N] whether the text is such a value; where not, the value is NaN.
-    """
-    reader = _reader(notation, decimal, thousands)
-    found = [reader(text.strip(" \t\u00a0")) for text in texts]
-    values = np.array([np.nan if value is None else value for value in found], np.float64)
-    valid = np.isfinite(values)
-    values[~valid] = np.nan
-    return values, valid
-
-
-def _reader(notation: str, decimal: str, thousands: str) -> Callable[[str], float | None]:
-    kind, _, order = notation.partition("-")
-    if kind == "date":
-        return partial(_written_date, month_first=order == "mdy")
-    if kind == "timestamp":
-        return partial(_written_timestamp, month_first=order == "mdy")
-    point = re.escape(decimal)
-    if notation == "percent":
-        number = re.compile(rf"([+-]?(?:\d+(?:{point}\d*)?|{point}\d+)) ?%", re.ASCII)
-        return partial(_percent, number=number, decimal=decimal)
-    mark = re.escape(thousands or ("." if decimal == "," else ","))
-    digits = rf"(?:\d{{1,3}}(?:{mark}\d{{3}})+|\d+)"
+def _currency_reader(decimal: str, thousands: str) -> Callable[[str], float | None]:
+    point, mark = re.escape(decimal), thousands or ("." if decimal == "," else ",")
+    digits = rf"(?:\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+|\d+)"
     amount = rf"({digits}(?:{point}\d*)?|{point}\d+)"
     sign, symbol = r"([+-]?) ?", rf"[{SYMBOLS}]"
     ways = (
@@ -256,7 +235,6 @@ def _reader(notation: str, decimal: str, thousands: str) -> Callable[[str], floa
         rf"{sign}{amount}[ \u00a0]?{symbol}",
     )
     patterns = [re.compile(way, re.ASCII) for way in ways]
-    mark = thousands or ("." if decimal == "," else ",")
     return partial(_currency, patterns=patterns, decimal=decimal, thousands=mark)
 
 
@@ -273,9 +251,15 @@ def _currency(text: str, patterns: Sequence[re.Pattern[str]], decimal: str, thou
     return None
 
 
-def _percent(text: str, number: re.Pattern[str], decimal: str) -> float | None:
-    match = number.fullmatch(text)
-    return float(match[1].replace(decimal, ".") + "e-2") if match else None
+def _percent_reader(decimal: str, thousands: str) -> Callable[[str], float | None]:
+    point = re.escape(decimal)
+    number = re.compile(rf"([+-]?(?:\d+(?:{point}\d*)?|{point}\d+)) ?%", re.ASCII)
+
+    def read(text: str) -> float | None:
+        match = number.fullmatch(text)
+        return float(match[1].replace(decimal, ".") + "e-2") if match else None
+
+    return read
 
 
 def _written_date(text: str, month_first: bool) -> float | None:
@@ -308,3 +292,14 @@ def _written_days(match: re.Match[str], month_first: bool) -> float | None:
         return datetime.date(year, month, day).toordinal() - _EPOCH
     except ValueError:
         return None
+
+
+def _by_day(reader: Callable[[str, bool], float | None], month_first: bool) -> Reader:
+    return by_cell(lambda *marks: lambda text: reader(text, month_first))
+
+
+booleans = by_cell(lambda *marks: lambda text: _BOOLEANS.get(text.lower()), _SPACES)
+amounts = by_cell(_currency_reader)
+percentages = by_cell(_percent_reader)
+dates_mdy, dates_dmy = _by_day(_written_date, True), _by_day(_written_date, False)
+timestamps_mdy, timestamps_dmy = _by_day(_written_timestamp, True), _by_day(_written_timestamp, False)

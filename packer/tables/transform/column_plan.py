@@ -13,16 +13,8 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.records import (
-    MAX_BAD,
-    MISSING_CATEGORY,
-    MISSING_INTEGER,
-    BadRow,
-    CellFault,
-    RecordLayout,
-    RecordMember,
-    TableColumn,
-)
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn, as_float, is_missing, shortest
+from packer.tables.transform.records import MAX_BAD, BadRow, CellFault, RecordLayout, RecordMember
 
 DTYPES = (
     "float32",
@@ -42,9 +34,7 @@ _OPTION_OF = {
     "feature": Option("features"),
 }
 MISSING = ("nan", "error", "mean", "median", "zero")
-TEXTS = ("category", "text")
 MOST_BAD = 100_000
-SCALED = ("number", "integer", "date", "time", "timestamp")  # what can be standardized
 
 
 @dataclass(frozen=True)
@@ -184,7 +174,7 @@ class ColumnPlan:
     @property
     def numeric(self) -> tuple[RecordMember, ...]:
         """The columns that are read and hold numbers, in order: those of a sample."""
-        return tuple(w for w in self.layout.members if w.column.type not in TEXTS)
+        return tuple(w for w in self.layout.members if w.column.kind.numeric)
 
     @cached_property
     def rules(self) -> tuple[CellRule, ...]:
@@ -193,25 +183,25 @@ class ColumnPlan:
         return tuple(r for r in rules if r.missing or r.log1p or r.dtype is not None or r.classes is not None)
 
     def _rule(self, w: RecordMember) -> CellRule:
-        choices, role, kind = self.choices, self.roles[w.index], w.column.type
+        choices, role, kind = self.choices, self.roles[w.index], w.column.kind
         dtype, classes = np.dtype(choices.dtype), None
         if role == "label":
             dtype = np.dtype(self.label.dtype if self.label and self.label.kind == "number" else "O")
             classes = self.classes
         log1p = role == "feature" and w.column.name in choices.log1p
-        scaled = role == "feature" and choices.standardize and kind in SCALED
-        numeric, missing = kind not in TEXTS, None
+        scaled = role == "feature" and choices.standardize and kind.scaled
+        missing = None
         if role == "label":
             missing = "is missing; a label is needed"
-        elif role == "keep" and kind in ("integer", "boolean"):
-            missing = f"is missing, for which a kept {kind} column has no value"
+        elif role == "keep" and kind.whole:
+            missing = f"is missing, for which a kept {w.column.type} column has no value"
         elif role == "feature" and choices.missing == "error":
             missing = "is missing"
-        elif role == "feature" and numeric and choices.missing == "nan" and dtype.kind in "iu":
+        elif role == "feature" and kind.numeric and choices.missing == "nan" and dtype.kind in "iu":
             missing = f"is missing, for which {dtype.name} has no value"
-        if role == "keep" or not numeric or log1p or scaled or w.dtype == dtype or dtype.kind == "O":
+        if role == "keep" or not kind.numeric or log1p or scaled or w.dtype == dtype or dtype.kind == "O":
             return CellRule(w, missing, log1p, classes=classes)
-        if kind in ("integer", "boolean") and dtype.kind == "f":
+        if kind.whole and dtype.kind == "f":
             return CellRule(w, missing)
         return CellRule(w, missing, dtype=dtype)
 
@@ -234,13 +224,6 @@ class ColumnPlan:
             return self.label is not None and self.label.kind == "number" and self.label.dtype == "<f4"
         choices = self.choices
         return choices.dtype == "float32" and not choices.standardize and column.name not in choices.log1p
-
-
-def as_float(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Return raw numbers of any type as float64, NaN for missing."""
-    if x.dtype.kind != "i":
-        return x.astype(np.float64)
-    return np.where(x == np.iinfo(np.int64).min, np.nan, x.astype(np.float64))
 
 
 def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> ColumnPlan:
@@ -339,9 +322,10 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
 def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField | None:
     if not columns:
         return None
-    texts = [c.name for c in columns if c.type in TEXTS]
-    whole = all(c.type in ("integer", "boolean") for c in columns)
-    number = "<f8" if choices.dtype == "float64" or any(c.type == "timestamp" for c in columns) else "<f4"
+    texts = [c.name for c in columns if not c.kind.numeric]
+    whole = all(c.kind.whole for c in columns)
+    # What no feature holds in one number, float32 holds in none.
+    number = "<f8" if choices.dtype == "float64" or any(c.kind.parts for c in columns) else "<f4"
     if len(columns) > 1:
         if texts or choices.label_as == "classes":
             raise UsageError(
@@ -359,14 +343,14 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
             Option("label_as", "number"),
             f": the label {column.name!r} holds texts, not numbers; auto and classes are allowed. Pass one of them.",
         )
-    if choices.label_as == "classes" and column.type in ("date", "time", "timestamp"):
+    if choices.label_as == "classes" and column.kind.classes is None:
         raise UsageError(
             Option("label_as", "classes"),
             f": the label {column.name!r} is {_described(column.type, 'label')}; texts, booleans and numbers can be classes. Pass ",
             as_category(column.name),
             ".",
         )
-    if texts or choices.label_as == "classes" or (column.type == "boolean" and choices.label_as == "auto"):
+    if texts or choices.label_as == "classes" or (column.kind.classes and choices.label_as == "auto"):
         return LabelField("classes", "<i8")
     return LabelField("number", "<i8" if whole and choices.label_as == "auto" else number)
 
@@ -411,32 +395,17 @@ def bad_rows(
     return mask, found[:most]
 
 
-def is_missing(x: NDArray[Any], kind: str) -> NDArray[np.bool_]:
-    """Return bool [n]: the missing cells of a raw array of that type of column."""
-    if kind == "text":
-        return np.asarray(x["length"] == 0)
-    if kind == "category":
-        return np.asarray(x == MISSING_CATEGORY)
-    if kind == "integer":
-        return np.asarray(x == MISSING_INTEGER)
-    return np.asarray(np.isnan(x))
-
-
 def _wrong(x: NDArray[Any], rule: CellRule) -> list[tuple[NDArray[np.bool_], str]]:
     found: list[tuple[NDArray[np.bool_], str]] = []
     if rule.missing is not None:
-        found.append((is_missing(x, rule.member.column.type), rule.missing))
+        found.append((is_missing(x), rule.missing))
     if rule.log1p:
         found.append((x <= -1, "has no log1p; numbers above -1 have one"))
     if rule.dtype is not None:
-        parts = [x]
-        if rule.member.column.type == "timestamp":  # they become whole days, and seconds since midnight
-            days = np.floor(x / 86_400)
-            parts = [days, x - days * 86_400]
-        for part in parts:
+        for part in [of(x) for of in rule.member.column.kind.parts.values()] or [x]:
             found += _misfits(part, rule.dtype)
     if rule.classes is not None:
-        known = np.isin(x, np.array(rule.classes, x.dtype)) | is_missing(x, rule.member.column.type)
+        known = np.isin(x, np.array(rule.classes, x.dtype)) | is_missing(x)
         found.append((~known, "is none of the label's classes"))
     return found
 
@@ -460,9 +429,6 @@ def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.boo
 
 def _text(value: Any, rule: CellRule) -> str:
     """Return a raw value for a message; "" if it is missing or stands for a text."""
-    kind = rule.member.column.type
-    if kind in ("category", "text") or is_missing(np.asarray([value]), kind)[0]:
+    if not rule.member.column.kind.numeric or is_missing(np.asarray([value]))[0]:
         return ""
-    if kind == "integer":
-        return str(int(value))
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e16 else repr(float(value))
+    return shortest(value.item())

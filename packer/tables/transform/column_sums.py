@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from packer import native
 from packer.errors import UsageError
 from packer.sentence import Option, Sentence
-from packer.tables.transform.column_plan import TEXTS, ColumnPlan, as_float, is_missing
-from packer.tables.transform.records import MISSING_INTEGER
+from packer.tables.transform.column_plan import ColumnPlan
+from packer.tables.transform.column_types import MISSING_INTEGER, as_float, is_missing
+from packer.tables.transform.records import RecordMember
 
 BLOCK = 8192  # rows whose sums begin anew
 COUNT, SHIFT, SUM, SQUARES, LEAST, MOST = range(6)
-DAY = 86_400.0  # seconds
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 BINS = 16
 FREQUENT = 20  # categories that are listed
@@ -77,24 +77,27 @@ class ColumnSums:
         plan = self.plan
         layout: Mapping[str, Any] = plan.layout.dtype.fields or {}
         features = {w.index for w in plan.numeric if plan.roles[w.index] == "feature"}
-        # What is summed: members of the records, then what is computed from them: (column number, member, what).
+        # What is summed: members of the records, then what is computed from them.
         self._plain = [w for w in plan.numeric if layout[w.name][0].kind == "f"]
-        self._made = [(w, "integer") for w in plan.numeric if layout[w.name][0].kind == "i"]
+        self._integers = [w for w in plan.numeric if layout[w.name][0].kind == "i"]
+        self._made: list[tuple[RecordMember, str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = [
+            (w, "integer", lambda x: x) for w in self._integers
+        ]
         for w in plan.numeric:
             if w.index not in features:
                 continue
             if w.column.name in plan.choices.log1p:
-                self._made.append((w, "log1p"))
-            if w.column.type == "timestamp" and plan.choices.standardize:
-                self._made += [(w, "days"), (w, "seconds")]
+                self._made.append((w, "log1p", np.log1p))
+            if plan.choices.standardize:
+                self._made += [(w, part, of) for part, of in w.column.kind.parts.items()]
         self._slots = {(w.index, "plain"): i for i, w in enumerate(self._plain)}
-        self._slots |= {(w.index, what): len(self._plain) + i for i, (w, what) in enumerate(self._made)}
-        self._texts = [w for w in plan.layout.members if w.column.type in TEXTS]
+        self._slots |= {(w.index, what): len(self._plain) + i for i, (w, what, _) in enumerate(self._made)}
+        self._texts = [w for w in plan.layout.members if not w.column.kind.numeric]
         classes = plan.label is not None and plan.label.kind == "classes"
         self._classes = [
             w
             for w in plan.numeric
-            if classes and plan.roles[w.index] == "label" and w.column.type in ("number", "integer")
+            if classes and plan.roles[w.index] == "label" and not w.column.kind.classes
         ]
         count = len(self._slots)
         self._count, self._base, self._mean, self._squares = np.zeros((4, count))
@@ -109,21 +112,21 @@ class ColumnSums:
         figures, whole = block_sums(records, [w.name for w in self._plain], fit)
         if self._made:
             made = np.empty(len(records), [(f"m{i}", "<f8") for i in range(len(self._made))])
-            for i, (w, what) in enumerate(self._made):
-                made[f"m{i}"] = _MAKE[what](records[w.name])
+            with np.errstate(all="ignore"):
+                for i, (w, _, of) in enumerate(self._made):
+                    made[f"m{i}"] = of(as_float(records[w.name]))
             more, more_whole = block_sums(made, list(made.dtype.names or ()), fit)
             figures, whole = np.concatenate([figures, more], axis=1), np.concatenate([whole, more_whole])
         chosen = records if fit is None else records[fit]
         limits = {}
-        for w, what in self._made:
-            if what == "integer":
-                x = chosen[w.name]
-                x = x[x != MISSING_INTEGER]
-                if len(x):
-                    limits[w.index] = int(x.min()), int(x.max())
+        for w in self._integers:
+            x = chosen[w.name]
+            x = x[x != MISSING_INTEGER]
+            if len(x):
+                limits[w.index] = int(x.min()), int(x.max())
         counts, missing = {}, {}
         for w in self._texts:
-            absent = is_missing(chosen[w.name], w.column.type)
+            absent = is_missing(chosen[w.name])
             missing[w.index] = int(absent.sum())
             if w.column.type == "category":
                 counts[w.index] = np.bincount(chosen[w.name][~absent]).astype(np.int64)
@@ -133,8 +136,9 @@ class ColumnSums:
     def merge(self, part: PartialSums) -> None:
         """Add the next part's sums. Raises UsageError if a label has more classes than are allowed."""
         self.rows += part.rows
-        for block in part.figures:
-            self._merge_block(block)
+        with np.errstate(all="ignore"):  # what overflows is not told
+            for block in part.figures:
+                self._merge_block(block)
         self._whole &= part.whole
         for index, (least, most) in part.limits.items():
             before = self._limits.get(index, (least, most))
@@ -156,7 +160,7 @@ class ColumnSums:
             )
 
     def of(self, index: int, what: str | None = None) -> NumberSummary:
-        """Summarize a numeric column: as it is read, or "log1p", "days" or "seconds" of it."""
+        """Summarize a numeric column: as it is read, or "log1p" or a part of it."""
         if what is None:
             what = "plain" if (index, "plain") in self._slots else "integer"
         i = self._slots[index, what]
@@ -177,10 +181,6 @@ class ColumnSums:
         )
 
     def _merge_block(self, block: NDArray[np.float64]) -> None:
-        with np.errstate(all="ignore"):  # what overflows is not told
-            self._add_block(block)
-
-    def _add_block(self, block: NDArray[np.float64]) -> None:
         count = block[:, COUNT]
         # Means are counted from the first value of all, or those of timestamps would differ by rounding alone.
         self._base = np.where(self._count > 0, self._base, block[:, SHIFT])
@@ -193,16 +193,6 @@ class ColumnSums:
         self._count = self._count + count
         self._least = np.minimum(self._least, block[:, LEAST])
         self._most = np.maximum(self._most, block[:, MOST])
-
-
-def days_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the whole days in seconds since 1970."""
-    return np.floor(seconds / DAY)
-
-
-def seconds_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return seconds since midnight, from 0 and below DAY, of seconds since 1970."""
-    return seconds - days_of(seconds) * DAY
 
 
 def check_categories(name: str, count: int, most: int, role: str = "feature") -> None:
@@ -311,19 +301,6 @@ def _different(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind == "i":
         return np.unique(values[values != MISSING_INTEGER])
     return np.unique(values[~np.isnan(values)].astype(np.float64) + 0.0)
-
-
-def _log1p(x: NDArray[Any]) -> NDArray[np.float64]:
-    with np.errstate(all="ignore"):
-        return np.log1p(as_float(x))
-
-
-_MAKE: dict[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {
-    "integer": as_float,
-    "log1p": _log1p,
-    "days": lambda x: days_of(as_float(x)),
-    "seconds": lambda x: seconds_of(as_float(x)),
-}
 
 
 def block_sums(

@@ -15,25 +15,13 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.column_plan import SCALED, TEXTS, ColumnChoices, ColumnPlan
+from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan
 from packer.tables.transform.column_sums import ColumnSums, check_categories
-from packer.tables.transform.records import MISSING_INTEGER
-
-BOOLEANS = ("false", "true")
+from packer.tables.transform.column_types import MISSING_INTEGER, TYPES, ColumnType, shortest
 
 MAX_NAME = 100  # characters of a field's name
 
 TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums", "header", "trailer")
-
-KEPT: dict[str, tuple[str, dict[str, Any]]] = {
-    "number": ("<f8", {}),
-    "integer": ("<i8", {}),
-    "boolean": ("|u1", {}),
-    "date": ("<f8", {"unit": "days since 1970-01-01"}),
-    "time": ("<f8", {"unit": "seconds since midnight"}),
-    "timestamp": ("<f8", {"unit": "seconds since 1970-01-01T00:00:00Z"}),
-    "text": ("|u1", {"encoding": "utf-8"}),
-}
 
 
 @dataclass(frozen=True)
@@ -58,14 +46,14 @@ class ColumnTransform:
     statistics: Mapping[str, Any] | None = None
 
     @property
+    def kind(self) -> ColumnType:
+        """The entry of its type."""
+        return TYPES[self.type]
+
+    @property
     def coded(self) -> bool:
         """True for a column of the field `categories`."""
         return self.role == "feature" and self.type == "category" and not self.one_hot
-
-    @property
-    def numeric(self) -> bool:
-        """True for a column of numbers, dates or times."""
-        return self.type not in TEXTS
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -74,7 +62,7 @@ class ColumnTransform:
             return ()
         if self.one_hot:
             return tuple(f"{self.name}={c}" for c in self.categories or ())
-        return (self.name, f"{self.name}.seconds") if self.type == "timestamp" else (self.name,)
+        return (self.name, *(f"{self.name}.{part}" for part in list(self.kind.parts)[1:]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the column of the header's record."""
@@ -115,10 +103,10 @@ def fit_numbers(
     """Fit the transform of a column of numbers. index: its number; sample: float64 [m], NaN where missing. Raises UsageError."""
     choices, found = plan.choices, sums.of(index)
     if column.role == "label" and plan.label is not None and plan.label.kind == "classes":
-        if column.type == "boolean":
-            return replace(column, categories=BOOLEANS)
+        if column.kind.classes:
+            return replace(column, categories=column.kind.classes)
         values = sums.values.get(index, np.zeros(0))
-        return replace(column, categories=tuple(map(_shortest, values.tolist())))
+        return replace(column, categories=tuple(map(shortest, values.tolist())))
     if column.role != "feature":
         return column
     log1p = column.name in choices.log1p
@@ -131,10 +119,8 @@ def fit_numbers(
         with np.errstate(over="ignore"):
             fill = float(np.median(present)) if len(present) else 0.0
     scale: tuple[float, ...] | None = None
-    if choices.standardize and column.type in SCALED:
-        parts = [found]
-        if column.type == "timestamp":
-            parts = [sums.of(index, "days"), sums.of(index, "seconds")]
+    if choices.standardize and column.kind.scaled:
+        parts = [sums.of(index, part) for part in column.kind.parts] or [found]
         scale = tuple(x for p in parts for x in (p.mean, p.std or 1.0))
     ways = ((Option("missing", choices.missing), (fill,)), (Option("standardize", True), scale or ()))
     for option, needed in ways:
@@ -157,20 +143,13 @@ def fit_numbers(
     )
 
 
-def _shortest(value: float) -> str:
-    """Return the shortest text of a number: "3" for 3.0; all digits of an int."""
-    if isinstance(value, int):
-        return str(value)
-    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
-
-
 def sound(c: ColumnTransform, whole: bool) -> bool:
     """Tell whether the members of a transform go together. whole: features hold whole numbers."""
     feature = c.role == "feature"
     if (
         (c.missing is not None) != feature
         or (c.field is not None) != (c.role == "keep")
-        or (c.fill is not None) != (feature and c.numeric and c.missing in ("mean", "median", "zero"))
+        or (c.fill is not None) != (feature and c.kind.numeric and c.missing in ("mean", "median", "zero"))
         or (c.categories is not None and len(set(c.categories)) != len(c.categories))
     ):
         return False
@@ -178,7 +157,7 @@ def sound(c: ColumnTransform, whole: bool) -> bool:
         re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", c.field)
         and not keyword.iskeyword(c.field)
         and len(c.field) <= MAX_NAME
-        and c.type in KEPT
+        and c.kind.kept
     ):
         return False
     if not feature:
@@ -193,14 +172,14 @@ def sound(c: ColumnTransform, whole: bool) -> bool:
         return c.categories is not None and not (c.indicator or c.log1p or c.standardize is not None)
     if whole and (c.log1p or c.standardize is not None or c.missing in ("mean", "median")):
         return False
-    wide = 4 if c.type == "timestamp" else 2
+    wide = 2 * max(1, len(c.kind.parts))
     return (
         not c.one_hot
         and c.categories is None
         and (not c.log1p or c.type == "number")
         and (
             c.standardize is None
-            or (c.type in SCALED and len(c.standardize) == wide and all(x > 0 for x in c.standardize[1::2]))
+            or (c.kind.scaled and len(c.standardize) == wide and all(x > 0 for x in c.standardize[1::2]))
         )
     )
 
@@ -208,16 +187,16 @@ def sound(c: ColumnTransform, whole: bool) -> bool:
 def sound_label(columns: Sequence[ColumnTransform], kind: str | None, dtype: str | None) -> bool:
     """Tell whether columns can be a label of that kind and dtype."""
     if kind == "number":
-        whole = all(c.type in ("integer", "boolean") for c in columns)
-        numeric = all(c.numeric and c.categories is None for c in columns)
+        whole = all(c.kind.whole for c in columns)
+        numeric = all(c.kind.numeric and c.categories is None for c in columns)
         return numeric and dtype in (("<i8", "<f4", "<f8") if whole else ("<f4", "<f8"))
     (c,) = columns if len(columns) == 1 else (None,)
     if kind != "classes" or dtype != "<i8" or c is None or not c.categories:
         return False
-    if c.type == "boolean":
-        return c.categories == BOOLEANS
+    if c.kind.classes:
+        return c.categories == c.kind.classes
     values: Sequence[Any] = c.categories
-    if c.type in ("number", "integer"):
+    if c.kind.numeric:
         try:
             values = [int(x) if c.type == "integer" else float(x) for x in c.categories]
         except ValueError:
@@ -225,7 +204,7 @@ def sound_label(columns: Sequence[ColumnTransform], kind: str | None, dtype: str
         ends = (MISSING_INTEGER, -MISSING_INTEGER) if c.type == "integer" else (-math.inf, math.inf)
         if not all(ends[0] < x < ends[1] for x in values):
             return False
-    return c.type in ("number", "integer", "category") and all(a < b for a, b in pairwise(values))
+    return c.kind.classes is not None and all(a < b for a, b in pairwise(values))
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:

@@ -16,19 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.tables.transform.cell_values import NA_TEXTS, REASONS, convert, convert_notation
-from packer.tables.transform.records import MISSING_CATEGORY, MISSING_INTEGER, TableColumn
+from packer.tables.transform.cell_values import NA_TEXTS
+from packer.tables.transform.column_types import (
+    MISSING_CATEGORY,
+    MISSING_INTEGER,
+    ColumnType,
+    TableColumn,
+    read_cells,
+)
 
 NA = frozenset(NA_TEXTS)
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
-_KINDS = {
-    "number": "is not a number",
-    "integer": "is not a whole number",
-    "boolean": "is no boolean (true, false, yes, no)",
-    "date": "is no date (YYYY-MM-DD)",
-    "time": "is no time (HH:MM[:SS])",
-    "timestamp": "is no timestamp (YYYY-MM-DD HH:MM[:SS])",
-}
 
 
 @dataclass(frozen=True)
@@ -236,7 +234,7 @@ def _of_cells(
             cells[row] = cell = cell.strip(" \t")
             if cell in na:
                 continue
-            if column.notation or kind not in ("number", "integer"):
+            if column.cells.read:
                 words.append(row)
                 continue
         elif _absent(cell):
@@ -250,9 +248,7 @@ def _of_cells(
             raw[row] = value
     if words:
         some = [cells[row] for row in words]
-        values, valid = (
-            convert_notation(some, column.notation, *marks) if column.notation else convert(some, kind)
-        )
+        values, valid = read_cells(some, column.notation or kind, *marks)
         if not valid.all():
             row = words[int(np.argmin(valid))]
             raise _misfit(row, cells[row], column)
@@ -348,7 +344,8 @@ def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
 def _misfit(row: int, cell: Any, column: TableColumn) -> UsageError:
     shown = repr(cell if isinstance(cell, str) else str(cell))
     shown = shown if len(shown) <= 80 else shown[:80] + "..."
-    reason = REASONS.get(column.notation) or _KINDS[column.type]
+    cells = column.cells
+    reason = (isinstance(cells, ColumnType) and cells.frame_reason) or cells.reason
     if column.type == "number" and str(cell).lower().lstrip("+-") in ("inf", "infinity"):
         reason = "is infinite"
     return UsageError(

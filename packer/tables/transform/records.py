@@ -1,18 +1,4 @@
-"""Columns of a table, and its rows in raw form, between reading and mapping: records, one packed structure a row.
-
-=========== ============== ==================================================================== =======================
-type        raw dtype      means                                                                missing
-=========== ============== ==================================================================== =======================
-number      <f8 or <f4     the number; <f4 is the float32 nearest to the double nearest to it   NaN
-integer     <i8            the number, exactly                                                  MISSING_INTEGER
-boolean     <f4            0 or 1                                                               NaN
-date        <f8            days since 1970-01-01                                                NaN
-time        <f8            seconds since midnight                                               NaN
-timestamp   <f8            seconds since 1970-01-01T00:00:00Z; without a zone: taken as UTC     NaN
-category    <i4            number in a list of texts                                            -1
-text        TEXT           where its UTF-8 bytes lie in a blob: (at, length)                    length 0
-=========== ============== ==================================================================== =======================
-"""
+"""Rows of a table in raw form, between reading and mapping: records, one packed structure a row."""
 
 from __future__ import annotations
 
@@ -25,44 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-TYPES = ("number", "integer", "boolean", "date", "time", "timestamp", "category", "text")
-MISSING_INTEGER = -(2**63)
-MISSING_CATEGORY = -1
-TEXT = np.dtype([("at", "<i8"), ("length", "<i4")])
-NOTATIONS = {
-    "currency": "number",
-    "percent": "number",
-    "date-mdy": "date",
-    "date-dmy": "date",
-    "timestamp-mdy": "timestamp",
-    "timestamp-dmy": "timestamp",
-}
-"""Ways in which people write numbers and dates (see cell_values.py) -> the type of the column that is written so."""
-RAW_DTYPES: dict[str, np.dtype[np.generic]] = {
-    "number": np.dtype("<f8"),
-    "integer": np.dtype("<i8"),
-    "boolean": np.dtype("<f4"),
-    "date": np.dtype("<f8"),
-    "time": np.dtype("<f8"),
-    "timestamp": np.dtype("<f8"),
-    "category": np.dtype("<i4"),
-    "text": TEXT,
-}
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A column of the input. name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one."""
-
-    name: str
-    type: str
-    notation: str = ""
-
-    @classmethod
-    def given(cls, name: str, kind: str) -> TableColumn:
-        """Return a column of a type as users name it: one of TYPES or of NOTATIONS."""
-        return cls(name, NOTATIONS[kind], kind) if kind in NOTATIONS else cls(name, kind)
-
+from packer.tables.transform.column_types import TableColumn
 
 MAX_BAD = 1000  # rows listed of a chunk
 
@@ -78,7 +27,7 @@ class RecordMember:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of its raw values."""
-        return np.dtype("<f4") if self.single else RAW_DTYPES[self.column.type]
+        return np.dtype("<f4") if self.single else self.column.kind.raw
 
     @property
     def name(self) -> str:

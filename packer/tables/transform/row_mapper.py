@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.table_record import check_table
 from packer.tables.transform import data_frames
-from packer.tables.transform.column_plan import as_float, bad_rows, is_missing
-from packer.tables.transform.column_sums import days_of, seconds_of
+from packer.tables.transform.column_plan import bad_rows
 from packer.tables.transform.column_transform import ColumnTransform
-from packer.tables.transform.records import MISSING_INTEGER, TEXT, RecordLayout, RecordMember, TableColumn
+from packer.tables.transform.column_types import MISSING_INTEGER, TEXT, TableColumn, as_float, is_missing
+from packer.tables.transform.records import RecordLayout, RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
@@ -120,9 +120,9 @@ class RowMapper:
             if not c.outputs:
                 continue
             member = self._wanted[c.name].name
-            if not c.numeric or c.type == "timestamp":
+            if not c.kind.numeric or c.kind.parts:
                 finish()
-                steps.append(self._one_hot(c, at) if not c.numeric else self._timestamp(c, at))
+                steps.append(self._parts(c, at) if c.kind.parts else self._one_hot(c, at))
             else:
                 if run:
                     dtype, offset = members[self._wanted[run[-1].name].name][:2]
@@ -175,17 +175,18 @@ class RowMapper:
 
         return step
 
-    def _timestamp(self, c: ColumnTransform, first: int) -> Step:
-        member = self._wanted[c.name].name
-        day_mean, day_std, mean, std = c.standardize or (0.0, 1.0, 0.0, 1.0)
+    def _parts(self, c: ColumnTransform, first: int) -> Step:
+        member, parts = self._wanted[c.name].name, list(c.kind.parts.values())
+        scale = c.standardize or (0.0, 1.0) * len(parts)
+        scales = list(zip(scale[::2], scale[1::2], strict=True))
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
             x = records[member].astype(np.float64)
             if c.fill is not None:
                 x[np.isnan(x)] = c.fill
-            features[:, first] = (days_of(x) - day_mean) / day_std
-            features[:, first + 1] = (seconds_of(x) - mean) / std
-            where = _infinite(features[:, first : first + 2]) if c.standardize or c.fill else None
+            for j, (part, (mean, std)) in enumerate(zip(parts, scales, strict=True), first):
+                features[:, j] = (part(x) - mean) / std
+            where = _infinite(features[:, first : first + len(parts)]) if c.standardize or c.fill else None
             return None if where is None else (where[0], c.name)
 
         return step
@@ -206,23 +207,23 @@ class RowMapper:
         wanted = self._wanted[c.name]
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> None:
-            features[:, at] = is_missing(records[wanted.name], wanted.column.type)
+            features[:, at] = is_missing(records[wanted.name])
 
         return step
 
     def _labels(self, records: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-        raw = [(w, records[w.name]) for w in self._label]
+        raw = [records[w.name] for w in self._label]
         dtype = np.dtype(self.transform.label_dtype)
         bad = np.zeros(len(records), np.bool_)
-        for w, x in raw:
-            bad |= is_missing(x, w.column.type)
+        for x in raw:
+            bad |= is_missing(x)
         if self.transform.label_kind == "classes":
-            label = self._class_codes(*raw[0])
+            label = self._class_codes(self._label[0], raw[0])
             bad |= label < 0
         else:
             label = np.empty((len(records), len(raw)), dtype)
             with np.errstate(all="ignore"):
-                for j, (_, x) in enumerate(raw):
+                for j, x in enumerate(raw):
                     label[:, j] = x if x.dtype.kind == "i" and dtype.kind == "i" else as_float(x)
             label = label if len(raw) > 1 else label[:, 0]
         return label, bad if bad.any() else None
@@ -256,7 +257,7 @@ def _kept(c: ColumnTransform, x: NDArray[Any], texts: bytes | memoryview) -> NDA
         ends = x["at"] + x["length"]
         return [bytes(blob[a:b]) for a, b in zip(x["at"].tolist(), ends.tolist(), strict=True)]
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(x, np.uint8 if c.type == "boolean" else x.dtype)
+        return np.ascontiguousarray(x, c.kind.kept[0] if c.kind.kept else x.dtype)
 
 
 def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.column_plan import DTYPES, TEXTS, ColumnChoices, ColumnPlan, LabelField, nearest
+from packer.tables.transform.column_plan import DTYPES, ColumnChoices, ColumnPlan, LabelField, nearest
 from packer.tables.transform.column_sums import ColumnSums, column_statistics
 from packer.tables.transform.column_transform import (
-    KEPT,
     TAKEN,
     ColumnTransform,
     fit_numbers,
@@ -30,7 +29,7 @@ from packer.tables.transform.column_transform import (
     sound_label,
     unique,
 )
-from packer.tables.transform.records import NOTATIONS, TableColumn
+from packer.tables.transform.column_types import NOTATIONS, TableColumn
 
 MAX_FEATURES = 1 << 16
 
@@ -87,7 +86,7 @@ class TableTransform:
             )
             if role == "drop":
                 columns.append(treated)
-            elif column.type in TEXTS:
+            elif not column.kind.numeric:
                 columns.append(fit_texts(treated, plan.choices, dictionaries.get(index, ())))
             else:
                 columns.append(fit_numbers(treated, plan, index, sums, sample[:, places[index]]))
@@ -148,10 +147,10 @@ class TableTransform:
             shape = () if len(self.label) == 1 else (len(self.label),)
             fields.append(FieldSpec("label", self.label_dtype, shape, {}))
         for c in self.columns:
-            if c.field is not None:
-                dtype, about = KEPT[c.type]
+            if c.field is not None and c.kind.kept:
+                dtype, about = c.kind.kept
                 fields.append(
-                    FieldSpec(c.field, dtype, None if c.type == "text" else (), {"column": c.name} | about)
+                    FieldSpec(c.field, dtype, None if c.type == "text" else (), {"column": c.name, **about})
                 )
         return tuple(fields)
 
@@ -205,8 +204,12 @@ class TableTransform:
     @cached_property
     def notations(self) -> dict[str, str]:
         """Name of a column -> its notation, one of WRITTEN, where it has one."""
-        given = self.reading.get("types", {})
-        return {c.name: given[c.name] for c in self.columns if NOTATIONS.get(given.get(c.name)) == c.type}
+        given = {name: kind for name, kind in self.reading.get("types", {}).items() if kind in NOTATIONS}
+        return {
+            c.name: given[c.name]
+            for c in self.columns
+            if c.name in given and NOTATIONS[given[c.name]].type == c.type
+        }
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
@@ -214,10 +217,10 @@ class TableTransform:
         if self.label_kind != "classes":
             return None
         c = self.column(self.label[0])
-        if c.type == "boolean":
-            return (0.0, 1.0)
+        if c.kind.classes:
+            return tuple(map(float, range(len(c.kind.classes))))
         number = int if c.type == "integer" else float
-        return tuple(map(number, c.categories or ())) if c.numeric else None
+        return tuple(map(number, c.categories or ())) if c.kind.numeric else None
 
     def measured(
         self,
@@ -257,7 +260,7 @@ class TableTransform:
         return {
             i: {text: code for code, text in enumerate(self.classes or ())}
             for i, c in enumerate(columns)
-            if self.label_kind == "classes" and c.name in self.label and not self.column(c.name).numeric
+            if self.label_kind == "classes" and c.name in self.label and not self.column(c.name).kind.numeric
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -21,14 +21,8 @@ from packer.errors import SourceError, UsageError
 from packer.tables.reading import arrow_table as module
 from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
 from packer.tables.transform import data_frames as frames
-from packer.tables.transform.records import (
-    MISSING_INTEGER,
-    BadRow,
-    ParsedRows,
-    RecordLayout,
-    RecordMember,
-    TableColumn,
-)
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
+from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout, RecordMember
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -12,7 +12,8 @@ from packer.tables.reading.dialect import dialect_of
 from packer.tables.reading.record_parser import parse_records
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import infer
-from packer.tables.transform.records import RecordLayout, RecordMember, TableColumn
+from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.records import RecordLayout, RecordMember
 
 
 def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:

@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 from packer import native
 from packer.tables.reading.record_parser import TextDialect, end_of_records, parse_records, split_records
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.records import (
-    MISSING_INTEGER,
-    BadRow,
-    ParsedRows,
-    RecordLayout,
-    RecordMember,
-    TableColumn,
-)
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
+from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout, RecordMember
 
 NA = frozenset(text.encode() for text in NA_TEXTS)
 FORMS = [False, *([True] if native.COMPILED else [])]

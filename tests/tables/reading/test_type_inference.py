@@ -11,7 +11,7 @@ from packer.errors import SourceError, UsageError
 from packer.tables.reading.dialect import dialect_of
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import _number_type, _present, _type_of, infer
-from packer.tables.transform.records import TableColumn
+from packer.tables.transform.column_types import TableColumn
 
 
 def inferred(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from packer.errors import UsageError
 from packer.tables import apply
 from packer.tables.transform.column_plan import ColumnChoices
-from packer.tables.transform.records import TableColumn
+from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import Fields
 from tests.tables.rawtables import Fitted, Table, fit, tables
 from tests.tables.transform.test_table_transform import choices_for

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.tables.transform.cell_values import CONVERTED, NA_TEXTS, convert
+from packer.tables.transform.cell_values import NA_TEXTS
+from packer.tables.transform.column_types import TYPES, read_cells
 
 
 def values(type: str, *texts: str) -> list[float | None]:
-    found, valid = convert(texts, type)
+    found, valid = read_cells(texts, type)
     assert found.dtype == np.float64
     assert valid.dtype == np.bool_
     assert np.isnan(found[~valid]).all()
@@ -124,7 +125,7 @@ def test_other_texts_are_no_timestamps(text: str) -> None:
 )
 def test_timestamps_are_those_of_the_standard_library(moments: list[datetime]) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    found, valid = convert([moment.isoformat() for moment in moments], "timestamp")
+    found, valid = read_cells([moment.isoformat() for moment in moments], "timestamp")
     assert valid.all()
     whole = [(m - epoch) // timedelta(seconds=1) + m.microsecond / 1e6 for m in moments]
     np.testing.assert_array_equal(found, np.array(whole, np.float64))
@@ -132,14 +133,14 @@ def test_timestamps_are_those_of_the_standard_library(moments: list[datetime]) -
 
 def test_more_texts_than_are_read_at_once() -> None:
     days = np.arange(-100_000, 100_000, 17)
-    found, valid = convert(days.astype("datetime64[D]").astype(str).tolist(), "date")
+    found, valid = read_cells(days.astype("datetime64[D]").astype(str).tolist(), "date")
     assert valid.all()
     np.testing.assert_array_equal(found, days)
 
 
-@pytest.mark.parametrize("type", CONVERTED)
+@pytest.mark.parametrize("type", [name for name, type in TYPES.items() if type.read])
 def test_no_text_is_no_value(type: str) -> None:
-    found, valid = convert([], type)
+    found, valid = read_cells([], type)
     assert found.shape == valid.shape == (0,)
 
 

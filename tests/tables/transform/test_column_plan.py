@@ -9,7 +9,7 @@ import pytest
 from packer.cli.console import in_options
 from packer.errors import UsageError
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
-from packer.tables.transform.records import TEXT, TYPES, TableColumn
+from packer.tables.transform.column_types import TEXT, TYPES, TableColumn
 
 COLUMNS = [TableColumn(kind, kind) for kind in TYPES]
 

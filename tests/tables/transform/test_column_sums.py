@@ -23,14 +23,12 @@ from packer.tables.transform.column_sums import (
     SUM,
     ColumnSums,
     block_sums,
-    days_of,
     histogram,
     of_categories,
     of_numbers,
     quantiles,
-    seconds_of,
 )
-from packer.tables.transform.records import TableColumn
+from packer.tables.transform.column_types import TableColumn, days_of, seconds_of
 from tests.tables.rawtables import Table, fit, read, tables
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.data_frames import codes, frame, numbers, texts
-from packer.tables.transform.records import MISSING_INTEGER, TableColumn
 
 NAN = float("nan")
 ZONE = dt.timezone(dt.timedelta(hours=2))

@@ -15,7 +15,7 @@ from packer.format.header import Extent, Field, Header
 from packer.format.table_record import check_table
 from packer.tables import apply
 from packer.tables.transform.column_plan import ColumnChoices
-from packer.tables.transform.records import TableColumn
+from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.table_summary import describe
 from packer.tables.transform.table_transform import TableTransform
 from tests.tables.rawtables import Fitted, Table, fit

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from packer.tables.transform.column_plan import ColumnChoices
-from packer.tables.transform.records import TableColumn
+from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.table_summary import describe, histogram, short
 from tests.tables.rawtables import Table, fit
 

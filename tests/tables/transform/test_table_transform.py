@@ -16,7 +16,7 @@ from packer.format.header import Field
 from packer.format.table_record import check_table
 from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
-from packer.tables.transform.records import TableColumn
+from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_summary import describe
 from packer.tables.transform.table_transform import FieldSpec, TableTransform

@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.format.table_record import KINDS
 from packer.tables.transform import data_frames as frames
-from packer.tables.transform.cell_values import REASONS, convert_notation
-from packer.tables.transform.records import NOTATIONS, TYPES, TableColumn
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, read_cells
 
 EPOCH = date(1970, 1, 1).toordinal()
 
 
 def read(text: str, written: str, decimal: str = ".", thousands: str = "") -> float | None:
-    values, valid = convert_notation([text], written, decimal, thousands)
+    values, valid = read_cells([text], written, decimal, thousands)
     assert valid[0] == (not math.isnan(values[0]))
     return float(values[0]) if valid[0] else None
 
 
 def test_every_way_has_a_type_and_a_reason() -> None:
-    assert set(REASONS) == set(NOTATIONS)
-    assert set(NOTATIONS.values()) <= set(TYPES)
+    assert {notation.type for notation in NOTATIONS.values()} <= set(TYPES)
+    assert tuple(TYPES) == KINDS
     assert TableColumn.given("x", "percent") == TableColumn("x", "number", "percent")
     assert TableColumn.given("x", "date") == TableColumn("x", "date")
 

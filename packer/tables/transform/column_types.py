@@ -1,0 +1,240 @@
+"""Types of columns: everything that is known of each, in one table.
+
+A type says how its cells are read (by a reader of cell_values.py), what they become in records (the raw dtype), what is summed up,
+which features and fields are made, and what may be wrong with a cell. Whoever adds one writes an entry of TYPES here, and its name in
+KINDS of ``packer/format/table_record.py``; one that Arrow has too is also named in ``packer/tables/reading/arrow_values.py``.
+
+=========== ============== ==================================================================== =======================
+type        raw dtype      means                                                                missing
+=========== ============== ==================================================================== =======================
+number      <f8 or <f4     the number; <f4 is the float32 nearest to the double nearest to it   NaN
+integer     <i8            the number, exactly                                                  MISSING_INTEGER
+boolean     <f4            0 or 1                                                               NaN
+date        <f8            days since 1970-01-01                                                NaN
+time        <f8            seconds since midnight                                               NaN
+timestamp   <f8            seconds since 1970-01-01T00:00:00Z; without a zone: taken as UTC     NaN
+category    <i4            number in a list of texts                                            -1
+text        TEXT           where its UTF-8 bytes lie in a blob: (at, length)                    length 0
+=========== ============== ==================================================================== =======================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.tables.transform import cell_values
+from packer.tables.transform.cell_values import DAY, SYMBOLS, Reader, Values
+
+MISSING_INTEGER = -(2**63)
+MISSING_CATEGORY = -1
+TEXT = np.dtype([("at", "<i8"), ("length", "<i4")])
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A type of column.
+
+    raw: dtype of its values in records; reason: what is wrong with a cell that is none, the end of a sentence; read: reads the
+    distinct texts of its cells, None where the parser of records reads each cell itself; frame_reason: as reason, in data frames;
+    plural: such values are called; numeric: numbers, not texts; whole: whole numbers alone, which fit any dtype of labels; scaled:
+    can be standardized; parts: name -> what is computed, where no feature holds a value in one number: the first is named as the
+    column; classes: names of its classes as a label, () for those found, None if it can have none; kept: dtype and `about` of its
+    field when it is kept.
+    """
+
+    raw: np.dtype[Any]
+    reason: str = ""
+    read: Reader | None = None
+    frame_reason: str = ""
+    plural: str = "numbers"
+    numeric: bool = True
+    whole: bool = False
+    scaled: bool = True
+    parts: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+    kept: tuple[str, Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Notation:
+    """A way in which people write values of a type.
+
+    type: of the column; read, reason: as of a type; shape: of such cells with every digit made 0; plural: they are called; hint: the
+    end of a sentence on how they are read.
+    """
+
+    type: str
+    read: Reader
+    reason: str
+    shape: re.Pattern[str]
+    plural: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the input. name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one."""
+
+    name: str
+    type: str
+    notation: str = ""
+
+    @classmethod
+    def given(cls, name: str, kind: str) -> TableColumn:
+        """Return a column of a type as users name it: one of TYPES or of NOTATIONS."""
+        return cls(name, NOTATIONS[kind].type, kind) if kind in NOTATIONS else cls(name, kind)
+
+    @property
+    def kind(self) -> ColumnType:
+        """The entry of its type."""
+        return TYPES[self.type]
+
+    @property
+    def cells(self) -> ColumnType | Notation:
+        """The entry that says how its cells are read: of its notation, or of its type."""
+        return NOTATIONS[self.notation] if self.notation else TYPES[self.type]
+
+
+def is_missing(x: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return bool [n]: the missing cells of a raw array."""
+    if x.dtype.names:
+        return np.asarray(x["length"] == 0)
+    if x.dtype.kind == "i":
+        return np.asarray(x == (MISSING_INTEGER if x.dtype.itemsize == 8 else MISSING_CATEGORY))
+    return np.asarray(np.isnan(x))
+
+
+def as_float(x: NDArray[Any]) -> NDArray[np.float64]:
+    """Return raw numbers of any type as float64, NaN for missing."""
+    if x.dtype.kind != "i":
+        return x.astype(np.float64)
+    return np.where(x == MISSING_INTEGER, np.nan, x.astype(np.float64))
+
+
+def days_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the whole days in seconds since 1970."""
+    return np.floor(seconds / DAY)
+
+
+def seconds_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return seconds since midnight, from 0 and below DAY, of seconds since 1970."""
+    return seconds - days_of(seconds) * DAY
+
+
+def shortest(value: float) -> str:
+    """Return the shortest text of a number: "3" for 3.0; all digits of an int."""
+    if isinstance(value, int):
+        return str(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
+
+
+def read_cells(texts: Sequence[str], kind: str, decimal: str = ".", thousands: str = "") -> Values:
+    """Read the present cells of a column. kind: a type or a notation whose cells are read by their texts."""
+    read = (NOTATIONS.get(kind) or TYPES[kind]).read
+    assert read is not None
+    return read(texts, decimal, thousands)
+
+
+_NUMBER = np.dtype("<f8")
+TYPES: Mapping[str, ColumnType] = {
+    "number": ColumnType(_NUMBER, "is not a number", classes=(), kept=("<f8", {})),
+    "integer": ColumnType(np.dtype("<i8"), "is not a whole number", whole=True, classes=(), kept=("<i8", {})),
+    "boolean": ColumnType(
+        np.dtype("<f4"),
+        "is neither true nor false",
+        cell_values.booleans,
+        frame_reason="is no boolean (true, false, yes, no)",
+        plural="true and false",
+        whole=True,
+        scaled=False,
+        classes=("false", "true"),
+        kept=("|u1", {}),
+    ),
+    "date": ColumnType(
+        _NUMBER,
+        "is no date (YYYY-MM-DD)",
+        cell_values.dates,
+        plural="dates",
+        kept=("<f8", {"unit": "days since 1970-01-01"}),
+    ),
+    "time": ColumnType(
+        _NUMBER,
+        "is no time (HH:MM:SS)",
+        cell_values.times,
+        frame_reason="is no time (HH:MM[:SS])",
+        plural="times",
+        kept=("<f8", {"unit": "seconds since midnight"}),
+    ),
+    "timestamp": ColumnType(
+        _NUMBER,
+        "is no timestamp (YYYY-MM-DD HH:MM:SS)",
+        cell_values.timestamps,
+        frame_reason="is no timestamp (YYYY-MM-DD HH:MM[:SS])",
+        plural="timestamps",
+        parts={"days": days_of, "seconds": seconds_of},
+        kept=("<f8", {"unit": "seconds since 1970-01-01T00:00:00Z"}),
+    ),
+    "category": ColumnType(np.dtype("<i4"), numeric=False, scaled=False, classes=()),
+    "text": ColumnType(TEXT, numeric=False, scaled=False, kept=("|u1", {"encoding": "utf-8"})),
+}
+_AMOUNT = r"0[0.,' ]*"
+_DAY_SHAPE = r"00?([/.-])00?\1(?:0000|00)"
+_DATES = re.compile(_DAY_SHAPE)
+_TIMESTAMPS = re.compile(_DAY_SHAPE + r"[ T]+00?:00(?::00(?:\.0+)?)?(?: ?[AaPp][Mm])?")
+NOTATIONS: Mapping[str, Notation] = {
+    "currency": Notation(
+        "number",
+        cell_values.amounts,
+        "is no amount of money ($1,234.50)",
+        re.compile(rf"\(?[+-]? ?(?:[{SYMBOLS}] ?[+-]?{_AMOUNT}|{_AMOUNT}[\s\u00a0]?[{SYMBOLS}])\)?"),
+        "amounts of money",
+        " to read their numbers",
+    ),
+    "percent": Notation(
+        "number",
+        cell_values.percentages,
+        "is no percentage (12%)",
+        re.compile(rf"[+-]?(?:{_AMOUNT}|[.,]0+) ?%"),
+        "percentages",
+        ", which reads 12% as 0.12",
+    ),
+    "date-mdy": Notation(
+        "date",
+        cell_values.dates_mdy,
+        "is no date (MM/DD/YYYY)",
+        _DATES,
+        "dates",
+        "the month comes first",
+    ),
+    "date-dmy": Notation(
+        "date",
+        cell_values.dates_dmy,
+        "is no date (DD/MM/YYYY)",
+        _DATES,
+        "dates",
+        "the day comes first",
+    ),
+    "timestamp-mdy": Notation(
+        "timestamp",
+        cell_values.timestamps_mdy,
+        "is no timestamp (MM/DD/YYYY HH:MM[:SS])",
+        _TIMESTAMPS,
+        "timestamps",
+        "the month comes first",
+    ),
+    "timestamp-dmy": Notation(
+        "timestamp",
+        cell_values.timestamps_dmy,
+        "is no timestamp (DD/MM/YYYY HH:MM[:SS])",
+        _TIMESTAMPS,
+        "timestamps",
+        "the day comes first",
+    ),
+}
+"""Ways in which people write numbers and dates, which are types to users."""
