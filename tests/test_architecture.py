@@ -150,7 +150,6 @@ UNITS: dict[str, set[str]] = {
         "packer.inputs",
         "packer.load.batch_dataset",
         "packer.pixels",
-        "packer.read",
         "packer.tables.reading",
         "packer.tables.transform",
     },

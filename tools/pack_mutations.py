@@ -18,11 +18,10 @@ import numpy as np
 import xxhash
 
 from packer.errors import FormatError
-from packer.format.checksums import block_checksum, digest, outside
+from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outside
 from packer.format.header import OFFSETS, Header
 from packer.format.npy_container import PREAMBLE
 from packer.format.pack import open_pack
-from packer.format.trailer import SIZE, Trailer
 
 Files = dict[str, bytes]
 """A pack's files by name; of one file the name is ""."""

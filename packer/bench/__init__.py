@@ -16,5 +16,5 @@
     image_comparison.py  proof that the images and the pack hold the same pixels and labels
     table_comparison.py  proof that the table, the tensors and the pack hold the same rows
 
-Start with image_bench.py. Imports: augment, format, inputs, load, pixels, read, tables.reading, tables.transform.
+Start with image_bench.py. Imports: augment, format, inputs, load, pixels, tables.reading, tables.transform.
 """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.read.page_cache import resident
+from packer.format.file_io import resident
 
 PROBES = 64  # pages looked at
 CAN_DROP = hasattr(os, "posix_fadvise")

@@ -16,12 +16,19 @@ from packer.convert.sample_order import SampleOrder, fill
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX, Field, Header
-from packer.format.output_path import check_space, failure
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, merge_headers, read_index, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder, clear_idle, difference, locked, read_journal
+from packer.format.working_folder import (
+    WorkingFolder,
+    check_space,
+    clear_idle,
+    difference,
+    failure,
+    locked,
+    read_journal,
+)
 from packer.sentence import Call, Option
 
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})

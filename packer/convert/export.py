@@ -38,9 +38,8 @@ from packer.convert.export_files import (
 from packer.convert.export_labels import CLASSES_FILE, LABELS_FILE, LabelFiles, runs_of
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import pwrite_all, remove
-from packer.format.output_path import check_output, check_space, failure
 from packer.format.pack import open_pack
-from packer.format.working_folder import locked
+from packer.format.working_folder import check_output, check_space, failure, locked
 from packer.pixels.decode_resize import FITS
 from packer.progress import Progress
 from packer.sentence import Option

@@ -30,8 +30,8 @@ from packer.format.pack import Pack
 from packer.inputs.file_names import SPLITS, is_hidden, is_image
 from packer.inputs.image_pairs import RESERVED
 from packer.orders.runs import Runs
-from packer.read.loaded_fields import decode_ragged, select_rows
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.row_selection import select_rows
 
 CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
 """Channels of an image -> the name that packer convert has for them."""

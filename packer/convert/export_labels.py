@@ -19,8 +19,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.label_values import number_labels
 from packer.orders.runs import Runs
-from packer.read.loaded_fields import decode_ragged
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, decode_ragged
 
 LABELS_FILE, CLASSES_FILE = "labels.csv", "classes.txt"
 _CORNERS = ["xmin", "ymin", "xmax", "ymax"]

@@ -29,8 +29,8 @@ from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import UsageError
 from packer.format.header import NORMALIZE
-from packer.format.output_path import check_output, format_of
 from packer.format.pack import Pack
+from packer.format.working_folder import check_output, format_of
 from packer.inputs.file_names import as_text
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import ImageSource, open_source

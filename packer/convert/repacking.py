@@ -31,8 +31,8 @@ from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import PackerError, UsageError
 from packer.format.header import NORMALIZE, Header
-from packer.format.output_path import check_output, check_space, format_of
 from packer.format.pack import Pack, open_pack
+from packer.format.working_folder import check_output, check_space, format_of
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.progress import Progress
 from packer.tables.table_packs import TablePackRows, is_table, strata, tables_together

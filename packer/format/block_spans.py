@@ -1,7 +1,7 @@
 """Where the bytes of a pack's arrays lie: those of runs of elements, and those of blocks.
 
 An element is a row of a fixed field, an entry of offsets, or a byte of a blob. Loading finds rows by the same extents in C
-(``read/extent_array.py``).
+(``read/gather.py``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What ``os`` leaves to the caller: whole reads and writes at an offset, room on the disk, swapping and flushing names."""
+"""What ``os`` leaves to the caller: whole reads and writes at an offset, room on the disk, the page cache, swapping and flushing names."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import errno
+import mmap
 import os
 import shutil
 import stat
@@ -140,3 +141,26 @@ def remove(path: str) -> None:
     else:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+
+# PyDLL keeps the GIL: the call takes a microsecond, handing the GIL over and back takes tens.
+_LIBRARY = ctypes.PyDLL(None, use_errno=True)
+_PAGE = mmap.PAGESIZE
+
+
+def resident(mapped: NDArray[np.uint8], starts: list[int]) -> bool:
+    """Return True if the pages that hold these byte offsets of a mapped array (uint8, 1-D) are all in the page cache.
+
+    True where the system cannot tell. Source: mincore(2).
+    """
+    if not hasattr(_LIBRARY, "mincore"):
+        return True
+    base, flag = mapped.ctypes.data, ctypes.c_ubyte()
+    for start in starts:
+        page = (base + start) // _PAGE * _PAGE
+        if (
+            _LIBRARY.mincore(ctypes.c_void_p(page), ctypes.c_size_t(1), ctypes.byref(flag)) == 0
+            and not flag.value & 1
+        ):
+            return False
+    return True

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
-from packer.format.checksums import digest, file_ranges, outside
+from packer.format.checksums import SIZE, Trailer, digest, file_ranges, outside
 from packer.format.file_io import pread_all, pwrite_all, reserve
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
-from packer.format.trailer import SIZE, Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
 _LEAST_CHUNK_BYTES = 4 << 10

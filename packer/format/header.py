@@ -66,7 +66,7 @@ Blocks and checksums
     entries of the block's rows, and in the last block the final one too). ``columns`` are the arrays in the order of the fields.
 
 Trailer
-    128 bytes, described in ``trailer.py``: lengths and XXH3-128 digests of the header, of the checksum table and of every byte
+    128 bytes, described in ``checksums.py``: lengths and XXH3-128 digests of the header, of the checksum table and of every byte
     outside the row extents. It is written last. A file without one is not a whole pack.
 
 Not checked on opening: the rows' bytes (that reads the whole pack), and HDF5's own metadata (loading does not use it).
@@ -80,6 +80,7 @@ import json
 import keyword
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -88,7 +89,6 @@ from typing import Any
 import numpy as np
 
 from packer.errors import FormatError, damaged
-from packer.format.json_text import read_json
 from packer.format.table_record import check_table
 
 VERSION = 1
@@ -430,3 +430,67 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no place in a header")
+
+
+MAX_DEPTH = 64
+MAX_VALUES = 1 << 24  # each may be an object of its own: 16 million take a GB or two
+_MOST_DIGITS = 100
+
+
+def read_json(data: bytes) -> Any:
+    """Return what a JSON text in ASCII says. Raises ValueError, which says what is wrong with it."""
+    values = data.count(b",") + 1
+    if values > MAX_VALUES:
+        raise ValueError(f"it lists {values:,} values; at most {MAX_VALUES:,} are read")
+    try:
+        value = json.loads(
+            data.decode("ascii"),
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_float=_float,
+            parse_int=_integer,
+        )
+    except RecursionError:
+        raise ValueError(_too_deep()) from None
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH + 1:
+            raise ValueError(_too_deep())
+        level = [
+            inner
+            for outer in level
+            if type(outer) in (dict, list)
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in (dict, list)
+        ]
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"{twice[:80]!r} is there twice")
+    return found
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:80]} is no number that a float can hold")
+    return number
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits is in it")
+    return int(text)
+
+
+def _too_deep() -> str:
+    return f"it is nested more than {MAX_DEPTH} deep"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
-from packer.format.checksums import digest
+from packer.format.checksums import Trailer, digest
 from packer.format.file_io import fsync_path, pwrite_all
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -23,7 +23,6 @@ from packer.format.header import (
     Field,
     Header,
 )
-from packer.format.trailer import Trailer
 
 Extents = dict[str, tuple[Extent, ...]]
 PREAMBLE = 128  # bytes before the data: always the same, so that a shape can be rewritten in place

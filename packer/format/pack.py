@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, UsageError, damaged
 from packer.format.block_spans import ArraySpans, BlockSpans, Span
-from packer.format.checksums import digest
+from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.file_io import check_inside, not_regular, pread_all, pread_path
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -33,7 +33,6 @@ from packer.format.header import (
 )
 from packer.format.npy_container import PREAMBLE, array_head
 from packer.format.shards import INDEX_FILE, merge_headers, read_index, seal_of
-from packer.format.trailer import SIZE, Trailer
 from packer.format.unsealed_hdf5 import read_unsealed
 from packer.sentence import Option
 

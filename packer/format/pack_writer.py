@@ -26,8 +26,7 @@ from packer.format.file_io import pread_all, pwrite_all, reserve, start_writebac
 from packer.format.hdf5_container import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy_container import NpyContainer
-from packer.format.output_path import failure
-from packer.format.working_folder import WorkingFolder
+from packer.format.working_folder import WorkingFolder, failure
 from packer.starting import cores
 
 FORMATS = ("h5", "npy")

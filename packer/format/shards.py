@@ -21,8 +21,7 @@ import xxhash
 
 from packer.errors import FormatError, damaged
 from packer.format.file_io import check_inside, fsync_path
-from packer.format.header import FORMAT, VERSION, Extent, Header
-from packer.format.json_text import read_json
+from packer.format.header import FORMAT, VERSION, Extent, Header, read_json
 
 INDEX_FILE = "index.json"
 MAX_INDEX_BYTES = 1 << 28

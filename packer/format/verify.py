@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
-from packer.format.block_hashing import BlockHashes, hash_blocks
-from packer.format.checksums import digest, file_ranges, outside
+from packer.format.block_hashing import BlockHashes, ValueCheck, hash_blocks, value_checks
+from packer.format.checksums import MAGIC, Trailer, digest, file_ranges, outside
 from packer.format.file_io import check_inside, pread_all
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -35,9 +35,7 @@ from packer.format.header import (
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
 from packer.format.shards import INDEX_FILE, read_index, seal_of
-from packer.format.trailer import MAGIC, Trailer
 from packer.format.unsealed_hdf5 import read_table
-from packer.format.value_checks import ValueCheck, value_checks
 from packer.progress import Progress
 from packer.starting import cores
 

@@ -16,7 +16,7 @@ from packer import randomness
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
 from packer.load.batch import IndexedRows, Slots, allocate, batch_type
-from packer.read.loaded_fields import is_mask
+from packer.read.row_selection import is_mask
 from packer.sentence import Option
 
 if TYPE_CHECKING:

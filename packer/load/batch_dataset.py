@@ -40,9 +40,8 @@ from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, RowOrder, Share
 from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
-from packer.read.loaded_fields import ROW, select_fields, stored
 from packer.read.row_reader import RowReader
-from packer.read.row_selection import overlooked_splits, select
+from packer.read.row_selection import ROW, overlooked_splits, select, select_fields, stored
 from packer.sentence import Option
 from packer.starting import ForkSafeLock, ForkSafeThreads, cores, interrupt_later
 

@@ -12,9 +12,8 @@ from packer.orders import shuffle_quality
 from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import BY_NAME
 from packer.orders.shuffle_quality import Quality
-from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
-from packer.read.row_selection import read_column, select
+from packer.read.row_selection import read_column, select, select_fields
 
 SHUFFLE = "shuffle=True"
 """The name that stands for the order that a dataset chooses for this."""

@@ -19,8 +19,7 @@ from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.orders.epochs import RowOrder
 from packer.orders.runs import Subset, one_run
-from packer.read.loaded_fields import decode_ragged
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import class_names, read_column
 
 P = ParamSpec("P")

@@ -34,7 +34,7 @@ from packer.load.row_sources import (
     TransformedRows,
 )
 from packer.load.stats import Stats
-from packer.read.loaded_fields import ROW, stored
+from packer.read.row_selection import ROW, stored
 from packer.starting import interrupt_later
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
 from packer.load.dataset_options import describe, describe_rows
 from packer.load.other_loaders import RowsInfo
 from packer.orders.runs import Subset, consecutive
-from packer.read.loaded_fields import ROW, decode_ragged, select_fields, stored
-from packer.read.row_reader import RowReader
-from packer.read.row_selection import overlooked_splits, select
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.row_selection import ROW, overlooked_splits, select, select_fields, stored
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -19,8 +19,8 @@ from packer.format.header import Field
 from packer.load.batch import Bytes, LentSlot
 from packer.orders.epochs import Epoch
 from packer.orders.runs import Runs
-from packer.read.loaded_fields import ROW, decode_ragged, stored
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from packer.format.pack import Pack
 from packer.load.dataset_options import context, parse_order
 from packer.orders.epochs import Epoch
 from packer.orders.runs import Runs, one_run
-from packer.read.loaded_fields import decode_ragged, is_mask, select_fields
-from packer.read.row_reader import RowReader
-from packer.read.row_selection import select
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.row_selection import is_mask, select, select_fields
 
 _POINTS, _BOXES, _BOX_LABEL, _LABEL = "keypoints", "boxes", "box_label", "label"
 

@@ -1,17 +1,26 @@
-"""Rows of a pack's fields into given memory, however they are stored."""
+"""Rows of a pack's fields into given memory, stored as they are, of any length (perhaps JPEG files), or in compressed blocks."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import pairwise
 from typing import Any
 
-from packer.format.header import Field
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.codecs import jpeg
+from packer.codecs.block_codecs import codec_from_record
+from packer.errors import FormatError, damaged
+from packer.format.checksums import BlockChecksum
+from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
-from packer.orders.runs import Runs
-from packer.read.gather import Bytes
-from packer.read.stored_fields import CompressedRows, FieldRows, FixedRows, RaggedRows, VerifiedRows
+from packer.orders.runs import Runs, one_run
+from packer.read.gather import Bytes, ExtentArray, check_range, cut
 
 
 class RowReader:
@@ -83,3 +92,323 @@ class RowReader:
         rows = kind(self.pack, f)
         rows.keep(self._keep)
         return VerifiedRows(rows, self.pack, f) if self.verify else rows
+
+
+MAX_PIXELS = 1 << 30
+"""Of a JPEG row that kept its own size: more is damage, not a picture."""
+
+_PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
+
+
+class FieldRows:
+    """One field of a pack, opened; closed when nobody has it any more. Thread-safe."""
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """Read runs of rows as they are loaded. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
+        raise NotImplementedError
+
+    def encoded(self, runs: Runs) -> list[bytes]:
+        """Return the bytes of each row of a ragged field. Raises TypeError for others."""
+        raise TypeError("rows of one length have no encoded form")
+
+    def willneed(self, runs: Runs) -> None:
+        """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
+        raise NotImplementedError
+
+    def keep(self, blocks: int) -> None:
+        """Keep up to so many blocks, those used last, if they have to be decoded."""
+
+
+class FixedRows(FieldRows):
+    """A fixed field whose rows lie in the files as they are loaded."""
+
+    def __init__(self, pack: Pack, field: Field) -> None:
+        array = ExtentArray(pack, pack.header.extents[field.name])
+        self.read, self.willneed = array.read, array.willneed  # type: ignore[method-assign]
+
+
+class RaggedRows(FieldRows):
+    """Rows of any length: in each part of the pack a blob, and offsets in it. Where they are JPEG files, read() decodes them."""
+
+    def __init__(self, pack: Pack, field: Field) -> None:
+        self._pack, self._field = pack, field
+        self._shape = field.loaded.shape
+        self._blob = ExtentArray(pack, pack.header.extents[field.name])
+        self._offsets = ExtentArray(pack, pack.header.extents[field.name + OFFSETS])
+        sizes = [
+            (part.rows, *(sum(e.rows for e in part.header.extents[field.name + of]) for of in (OFFSETS, "")))
+            for part in pack.parts
+        ]
+        # Where each part's rows, offsets and bytes begin among those of all parts; at the end, how many there are.
+        self._firsts, self._offset_firsts, self._blob_firsts = np.cumsum([(0, 0, 0), *sizes], axis=0).T
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See FieldRows; the rows are JPEG files of one shape."""
+        assert self._shape is not None
+        pixels = out.reshape(-1, *self._shape)
+        for i, data in enumerate(self._rows(runs)):
+            try:
+                jpeg.decode_into(data, pixels[i])
+            except ValueError as error:
+                raise FormatError(
+                    f"{self._pack.path}: row {runs.rows()[i]} of {self._field.name!r} is damaged ({error})."
+                    " Run packer verify, or convert the images again."
+                ) from None
+
+    def encoded(self, runs: Runs) -> list[bytes]:
+        """See FieldRows."""
+        return [bytes(row) for row in self._rows(runs)]
+
+    def willneed(self, runs: Runs) -> None:
+        """See FieldRows. Their offsets are read."""
+        self._blob.willneed(self._stretches(runs)[0])
+
+    def _rows(self, runs: Runs) -> list[memoryview]:
+        stretches, sizes = self._stretches(runs)
+        data = np.empty(stretches.total, np.uint8)
+        self._blob.read(stretches, data)
+        view, ends = memoryview(data), np.cumsum(sizes)
+        return [view[a:b] for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+
+    def _stretches(self, runs: Runs) -> tuple[Runs, NDArray[np.int64]]:
+        """Return where the bytes of these rows lie in the blobs, and the size of each row."""
+        check_range(runs, int(self._firsts[-1]))
+        runs, parts = cut(self._firsts, runs)
+        raw = np.empty((runs.total + len(parts), 8), np.uint8)
+        self._offsets.read(
+            Runs(runs.starts + (self._offset_firsts - self._firsts)[parts], runs.lengths + 1), raw
+        )
+        bounds, lasts = raw.view("<i8")[:, 0], np.cumsum(runs.lengths + 1) - 1
+        first, last = bounds[lasts - runs.lengths], bounds[lasts]
+        limits = np.repeat(np.diff(self._blob_firsts)[parts], runs.lengths + 1)
+        inside = bool(((bounds >= 0) & (bounds <= limits)).all())  # else differences might overflow
+        sizes = np.delete(np.diff(bounds), lasts[:-1]) if inside else bounds[:0]
+        if not inside or (sizes < 0).any():
+            raise damaged(self._pack.path, f"offsets of {self._field.name!r} are damaged")
+        return Runs(first + self._blob_firsts[parts], last - first), sizes
+
+
+class CompressedRows(FieldRows):
+    """A fixed field in compressed blocks. A block is decoded whole, so contiguous rows are far cheaper than scattered ones.
+
+    A call decodes each block that it touches once, in the order of the file; each thread keeps the block it decoded last. Where
+    rows of a few blocks come mixed, all threads keep the blocks that were used last (`keep`).
+    """
+
+    def __init__(self, pack: Pack, field: Field) -> None:
+        try:
+            self._codec = codec_from_record(dict(field.codec or {}))
+        except ValueError as error:
+            raise FormatError(
+                f"{pack.path}: {field.name!r} is stored in a way that this packer does not know ({error}). Upgrade packer."
+            ) from None
+        self._pack, self._field = pack, field
+        blocks = pack.header.extents[field.name]
+        # One extent a file, as each call of the C loops looks through all of them; and where each block lies among their bytes.
+        ends: dict[str, int] = {}
+        for extent in blocks:
+            ends[extent.file] = max(extent.end, ends.get(extent.file, 0))
+        self._stored = ExtentArray(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
+        begins = dict(zip(ends, np.cumsum([0, *ends.values()]).tolist(), strict=False))
+        self._bytes = Runs(
+            np.array([begins[e.file] + e.offset for e in blocks], np.int64),
+            np.array([e.nbytes for e in blocks], np.int64),
+        )
+        self._decodes = [
+            part.header.block_rows for part in pack.parts for _ in part.header.extents[field.name]
+        ]
+        self._firsts = np.cumsum([0, *(e.rows for e in blocks)])
+        self._local = threading.local()
+        self._kept: OrderedDict[int, Future[Bytes]] = OrderedDict()
+        self._most, self._keeping = 0, threading.Lock()
+
+    def keep(self, blocks: int) -> None:
+        """Keep up to so many decoded blocks, those used last, for all threads; 0: let go of them."""
+        with self._keeping:
+            self._most = blocks
+            self._let_go()
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See FieldRows."""
+        check_range(runs, int(self._firsts[-1]))
+        runs, blocks = cut(self._firsts, runs)
+        if len(blocks) > 1:
+            self._ask(blocks)
+        order = np.argsort(blocks, kind="stable")
+        if self._most and len(blocks) == len(out):  # rows one by one, of blocks that are kept
+            inside, blocks = (runs.starts - self._firsts[blocks])[order], blocks[order]
+            for a, b in pairwise([0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(blocks)]):
+                out[order[a:b]] = self._decoded(int(blocks[a]))[inside[a:b]]
+            return
+        at = np.cumsum(runs.lengths) - runs.lengths
+        for group in np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1) if len(order) else ():
+            self._read_block(
+                int(blocks[group[0]]), Runs(runs.starts[group], runs.lengths[group]), at[group], out
+            )
+
+    def willneed(self, runs: Runs) -> None:
+        """See FieldRows."""
+        check_range(runs, int(self._firsts[-1]))
+        self._ask(cut(self._firsts, runs)[1])
+
+    def _ask(self, blocks: NDArray[np.int64]) -> None:
+        blocks = np.unique(blocks)
+        self._stored.willneed(Runs(self._bytes.starts[blocks], self._bytes.lengths[blocks]))
+
+    def _read_block(self, block: int, runs: Runs, at: NDArray[np.int64], out: Bytes) -> None:
+        """Copy runs of one block's rows into the rows of ``out`` that begin at ``at``."""
+        first = int(self._firsts[block])
+        whole = np.flatnonzero(runs.lengths == self._decodes[block])
+        if len(whole):
+            rows = out[at[whole[0]] : at[whole[0]] + self._decodes[block]]
+            self._decode(block, rows.reshape(-1))
+        else:
+            rows = self._decoded(block)
+        if len(at) > 1:
+            out[Runs(at, runs.lengths).rows()] = rows[runs.rows() - first]
+        elif not len(whole):
+            start, to, length = int(runs.starts[0]) - first, int(at[0]), int(runs.lengths[0])
+            np.copyto(out[to : to + length], rows[start : start + length])
+
+    def _decoded(self, block: int) -> Bytes:
+        """Return a block's rows, uint8 [rows, row bytes]: those that are kept, or in this thread's memory."""
+        if self._most:
+            return self._shared(block)
+        local = self._local
+        if getattr(local, "block", None) != block:
+            shape = (self._decodes[block], self._field.row_bytes)
+            if getattr(local, "rows", None) is None or local.rows.shape != shape:
+                local.rows = np.empty(shape, np.uint8)
+            local.block = None
+            self._decode(block, local.rows.reshape(-1))
+            local.block = block
+        rows: Bytes = local.rows
+        return rows
+
+    def _shared(self, block: int) -> Bytes:
+        """Return a block's rows, decoded by the first thread that needs them."""
+        with self._keeping:
+            future = self._kept.get(block)
+            mine = future is None
+            if future is None:
+                future = self._kept[block] = Future()
+                self._let_go()
+            self._kept.move_to_end(block)
+        if not mine:
+            return future.result()
+        try:
+            rows = np.empty((self._decodes[block], self._field.row_bytes), np.uint8)
+            self._decode(block, rows.reshape(-1))
+        except BaseException as error:
+            with self._keeping:
+                self._kept.pop(block, None)
+            future.set_exception(error)
+            raise
+        future.set_result(rows)
+        return rows
+
+    def _let_go(self) -> None:
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def _decode(self, block: int, out: NDArray[np.uint8]) -> None:
+        start, nbytes = int(self._bytes.starts[block]), int(self._bytes.lengths[block])
+        data = np.empty(nbytes, np.uint8)
+        self._stored.read(one_run(start, start + nbytes), data)
+        try:
+            self._codec.decompress_into(memoryview(data), out)
+        except ValueError as error:
+            first, last = self._firsts[block : block + 2].tolist()
+            raise FormatError(
+                f"{self._pack.path}: rows {first} to {last - 1} of {self._field.name!r} are damaged ({error})."
+                " Run packer verify, or convert the images again."
+            ) from None
+
+
+class VerifiedRows(FieldRows):
+    """Any of the others, whose blocks are compared with their checksums when they are first touched."""
+
+    def __init__(self, rows: FieldRows, pack: Pack, field: Field) -> None:
+        self._rows, self._field = rows, field
+        self.willneed, self.keep = rows.willneed, rows.keep  # type: ignore[method-assign]
+        self._parts = [_PartChecksums(part, field) for part in pack.parts]
+        self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See FieldRows."""
+        self._check(runs)
+        self._rows.read(runs, out)
+
+    def encoded(self, runs: Runs) -> list[bytes]:
+        """See FieldRows."""
+        self._check(runs)
+        return self._rows.encoded(runs)
+
+    def _check(self, runs: Runs) -> None:
+        check_range(runs, int(self._firsts[-1]))
+        runs, parts = cut(self._firsts, runs)
+        for number in np.unique(parts).tolist():
+            own = parts == number
+            self._parts[number].check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
+
+
+class _PartChecksums:
+    """The checksums of one field of one part of a pack, and which of its blocks have been compared."""
+
+    def __init__(self, pack: Pack, field: Field) -> None:
+        self._pack, self._field = pack, field
+        self._checksums = pack.checksums()
+        self._good = np.zeros(pack.header.blocks, bool)
+
+    def check(self, runs: Runs) -> None:
+        """Compare the blocks of these rows; none of the runs is empty. Raises FormatError."""
+        size = self._pack.header.block_rows
+        first = runs.starts // size
+        blocks = Runs(first, (runs.starts + runs.lengths - 1) // size - first + 1).rows()
+        for block in np.unique(blocks[~self._good[blocks]]).tolist():
+            for name in self._field.arrays:
+                if (
+                    self._checksum(name, block)
+                    != self._checksums[block, self._pack.header.columns.index(name)]
+                ):
+                    first = block * size
+                    raise FormatError(
+                        f"{self._pack.path}: rows {first} to {min(first + size, self._pack.rows) - 1} of {name!r} are damaged"
+                        " (their checksum differs). Run packer verify, or convert the images again."
+                    )
+            self._good[block] = True
+
+    def _checksum(self, name: str, block: int) -> int:
+        checksum = BlockChecksum()
+        for piece in self._pack.stored_block(name, block, _PIECE_BYTES):
+            checksum.add(np.frombuffer(piece, np.uint8))
+        return checksum.value()
+
+
+def decode_ragged(pack: Pack, field: Field, rows: list[bytes], numbers: Sequence[int]) -> list[Any]:
+    """Decode rows of a ragged field as a user gets them, by what the field says of itself.
+
+    Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. JPEG files of any
+    size: uint8 [h, w, C]. Else the bytes. numbers: of the rows, for messages. Raises FormatError for damaged rows.
+    """
+    decoded: list[Any] = []
+    for row, number in zip(rows, numbers, strict=True):
+        try:
+            decoded.append(_decoded(field, row))
+        except (ValueError, TypeError, LookupError) as error:
+            raise FormatError(
+                f"{pack.path}: row {number} of {field.name!r} is damaged ({error})."
+                " Run packer verify, or convert the images again."
+            ) from None
+    return decoded
+
+
+def _decoded(field: Field, row: bytes) -> Any:
+    about = field.about
+    if "encoding" in about:
+        return row.decode(about["encoding"], "surrogateescape")
+    if "row_shape" in about:
+        return np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy()
+    if field.codec is not None and field.codec["name"] == "jpeg":
+        return jpeg.decode(row, MAX_PIXELS, 3 if about.get("color") == "rgb" else 1)
+    return row

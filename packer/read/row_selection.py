@@ -1,4 +1,4 @@
-"""Which rows are loaded: those of a split, of some classes, of a list; and what stands in a small field of them."""
+"""Which fields are loaded, and which rows: those of a split, of some classes, of a list; what stands in a small field of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, Subset, one_run
-from packer.read.loaded_fields import select_rows
 from packer.read.row_reader import RowReader
 
 if TYPE_CHECKING:
@@ -230,3 +229,56 @@ def _class_number(pack: Pack, names: Sequence[str], limit: int | None, given: st
         allowed = "0 and above are" if limit is None else f"0 to {limit - 1:,} are"
         raise UsageError(f"classes: {number:,} was given; {allowed} allowed. Pass one of them.")
     return number
+
+
+ROW = Field("row", "<i8", (), {"is": "the row's number in the pack"})
+"""Each row's number in the pack: handed out where it is asked for, stored nowhere."""
+
+
+def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
+    """Return the named fields of a pack as they are loaded, in that order; None: all but texts.
+
+    "row" means ROW, unless the pack has a field of that name.
+    Raises UsageError for an unknown or repeated name, and for ROW alone.
+    """
+    known = {f.name: f.loaded for f in pack.fields}
+    if names is None:
+        return tuple(f for f in known.values() if "encoding" not in f.about)
+    if isinstance(names, str):
+        raise UsageError(f"fields={names!r}: is one text. Pass a list of names, such as [{names!r}].")
+    has = ", ".join(known)
+    known.setdefault(ROW.name, ROW)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{pack.path}: has no field {name!r}; it has {has}. Pass some of these.")
+    if not names or len(set(names)) != len(names):
+        raise UsageError(f"fields={list(names)!r}: is empty or names one twice. Name each field once.")
+    chosen = tuple(known[name] for name in names)
+    if not stored(chosen):
+        raise UsageError(
+            f"fields={list(names)!r}: names no field of the pack, which has {has}. Add one of these."
+        )
+    return chosen
+
+
+def stored(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Return those that a pack holds: all but ROW."""
+    return tuple(f for f in fields if f != ROW)
+
+
+def is_mask(field: Field, size: Sequence[int]) -> bool:
+    """Return True if a field holds a value, or several, for each pixel of images of this size (h, w)."""
+    shape = field.shape or ()
+    layered = len(shape) == 3 and field.about.get("layout") == "HWC"
+    nearest = field.about.get("sampling") == "nearest"
+    return nearest and (len(shape) == 2 or layered) and tuple(shape[:2]) == tuple(size)
+
+
+def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
+    """Return the spans [first, last + 1) of rows of a split, of all rows for None. Raises UsageError for an unknown split."""
+    if split is None:
+        return ((0, pack.rows),)
+    if split not in pack.header.splits:
+        has = ", ".join(pack.header.splits) or "none"
+        raise UsageError(f"{pack.path}: has no split {split!r}; its splits: {has}. Pass one of these.")
+    return tuple((a, b) for a, b in pack.header.splits[split] if a < b)

@@ -25,9 +25,8 @@ from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.file_io import pread_all, pwrite_all
 from packer.format.header import Field
-from packer.format.output_path import check_space, failure
 from packer.format.pack_writer import Rows
-from packer.format.working_folder import WorkingFolder
+from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.table_order import ShuffledFile

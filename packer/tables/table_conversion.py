@@ -31,9 +31,8 @@ from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Header
-from packer.format.output_path import check_output, check_space, failure, format_of
 from packer.format.pack import open_pack
-from packer.format.working_folder import WorkingFolder
+from packer.format.working_folder import WorkingFolder, check_output, check_space, failure, format_of
 from packer.progress import Progress
 from packer.sentence import Option
 from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought

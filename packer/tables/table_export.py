@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, MissingDependencyError, PackerError, UsageError
 from packer.format.file_io import remove
-from packer.format.output_path import check_output, failure
 from packer.format.pack import Pack, open_pack
+from packer.format.working_folder import check_output, failure
 from packer.progress import Progress
-from packer.read.loaded_fields import select_rows
+from packer.read.row_selection import select_rows
 from packer.tables.table_packs import TablePackRows, is_table
 from packer.tables.transform.column_transform import unique
 from packer.tables.transform.table_transform import TableTransform

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.convert.sample_order import SampleOrder
 from packer.errors import SourceError, UsageError
-from packer.format.file_io import pread_into, pwrite_all, remove, reserve
+from packer.format.file_io import pread_into, pwrite_all, remove, reserve, resident
 from packer.read import gather
-from packer.read.page_cache import resident
 
 Numbers = NDArray[np.int64]
 
@@ -492,9 +491,11 @@ class _Bucket:
         """Copy the records of these rows. out: [n, itemsize], C-contiguous, returned."""
         places = rows if self._index is None else self._index[rows].astype(np.int64)
         ones = np.ones_like(places)
-        found = gather.copy(self._extents, self._files, places, ones, self._itemsize, out.reshape(-1))
+        found = gather.copy_rows(self._extents, self._files, places, ones, self._itemsize, out.reshape(-1))
         if found == gather.COLD:
-            found, _ = gather.read(self._extents, self._files, places, ones, self._itemsize, out.reshape(-1))
+            found, _ = gather.read_rows(
+                self._extents, self._files, places, ones, self._itemsize, out.reshape(-1)
+            )
         if found != gather.DONE:
             raise _cut_short(self._path)
         return out

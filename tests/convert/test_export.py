@@ -31,8 +31,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs
-from packer.read.loaded_fields import decode_ragged
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, decode_ragged
 
 IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"})
 LABEL = Field("label", "<i8", ())
@@ -756,7 +755,7 @@ def test_too_small_a_disk_is_seen_beforehand(
     tmp_path: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "packer.format.output_path.shutil.disk_usage", lambda path: type("", (), {"free": 10})
+        "packer.format.working_folder.shutil.disk_usage", lambda path: type("", (), {"free": 10})
     )
     with pytest.raises(SpaceError, match="Free some space, or pass a smaller size or another disk"):
         export_images(pack, tmp_path / "out")

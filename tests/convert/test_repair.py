@@ -18,9 +18,9 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import Repair, repair_pack
 from packer.errors import FormatError, PackerError, SourceError, UsageError
+from packer.format.checksums import SIZE, Trailer
 from packer.format.header import OFFSETS
 from packer.format.pack import Pack, open_pack
-from packer.format.trailer import SIZE, Trailer
 from packer.format.verify import verify_pack
 from tests.format.packs import files_of
 

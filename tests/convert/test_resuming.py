@@ -101,7 +101,7 @@ MOMENTS = {
     "rows are written": ("packer.format.pack_writer:PackWriter.open_block", 5),
     "bytes are written": ("os:pwrite", 7),
     "rows move": ("packer.format.pack_writer:PackWriter.move_rows", 1),
-    "it is sealed": ("packer.format.trailer:Trailer.to_bytes", 1),
+    "it is sealed": ("packer.format.checksums:Trailer.to_bytes", 1),
     "it gets its name": ("packer.format.working_folder:WorkingFolder.publish", 1),
     "its name is flushed": ("packer.format.working_folder:fsync_path", 1),
     "its folder is removed": ("packer.format.working_folder:WorkingFolder.close", 1),

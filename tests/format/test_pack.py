@@ -13,13 +13,12 @@ import pyfive
 import pytest
 
 from packer.errors import FormatError
-from packer.format.checksums import block_checksum, digest, outside
+from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outside
 from packer.format.file_io import pread_all
 from packer.format.hdf5_container import taken
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.trailer import SIZE, Trailer
 from tests.format.packs import FORMATS, keys_of, out_path, rows_of, write_pack
 
 

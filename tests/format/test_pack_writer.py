@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
-from packer.format.output_path import check_space, format_of
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
+from packer.format.working_folder import check_space, format_of
 from tests.format.packs import FIELDS, FORMATS, out_path, rows_of, write_pack
 
 

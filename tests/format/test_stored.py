@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from packer.codecs.block_codecs import NAMES, codec_from_record
 from packer.errors import FormatError, PackerError, UsageError
+from packer.format.checksums import Trailer
 from packer.format.file_io import pread_all
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
-from packer.format.trailer import Trailer
 from tests.format.packs import (
     KINDS,
     SHAPE,

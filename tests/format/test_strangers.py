@@ -22,8 +22,7 @@ import xxhash
 
 from packer.errors import FormatError
 from packer.format import hdf5_inspection
-from packer.format.header import HEADER_DATASET
-from packer.format.json_text import MAX_DEPTH, MAX_VALUES, read_json
+from packer.format.header import HEADER_DATASET, MAX_DEPTH, MAX_VALUES, read_json
 from packer.format.pack import open_pack
 from packer.format.shards import read_index
 from packer.format.verify import verify_pack

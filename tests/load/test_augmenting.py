@@ -39,8 +39,8 @@ from packer.load.stats import Stats  # noqa: E402
 from packer.orders.epochs import Epoch  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import Subset, one_run  # noqa: E402
-from packer.read.loaded_fields import ROW, select_fields  # noqa: E402
 from packer.read.row_reader import RowReader  # noqa: E402
+from packer.read.row_selection import ROW, select_fields  # noqa: E402
 from packer.starting import ForkSafeThreads  # noqa: E402
 
 ROWS, SIDE = 37, 12

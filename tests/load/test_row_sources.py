@@ -20,8 +20,8 @@ from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, RowOrder
 from packer.orders.row_orders import Rows, Sequential
 from packer.orders.runs import Subset, one_run
-from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
+from packer.read.row_selection import select_fields
 from packer.starting import ForkSafeThreads
 from tests.read.conftest import ROWS, image_of, make_pack
 

@@ -119,6 +119,6 @@ def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
         monkeypatch.setattr("packer.native.COMPILED", False)
     limits = {"calls": (0, 0), "copies": (0, 1 << 40), "few copies": (1 << 40, 0)}
     for name, value in zip(("SMALL_RUN_BYTES", "MAPPED_BYTES"), limits[way], strict=True):
-        monkeypatch.setattr(f"packer.read.extent_array.{name}", value)
-    monkeypatch.setattr("packer.read.extent_array.GROWTH_BYTES", 0)
-    monkeypatch.setattr("packer.read.extent_array._RUNS_AT_ONCE", 2)
+        monkeypatch.setattr(f"packer.read.gather.{name}", value)
+    monkeypatch.setattr("packer.read.gather.GROWTH_BYTES", 0)
+    monkeypatch.setattr("packer.read.gather._RUNS_AT_ONCE", 2)

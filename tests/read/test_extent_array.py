@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packer.errors import FormatError
 from packer.format.header import Extent
 from packer.orders.runs import Runs, one_run
-from packer.read.extent_array import ExtentArray, allow_files
+from packer.read.gather import ExtentArray, allow_files
 from tests.open_files import open_files
 from tests.read.conftest import WAYS, use_way
 
@@ -161,7 +161,7 @@ def test_as_many_files_as_the_system_allows(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
     monkeypatch.setattr(resource, "setrlimit", set_limit)
-    monkeypatch.setattr("packer.read.extent_array.os.listdir", lambda _: [])
+    monkeypatch.setattr("packer.read.gather.os.listdir", lambda _: [])
     allow_files(20_000)
     assert found == asked
 

@@ -24,8 +24,7 @@ from packer.errors import FormatError
 from packer.format.header import Extent
 from packer.orders.runs import Runs, one_run
 from packer.read import gather
-from packer.read.extent_array import ExtentArray
-from packer.read.gather import COLD, DONE, cut
+from packer.read.gather import COLD, DONE, ExtentArray, cut
 from tests.read.test_extent_array import Folder
 
 compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
@@ -42,7 +41,7 @@ def form_of(name: str, form: str) -> Callable[..., Any]:
 def copied(copy: Callable[..., int], *arguments: Any) -> None:
     """Copy, once a busy machine has left the pages where they are."""
     while (found := copy(*arguments)) == COLD:
-        gather.read(*arguments)
+        gather.read_rows(*arguments)
     assert found == DONE
 
 
@@ -119,7 +118,7 @@ def test_large_batches_are_stored_past_the_caches_whole(tmp_path: Path, row_byte
         address = np.frombuffer(mapping, np.uint8).ctypes.data
         files = np.array([[file.fileno(), address, skew + truth.size]])
         extents = np.array([[0, 0, skew], [rows, 0, 0]])
-        copied(gather.copy, extents, files, order, np.ones_like(order), row_bytes, out)
+        copied(gather.copy_rows, extents, files, order, np.ones_like(order), row_bytes, out)
     assert (out == truth[order]).all()
     assert (memory[: 100 + skew] == 99).all()
     assert (memory[100 + skew + truth.size :] == 99).all()
@@ -285,7 +284,7 @@ def test_a_failing_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "x").write_bytes(bytes(100))
     array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
     monkeypatch.setattr(native, "COMPILED", False)
-    monkeypatch.setattr("packer.read.extent_array.MAPPED_BYTES", 0)
+    monkeypatch.setattr("packer.read.gather.MAPPED_BYTES", 0)
 
     def fail(*_: object) -> int:
         raise OSError(5, "Input/output error")
@@ -301,7 +300,7 @@ def test_a_system_without_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "x").write_bytes(bytes(range(100)))
     array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
     monkeypatch.setattr(native, "COMPILED", False)
-    monkeypatch.setattr("packer.read.extent_array.MAPPED_BYTES", 0)
+    monkeypatch.setattr("packer.read.gather.MAPPED_BYTES", 0)
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     array.willneed(one_run(0, 10))
     out = np.zeros((3, 10), np.uint8)
@@ -510,7 +509,7 @@ def test_memory_that_cannot_be_written_is_a_sentence(tmp_path: Path):
         + """
 from packer.format.header import Extent
 from packer.orders.runs import one_run
-from packer.read.extent_array import ExtentArray
+from packer.read.gather import ExtentArray
 class Pack:
     def file(self, extent): return extent.file
 array = ExtentArray(Pack(), [Extent(path, 0, big // 4096, 4096)])
@@ -520,8 +519,8 @@ out = np.frombuffer(mmap.mmap(slot, 0), np.uint8).reshape(100, 4096)
 array.read(one_run(0, 100), out)
 os.ftruncate(slot, 10 * 4096)
 for limit in (1 << 40, 0):
-    import packer.read.extent_array
-    packer.read.extent_array.MAPPED_BYTES = limit
+    import packer.read.gather
+    packer.read.gather.MAPPED_BYTES = limit
     try:
         array.read(one_run(0, 100), out)
     except Exception as error:
@@ -578,7 +577,7 @@ def test_packer_works_without_the_compiled_form(tmp_path: Path):
         sys.modules["packer.native._native"] = None
         import numpy as np
         from packer import native
-        from packer.read.extent_array import ExtentArray
+        from packer.read.gather import ExtentArray
         from packer.format.header import Extent
         from packer.orders.runs import Runs
         assert not native.COMPILED

@@ -24,7 +24,7 @@ from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs
 from packer.read import gather
-from packer.read.extent_array import shared_bytes
+from packer.read.gather import shared_bytes
 from packer.read.row_reader import RowReader
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, use_way
@@ -198,7 +198,7 @@ def test_files_closed_during_a_call_stay_its_files_until_it_ends(
         reader.close()
         others.extend(os.open(tmp_path / "other", os.O_RDONLY) for _ in range(9))
 
-    for name in ("copy", "read"):
+    for name in ("copy_rows", "read_rows"):
         real = getattr(gather, name)
         monkeypatch.setattr(gather, name, lambda *a, real=real: close() or real(*a))
     try:
@@ -225,16 +225,16 @@ def test_a_forked_process_closes_whatever_another_thread_was_doing(pack: Pack):
 def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.MonkeyPatch, known: bool):
     """Where the system says how many there are, and where it does not."""
     use_way(monkeypatch, "few copies, in C")
-    monkeypatch.setattr("packer.read.extent_array.GROWTH_BYTES", 250 << 10)
+    monkeypatch.setattr("packer.read.gather.GROWTH_BYTES", 250 << 10)
     pages, advised = iter([300 << 10] * 3 + [550 << 10, 600 << 10, 600 << 10, 0, 0]), []
-    monkeypatch.setattr("packer.read.extent_array.shared_bytes", lambda: next(pages) if known else None)
+    monkeypatch.setattr("packer.read.gather.shared_bytes", lambda: next(pages) if known else None)
 
     class Map(mmap.mmap):
         def madvise(self, *arguments: int) -> None:
             advised.append(arguments)
             super().madvise(*arguments)
 
-    monkeypatch.setattr("packer.read.extent_array.mmap.mmap", Map)
+    monkeypatch.setattr("packer.read.gather.mmap.mmap", Map)
     rows = np.arange(0, 16, 2)  # four times two runs
     read(RowReader(pack, pack.fields), "image", Runs(rows, np.ones_like(rows)), ROW_BYTES)
     assert advised == [(mmap.MADV_RANDOM,)] + [(mmap.MADV_DONTNEED,)] * (1 if known else 2)
@@ -263,7 +263,7 @@ def test_cold_files_are_read_by_calls_and_asked_for(
     if resident_share(path) != 0:
         pytest.skip("this file system keeps its pages (tmpfs)")
     found, reader = [], RowReader(pack, pack.fields)
-    for name in ("copy", "read"):
+    for name in ("copy_rows", "read_rows"):
         real = getattr(gather, name)
         monkeypatch.setattr(gather, name, lambda *a, real=real: found.append(real(*a)) or found[-1])
 

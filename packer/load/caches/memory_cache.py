@@ -185,7 +185,7 @@ class _MemoryContent:
         offset, row_bytes = self.offsets[name]
         extents = np.array([[0, 0, offset], [self.rows, 0, 0]])
         files = np.array([[self.memory.fd, self.address, self.memory.bytes.nbytes]])
-        return gather.copy(extents, files, runs.starts, runs.lengths, row_bytes, out) == gather.DONE
+        return gather.copy_rows(extents, files, runs.starts, runs.lengths, row_bytes, out) == gather.DONE
 
     @property
     def filled(self) -> int:

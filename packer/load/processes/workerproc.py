@@ -30,8 +30,7 @@ from packer.load.processes.calling import Store, TransformCall, WrongReturn, des
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.orders.runs import Runs, one_run
-from packer.read.loaded_fields import decode_ragged
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, decode_ragged
 
 Work = tuple[PythonTransform, RowReader, tuple[Field, ...]]
 

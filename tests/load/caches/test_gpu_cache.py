@@ -15,8 +15,8 @@ from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs, Subset, consecutive, one_run
-from packer.read.loaded_fields import select_fields, select_rows
 from packer.read.row_reader import RowReader
+from packer.read.row_selection import select_fields, select_rows
 from tests.load.caches.test_memory_cache import ROW_BYTES, Gate, until
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, image_of, store_of

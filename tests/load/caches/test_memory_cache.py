@@ -24,8 +24,8 @@ from packer.load.batch import size_of
 from packer.load.caches import memory_cache, shared_memory
 from packer.load.caches.memory_cache import MemoryCache, present
 from packer.orders.runs import Runs, Subset, consecutive, one_run
-from packer.read.loaded_fields import select_fields, select_rows
 from packer.read.row_reader import RowReader
+from packer.read.row_selection import select_fields, select_rows
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, image_of, make_pack, store_of
 

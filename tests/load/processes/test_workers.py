@@ -28,8 +28,8 @@ from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.orders.runs import consecutive, one_run
-from packer.read.loaded_fields import select_fields
 from packer.read.row_reader import RowReader
+from packer.read.row_selection import select_fields
 from tests.open_files import open_files
 from tests.read.conftest import image_of, make_pack
 
@@ -227,7 +227,7 @@ from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.load.batch import SlotLayout
 from packer.orders.runs import one_run
-from packer.read.loaded_fields import select_fields
+from packer.read.row_selection import select_fields
 from packer.read.row_reader import RowReader
 
 def fn(s):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer.read.page_cache import resident
+from packer.format.file_io import resident
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page cache is emptied with a Linux call")

@@ -21,7 +21,7 @@ from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
-from packer.read import stored_fields as stores
+from packer.read import row_reader as stores
 from packer.read.row_reader import RowReader
 from tests.format.packs import Content, begin, write_blocks, write_content, write_shards
 from tests.open_files import open_files
@@ -75,7 +75,7 @@ def test_what_will_be_needed_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
             place = os.readlink(f"/proc/self/fd/{files[file, 0]}")
             asked.append((place, offset + (start - first) * size, length * size))
 
-    monkeypatch.setattr("packer.read.gather.willneed", note)
+    monkeypatch.setattr("packer.read.gather.willneed_rows", note)
     reader.willneed("image", runs_of((3, 2), (41, 20)))
     first, last = pack.parts[0], pack.parts[2]
     if store == "raw":
