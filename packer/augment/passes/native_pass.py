@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Pass
 from packer.starting import ThreadPool
 
@@ -175,13 +174,12 @@ def _packed(what: Pass, floating: bool) -> bytes:
         what.framed,
         what.steps,
         what.contrast,
-        what.scale is not None and what.shift is not None,
+        what.scaled,
         what.boxes,
         what.noise,
         _DTYPES.index(what.dtype),
         floating,
-        pass_spec.stride(width),
-        pass_spec.stride(height),
+        *what.strides,
         what.limit,
         *_four(what.fill, what),
         *_four(what.scale, what),

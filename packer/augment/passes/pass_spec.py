@@ -36,7 +36,7 @@ For each pixel of a result, in this order, computed in float32:
             [0, limit] (images of 1 channel: i = 0)
    CONTRAST f: x -> clamp(f x + (1 - f) mean). The mean is that of the grey values (0.2989 r + 0.587 g + 0.114 b) that
             steps 1, 2 and the earlier colour steps give the result's pixels (u, v) with u = p // 2 + i p and
-            v = q // 2 + j q, where p = `stride(w)` and q = `stride(h)`: all of a small image, 48 to 96 a side of others.
+            v = q // 2 + j q, where p, q = `Pass.strides`: all of a small image, 48 to 96 a side of others.
    HUE      t: in HSV, the hue moves by t turns (images of 1 channel: nothing). With V = max, D = V - min, and h in
             sixths of a turn (V == r: (g - b) / D, else V == g: 2 + (b - r) / D, else 4 + (r - g) / D; D == 0: 0),
             channel i becomes V - D clamp(min(k, 4 - k), 0, 1), k = (n_i + h + 6 t) mod 6 with n = 5, 3, 1.
@@ -111,10 +111,15 @@ class Pass:
         """The first of the boxes' columns."""
         return STEPS_AT + STEP_WIDTH * self.steps
 
+    @property
+    def scaled(self) -> bool:
+        """True if values are multiplied and moved before they are written."""
+        return self.scale is not None
 
-def stride(side: int) -> int:
-    """Return the stride of the grid over which a mean for CONTRAST is taken, of a result of so many pixels a side."""
-    return -(-side // _GRID)
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Strides across and down of the grid over which a mean for CONTRAST is taken."""
+        return -(-self.size[1] // _GRID), -(-self.size[0] // _GRID)
 
 
 NOISE_STEP, NOISE_1, NOISE_2 = 0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35

@@ -52,7 +52,7 @@ def _step(columns: Tensor, step: int) -> Tensor:
 def _with_means(what: Pass, source: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
     """Turn every CONTRAST into the MATRIX that it is, once the mean is known."""
     height, width = what.size
-    p, q = pass_spec.stride(width), pass_spec.stride(height)
+    p, q = what.strides
     u = torch.arange(p // 2, width, p, device=columns.device, dtype=torch.float32)
     v = torch.arange(q // 2, height, q, device=columns.device, dtype=torch.float32)
     pixels = _sampled(what, source, columns, rows, u, v)

@@ -8,6 +8,8 @@
 
 Each program makes some blocks of one sample, and reads that sample's columns once, so that what differs by sample
 costs a branch or a loop's bound and not a choice for each pixel. pass_spec.py says what is computed, step by step.
+
+WHAT is a Pass without its numbers (triton_pass.py passes those apart), SHAPE a LaunchShape.
 """
 
 import triton
@@ -42,26 +44,15 @@ def _geometry(at):
 
     An empty box may end before 0; its colours are not defined, but they must be read from the image.
     """
-    return (
-        tl.load(at + 0),
-        tl.load(at + 1),
-        tl.load(at + 2),
-        tl.load(at + 3),
-        tl.load(at + 4),
-        tl.load(at + 5),
-        tl.load(at + 6),
-        tl.load(at + 7),
-        tl.maximum(tl.load(at + 8), 0.0),
-        tl.maximum(tl.load(at + 9), 0.0),
-        tl.load(at + 10),
-        tl.load(at + 11),
-        tl.load(at + 12),
-        tl.load(at + 13),
-        tl.load(at + 14),
-        tl.load(at + 15),
-        tl.load(at + 16),
-        tl.load(at + 17),
-    )
+    a, b, c = tl.load(at), tl.load(at + 1), tl.load(at + 2)
+    d, e, f = tl.load(at + 3), tl.load(at + 4), tl.load(at + 5)
+    x0, y0 = tl.load(at + 6), tl.load(at + 7)
+    x1, y1 = tl.maximum(tl.load(at + 8), 0.0), tl.maximum(tl.load(at + 9), 0.0)
+    sx, sy = tl.load(at + 10), tl.load(at + 11)
+    left, top = tl.load(at + 12), tl.load(at + 13)
+    right, bottom = tl.load(at + 14), tl.load(at + 15)
+    kx, ky = tl.load(at + 16), tl.load(at + 17)
+    return a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky
 
 
 @triton.jit
@@ -141,20 +132,17 @@ def _chosen(channel, numbers, C: tl.constexpr):
 
 
 @triton.jit
-def _in_box(at, box: tl.constexpr, u, v, BOXES_AT: tl.constexpr):
-    left = tl.load(at + BOXES_AT + BOX_WIDTH * box)
-    top = tl.load(at + BOXES_AT + BOX_WIDTH * box + 1)
-    right = tl.load(at + BOXES_AT + BOX_WIDTH * box + 2)
-    bottom = tl.load(at + BOXES_AT + BOX_WIDTH * box + 3)
+def _in_box(box_at, u, v):
+    left, top = tl.load(box_at), tl.load(box_at + 1)
+    right, bottom = tl.load(box_at + 2), tl.load(box_at + 3)
     return (u >= left) & (u < right) & (v >= top) & (v < bottom)
 
 
 @triton.jit
-def _boxed(at, box: tl.constexpr, BOXES_AT: tl.constexpr):
+def _boxed(box_at):
     """Return whether a box is one, and its seed."""
-    left = tl.load(at + BOXES_AT + BOX_WIDTH * box)
-    right = tl.load(at + BOXES_AT + BOX_WIDTH * box + 2)
-    return left < right, tl.load(at + BOXES_AT + BOX_WIDTH * box + 4)
+    left, right = tl.load(box_at), tl.load(box_at + 2)
+    return left < right, tl.load(box_at + 4)
 
 
 @triton.jit
@@ -165,60 +153,43 @@ def _cast(x, dtype: tl.constexpr):
 
 
 @triton.jit
-def _lines(
-    result,
-    image,
-    at,
-    row_stride,
-    begin,
-    below,
-    number,
-    channel,
-    u,
-    geometry,
-    fill,
-    scale,
-    shift,
-    box,
-    C: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    REFLECT: tl.constexpr,
-    FRAMED: tl.constexpr,
-    SCALED: tl.constexpr,
-    BOXES: tl.constexpr,
-    BOXES_AT: tl.constexpr,
-    NOISE: tl.constexpr,
-    DOWN: tl.constexpr,
-    LOOPS: tl.constexpr,
-    STRAIGHT: tl.constexpr,
-):
+def _lines(where, block, geometry, numbers, WHAT: tl.constexpr, SHAPE: tl.constexpr, STRAIGHT: tl.constexpr):
     """Run the loop of `flat`. STRAIGHT: b and d are 0, so that what is so for a column is reckoned once for all lines."""
+    C: tl.constexpr = WHAT.channels
+    REFLECT: tl.constexpr = WHAT.outside == "reflect"
+    WIDTH: tl.constexpr = WHAT.size[1]
+    BOXES: tl.constexpr = WHAT.boxes
+    LOOPS: tl.constexpr = SHAPE.loops
+    result, image, at, row_stride = where
+    begin, within, number, channel, u = block
+    below = within // SHAPE.across
+    fill, scale, shift, box = numbers
     a, b, c, d, e, f, x0, y0, x1, y1, left, top, right, bottom = geometry
     if STRAIGHT:
         x = a * u + c
         across = _number(x, x0, x1, REFLECT) * C + channel
     for loop in range(LOOPS):
-        line = begin + loop * DOWN + below
+        line = begin + loop * SHAPE.down + below
         v = line.to(tl.float32)
         if STRAIGHT:
             y = e * v + f
         else:
             x, y = a * u + (b * v + c), d * u + (e * v + f)
             across = _number(x, x0, x1, REFLECT) * C + channel
-        there = (number < WIDTH * C) & (line < HEIGHT)
+        there = (number < WIDTH * C) & (line < WHAT.size[0])
         offset = _number(y, y0, y1, REFLECT) * row_stride + across
         value = _read(image + offset)
-        if FRAMED:
+        if WHAT.framed:
             value = tl.where((x >= left) & (x < right) & (y >= top) & (y < bottom), value, fill)
-        if SCALED:
+        if WHAT.scaled:
             value = value * scale + shift
         place = line * (WIDTH * C) + number
         for i in tl.static_range(BOXES):
-            erased, seed = _boxed(at, i, BOXES_AT)
+            box_at = at + (WHAT.boxes_at + BOX_WIDTH * i)
+            erased, seed = _boxed(box_at)
             if erased:
-                inside = _in_box(at, i, u, v, BOXES_AT)
-                value = tl.where(inside, _noise(seed, place.to(tl.uint32)) if NOISE else box, value)
+                inside = _in_box(box_at, u, v)
+                value = tl.where(inside, _noise(seed, place.to(tl.uint32)) if WHAT.noise else box, value)
         tl.store(result + place, _cast(value, result.dtype.element_ty), mask=there)
 
 
@@ -235,23 +206,18 @@ def flat(
     scale,
     shift,
     box,
-    C: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
+    WHAT: tl.constexpr,
     ROWS: tl.constexpr,
-    REFLECT: tl.constexpr,
-    FRAMED: tl.constexpr,
-    SCALED: tl.constexpr,
-    BOXES: tl.constexpr,
-    BOXES_AT: tl.constexpr,
-    NOISE: tl.constexpr,
-    ACROSS: tl.constexpr,
-    DOWN: tl.constexpr,
-    LOOPS: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
-    """ACROSS numbers of DOWN * LOOPS lines of one sample."""
+    """Make `across` numbers of `down * loops` lines of one sample."""
+    C: tl.constexpr = WHAT.channels
+    HEIGHT: tl.constexpr = WHAT.size[0]
+    WIDTH: tl.constexpr = WHAT.size[1]
+    ACROSS: tl.constexpr = SHAPE.across
+    LINES: tl.constexpr = SHAPE.down * SHAPE.loops
     TILES_ACROSS: tl.constexpr = (WIDTH * C + ACROSS - 1) // ACROSS
-    TILES: tl.constexpr = TILES_ACROSS * ((HEIGHT + DOWN * LOOPS - 1) // (DOWN * LOOPS))
+    TILES: tl.constexpr = TILES_ACROSS * ((HEIGHT + LINES - 1) // LINES)
     sample = tl.program_id(0) // TILES
     tile = tl.program_id(0) % TILES
     at = columns + sample.to(tl.int64) * column_stride
@@ -264,7 +230,7 @@ def flat(
     geometry = a, b, c, d, e, f, x0, y0, x1, y1, left, top, right, bottom
     # The tile is numbered through, and not a matrix: Triton then sees that what is written lies on end, and reads
     # in the same order. What numbers side by side share (a multiple of 32 of them) its optimiser finds.
-    within = tl.arange(0, ACROSS * DOWN)
+    within = tl.arange(0, ACROSS * SHAPE.down)
     number = (tile % TILES_ACROSS) * ACROSS + within % ACROSS
     column = number.to(tl.uint32) // C  # unsigned: a division by a constant is then one multiplication
     channel = (number.to(tl.uint32) - column * C).to(tl.int32)
@@ -273,65 +239,14 @@ def flat(
     scale = _chosen(channel, scale, C)
     shift = _chosen(channel, shift, C)
     box = _chosen(channel, box, C)
-    begin = (tile // TILES_ACROSS) * (DOWN * LOOPS)
+    begin = (tile // TILES_ACROSS) * LINES
+    where = result, image, at, row_stride
+    block = begin, within, number, channel, u
+    numbers = fill, scale, shift, box
     if (b == 0) & (d == 0):
-        _lines(
-            result,
-            image,
-            at,
-            row_stride,
-            begin,
-            within // ACROSS,
-            number,
-            channel,
-            u,
-            geometry,
-            fill,
-            scale,
-            shift,
-            box,
-            C,
-            HEIGHT,
-            WIDTH,
-            REFLECT,
-            FRAMED,
-            SCALED,
-            BOXES,
-            BOXES_AT,
-            NOISE,
-            DOWN,
-            LOOPS,
-            STRAIGHT=True,
-        )
+        _lines(where, block, geometry, numbers, WHAT, SHAPE, STRAIGHT=True)
     else:
-        _lines(
-            result,
-            image,
-            at,
-            row_stride,
-            begin,
-            within // ACROSS,
-            number,
-            channel,
-            u,
-            geometry,
-            fill,
-            scale,
-            shift,
-            box,
-            C,
-            HEIGHT,
-            WIDTH,
-            REFLECT,
-            FRAMED,
-            SCALED,
-            BOXES,
-            BOXES_AT,
-            NOISE,
-            DOWN,
-            LOOPS,
-            STRAIGHT=False,
-        )
+        _lines(where, block, geometry, numbers, WHAT, SHAPE, STRAIGHT=False)
 
 
 @triton.jit
@@ -432,22 +347,14 @@ def _framed(color, cover, fill):
 
 
 @triton.jit
-def _sampled(
-    image,
-    row_stride,
-    u,
-    v,
-    geometry,
-    fill,
-    C: tl.constexpr,
-    LINEAR: tl.constexpr,
-    REFLECT: tl.constexpr,
-    FRAMED: tl.constexpr,
-):
+def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
     """Steps 1 and 2 for the pixels at these u and v (float32)."""
+    C: tl.constexpr = WHAT.channels
+    LINEAR: tl.constexpr = WHAT.sampling == "linear"
+    REFLECT: tl.constexpr = WHAT.outside == "reflect"
     a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = geometry
     x, y = a * u + (b * v + c), d * u + (e * v + f)
-    if FRAMED:
+    if WHAT.framed:
         if LINEAR:
             cover = _edge((x - left) * kx) * _edge((right - x) * kx)
             cover *= _edge((y - top) * ky) * _edge((bottom - y) * ky)
@@ -460,7 +367,7 @@ def _sampled(
         i = _number(x + (TIE + 0.5), x0, x1, REFLECT)
         j = _number(y + (TIE + 0.5), y0, y1, REFLECT)
         red, green, blue, alpha = _taken(image + (j * row_stride + i * C), C)
-    if FRAMED:
+    if WHAT.framed:
         red, green = _framed(red, cover, fill[0]), _framed(green, cover, fill[1])
         blue, alpha = _framed(blue, cover, fill[2]), _framed(alpha, cover, fill[3])
     return red, green, blue, alpha
@@ -553,24 +460,18 @@ def pixels(
     scale,
     shift,
     box,
-    C: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
+    WHAT: tl.constexpr,
     ROWS: tl.constexpr,
-    LINEAR: tl.constexpr,
-    REFLECT: tl.constexpr,
-    FRAMED: tl.constexpr,
-    STEPS: tl.constexpr,
-    SCALED: tl.constexpr,
-    BOXES: tl.constexpr,
-    BOXES_AT: tl.constexpr,
-    NOISE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LOOPS: tl.constexpr,
-    WRITE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
-    """BLOCK * LOOPS pixels of one sample. WRITE: how three channels are written, see _write."""
-    PIXELS: tl.constexpr = HEIGHT * WIDTH
+    """Make `across * loops` pixels of one sample."""
+    C: tl.constexpr = WHAT.channels
+    WIDTH: tl.constexpr = WHAT.size[1]
+    STEPS: tl.constexpr = WHAT.steps
+    BOXES: tl.constexpr = WHAT.boxes
+    BLOCK: tl.constexpr = SHAPE.across
+    LOOPS: tl.constexpr = SHAPE.loops
+    PIXELS: tl.constexpr = WHAT.size[0] * WIDTH
     PROGRAMS: tl.constexpr = (PIXELS + BLOCK * LOOPS - 1) // (BLOCK * LOOPS)
     sample = tl.program_id(0) // PROGRAMS
     begin = (tl.program_id(0) % PROGRAMS) * (BLOCK * LOOPS)
@@ -584,30 +485,19 @@ def pixels(
         line = pixel.to(tl.uint32) // WIDTH
         u = (pixel.to(tl.uint32) - line * WIDTH).to(tl.int32).to(tl.float32)
         v = line.to(tl.int32).to(tl.float32)
-        red, green, blue, alpha = _sampled(
-            image,
-            row_stride,
-            u,
-            v,
-            geometry,
-            fill,
-            C,
-            LINEAR,
-            REFLECT,
-            FRAMED,
-        )
+        red, green, blue, alpha = _sampled(image, row_stride, u, v, geometry, fill, WHAT)
         for step in tl.static_range(STEPS):
-            red, green, blue = _stepped(
-                at + STEPS_AT + STEP_WIDTH * step, means + sample * STEPS + step, red, green, blue, limit, C
-            )
-        if SCALED:
+            step_at, mean = at + STEPS_AT + STEP_WIDTH * step, means + sample * STEPS + step
+            red, green, blue = _stepped(step_at, mean, red, green, blue, limit, C)
+        if WHAT.scaled:
             red, green = red * scale[0] + shift[0], green * scale[1] + shift[1]
             blue, alpha = blue * scale[2] + shift[2], alpha * scale[3] + shift[3]
         for i in tl.static_range(BOXES):
-            erased, seed = _boxed(at, i, BOXES_AT)
+            box_at = at + (WHAT.boxes_at + BOX_WIDTH * i)
+            erased, seed = _boxed(box_at)
             if erased:
-                inside = _in_box(at, i, u, v, BOXES_AT)
-                if NOISE:
+                inside = _in_box(box_at, u, v)
+                if WHAT.noise:
                     number = pixel.to(tl.uint32) * C
                     red = tl.where(inside, _noise(seed, number), red)
                     if C > 1:
@@ -620,38 +510,19 @@ def pixels(
                     red, green = tl.where(inside, box[0], red), tl.where(inside, box[1], green)
                     blue, alpha = tl.where(inside, box[2], blue), tl.where(inside, box[3], alpha)
         dtype: tl.constexpr = out.dtype.element_ty
-        _write(
-            result,
-            start,
-            _cast(red, dtype),
-            _cast(green, dtype),
-            _cast(blue, dtype),
-            _cast(alpha, dtype),
-            C,
-            PIXELS,
-            BLOCK,
-            WRITE,
-        )
+        colors = _cast(red, dtype), _cast(green, dtype), _cast(blue, dtype), _cast(alpha, dtype)
+        _write(result, start, colors, C, PIXELS, SHAPE)
 
 
 @triton.jit
-def _write(
-    result,
-    start,
-    red,
-    green,
-    blue,
-    alpha,
-    C: tl.constexpr,
-    PIXELS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    WRITE: tl.constexpr,
-):
+def _write(result, start, colors, C: tl.constexpr, PIXELS: tl.constexpr, SHAPE: tl.constexpr):
     """Write a block of pixels, numbers on end.
 
     Of three channels: "join" has four threads a pixel, one of them idle, so that a warp writes whole sectors of 32 bytes;
     "strided" writes each channel for itself, a third of every sector at a time, and leaves the rest to the cache.
     """
+    BLOCK: tl.constexpr = SHAPE.across
+    red, green, blue, alpha = colors
     number = start * C + tl.arange(0, BLOCK * C if C != 3 else BLOCK)
     if C == 1:
         tl.store(result + number, red, mask=number < PIXELS)
@@ -660,7 +531,7 @@ def _write(
     elif C == 4:
         both = tl.interleave(tl.interleave(red, blue), tl.interleave(green, alpha))
         tl.store(result + number, both, mask=number < PIXELS * 4)
-    elif WRITE == "join":
+    elif SHAPE.write == "join":
         four = tl.reshape(tl.join(tl.join(red, blue), tl.join(green, green)), (BLOCK, 4))
         place = start + tl.arange(0, BLOCK)
         channel = tl.arange(0, 4)
@@ -687,21 +558,17 @@ def means(
     column_stride,
     limit,
     fill,
-    C: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ACROSS: tl.constexpr,
-    DOWN: tl.constexpr,
+    WHAT: tl.constexpr,
     ROWS: tl.constexpr,
-    LINEAR: tl.constexpr,
-    REFLECT: tl.constexpr,
-    FRAMED: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
 ):
-    """Write the mean of every CONTRAST of a sample: float32 [N, STEPS]. ACROSS, DOWN: the strides of the grid."""
-    COLUMNS: tl.constexpr = (WIDTH - ACROSS // 2 + ACROSS - 1) // ACROSS
-    LINES: tl.constexpr = (HEIGHT - DOWN // 2 + DOWN - 1) // DOWN
+    """Write the mean of every CONTRAST of a sample: float32 [N, steps]."""
+    C: tl.constexpr = WHAT.channels
+    STEPS: tl.constexpr = WHAT.steps
+    ACROSS: tl.constexpr = WHAT.strides[0]
+    DOWN: tl.constexpr = WHAT.strides[1]
+    BLOCK: tl.constexpr = 1024
+    COLUMNS: tl.constexpr = (WHAT.size[1] - ACROSS // 2 + ACROSS - 1) // ACROSS
+    LINES: tl.constexpr = (WHAT.size[0] - DOWN // 2 + DOWN - 1) // DOWN
     sample = tl.program_id(0)
     at = columns + sample.to(tl.int64) * column_stride
     image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
@@ -713,34 +580,13 @@ def means(
                 place = begin + tl.arange(0, BLOCK)
                 there = place < COLUMNS * LINES
                 line = place.to(tl.uint32) // COLUMNS
-                u = (
-                    ((place.to(tl.uint32) - line * COLUMNS) * ACROSS + ACROSS // 2)
-                    .to(tl.int32)
-                    .to(tl.float32)
-                )
+                column = (place.to(tl.uint32) - line * COLUMNS) * ACROSS + ACROSS // 2
+                u = column.to(tl.int32).to(tl.float32)
                 v = (line * DOWN + DOWN // 2).to(tl.int32).to(tl.float32)
-                red, green, blue, _alpha = _sampled(
-                    image,
-                    row_stride,
-                    u,
-                    v,
-                    geometry,
-                    fill,
-                    C,
-                    LINEAR,
-                    REFLECT,
-                    FRAMED,
-                )
+                red, green, blue, _alpha = _sampled(image, row_stride, u, v, geometry, fill, WHAT)
                 for step in tl.static_range(number):
-                    red, green, blue = _stepped(
-                        at + STEPS_AT + STEP_WIDTH * step,
-                        result + sample * STEPS + step,
-                        red,
-                        green,
-                        blue,
-                        limit,
-                        C,
-                    )
+                    step_at, mean = at + STEPS_AT + STEP_WIDTH * step, result + sample * STEPS + step
+                    red, green, blue = _stepped(step_at, mean, red, green, blue, limit, C)
                 if C == 1:
                     green, blue = red, red
                 total += tl.where(there, RED * red + GREEN * green + BLUE * blue, 0.0)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from packer.augment.passes import pass_spec, torch_pass
+from packer.augment.passes import torch_pass
 from packer.augment.passes.pass_spec import Pass
 
 _LOG = logging.getLogger("packer.augment")
@@ -179,39 +179,21 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: LaunchShape | None)
     assert kernels is not None
     height, width = what.size
     shape = shape or default_shape(what)
-    coefficients = _four(what.fill), _four(what.scale or ()), _four(what.shift or ()), _four(what.box_fill)
-    sampling: dict[str, Any] = {
-        "C": what.channels,
-        "HEIGHT": height,
-        "WIDTH": width,
-        "ROWS": rows,
-        "REFLECT": what.outside == "reflect",
-        "FRAMED": what.framed,
-    }
-    constants = sampling | {
-        "SCALED": what.scale is not None,
-        "BOXES": what.boxes,
-        "BOXES_AT": what.boxes_at,
-        "NOISE": what.noise,
-        "LOOPS": shape.loops,
-        "num_warps": shape.warps,
-        "num_stages": 1,
-    }
-    means = None
+    # A kernel is compiled for a form, not for the numbers that it is launched with.
+    scale: tuple[float, ...] | None = () if what.scaled else None
+    form = replace(what, limit=0.0, fill=(), box_fill=(), scale=scale, shift=scale)
+    constants = {"WHAT": form, "ROWS": rows, "num_stages": 1}
     if is_flat(what):
-        constants |= {"ACROSS": shape.across, "DOWN": shape.down}
         programs = -(-width * what.channels // shape.across) * -(-height // (shape.down * shape.loops))
     else:
         programs = -(-height * width // (shape.across * shape.loops))
-        own: dict[str, Any] = {"LINEAR": what.sampling == "linear", "STEPS": what.steps}
-        constants |= own | {"BLOCK": shape.across, "WRITE": shape.write}
-        grid = {"ACROSS": pass_spec.stride(width), "DOWN": pass_spec.stride(height), "BLOCK": 1024}
-        if what.contrast and what.steps:
-            means = _Kernel(
-                kernels.means, sampling | own | grid | {"num_warps": 8, "num_stages": 1}, kernels.DIRECT
-            )
+    means = None
+    if what.contrast and what.steps:
+        means = _Kernel(kernels.means, constants | {"num_warps": 8}, kernels.DIRECT)
+    constants |= {"SHAPE": shape, "num_warps": shape.warps}
     kernel = _Kernel(kernels.flat if is_flat(what) else kernels.pixels, constants, kernels.DIRECT)
-    return _LaunchPlan(what, kernel, programs, coefficients, means)
+    numbers = _four(what.fill), _four(what.scale or ()), _four(what.shift or ()), _four(what.box_fill)
+    return _LaunchPlan(what, kernel, programs, numbers, means)
 
 
 def default_shape(what: Pass) -> LaunchShape:

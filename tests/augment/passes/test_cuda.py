@@ -333,6 +333,25 @@ def test_stores_are_as_wide_as_they_come() -> None:
     assert re.search(r"st\.global\.v4\.b32", compiled(plan.kernel, what, 90).asm["ptx"])
 
 
+def test_a_launch_names_the_constants_of_its_kernel() -> None:
+    """Triton refuses others, but only where there is a GPU."""
+    pytest.importorskip("triton", reason="Triton cannot be imported")
+    for what in COMPILED.values():
+        plan = triton_pass._plan(what, torch.uint8, True, None)
+        for kernel in (plan.kernel, plan.means):
+            if kernel is not None:
+                constants = [name for name in kernel.function.arg_names if name.isupper()]
+                assert {*kernel.constants} == {*constants, "num_warps", "num_stages"}
+
+
+def test_other_numbers_launch_the_same_kernel() -> None:
+    pytest.importorskip("triton", reason="Triton cannot be imported")
+    others = replace(JITTERED, fill=(4, 5, 6), scale=(1, 1, 1), shift=(0, 0, 0), limit=1.0)
+    first, second = (triton_pass._plan(what, torch.uint8, True, None) for what in (JITTERED, others))
+    assert first.kernel.constants == second.kernel.constants
+    assert first.numbers != second.numbers
+
+
 def test_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton cannot be imported")
     images, out = make_images(2, 3, 13), make_images(2, 3, 7, torch.float32)
