@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from packer.errors import MissingDependencyError, SourceError, UsageError
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+
+from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
 from packer.tables.reading.dialect import dialect_of, unique_names
-from packer.tables.reading.table_source import ReadOptions, TableSource, TextDialect, compare_names
+from packer.tables.reading.table_source import ReadOptions, TableChunk, TableSource, compare_names
 from packer.tables.reading.type_inference import check_types
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout
@@ -23,6 +27,8 @@ from packer.tables.transform.records import ParsedRows, RecordLayout
 _INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
 PIECE_ROWS = 1 << 18  # at most
 PIECE_BYTES = 32 << 20  # of records, about
+_PARQUET = (".parquet", ".pq")
+_BUFFER = 1 << 20  # bytes of a column read at once; without it a row group is read whole, whatever its size
 
 
 class ArrowTable(TableSource):
@@ -37,7 +43,6 @@ class ArrowTable(TableSource):
 
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
         """Look at the schemas of the files, which exist. Raises: SourceError, UsageError, MissingDependencyError."""
-        self._pa = pyarrow()
         super().__init__(names, reading)
         self._form = dialect_of(reading)
         self._files: list[ArrowFile] = [open_file(name) for name in names]
@@ -50,7 +55,7 @@ class ArrowTable(TableSource):
         self.columns = tuple(
             TableColumn.given(
                 name,
-                reading.types.get(name) or type_of(self._pa, file.schema.field(number).type) or "category",
+                reading.types.get(name) or type_of(file.schema.field(number).type) or "category",
             )
             for number, (name, file) in enumerate(zip(called, known, strict=True))
         )
@@ -64,10 +69,10 @@ class ArrowTable(TableSource):
         self.column_notes = {}
         for number, (column, file) in enumerate(zip(self.columns, known, strict=True)):
             type = file.schema.field(number).type
-            if type_of(self._pa, type) is None:
+            if type_of(type) is None:
                 said = f"column {column.name!r} holds {type}, which is not read: it can only be dropped."
                 self.column_notes[column.name] = [said]
-            elif self._pa.types.is_null(type) and column.type == "number":
+            elif pyarrow.types.is_null(type) and column.type == "number":
                 self.column_notes[column.name] = [
                     f"column {column.name!r} holds nulls alone: it is read as number."
                 ]
@@ -77,7 +82,7 @@ class ArrowTable(TableSource):
             if _INDEX.fullmatch(c.name) and c.type == "integer" and c.name not in reading.types
         }
 
-    def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[ArrowChunk]:
+    def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""
         self._check(layout)
         indices = [w.index for w in layout.members]
@@ -85,13 +90,18 @@ class ArrowTable(TableSource):
         first, group, row = after or (0, 0, 0)
         for number in range(first, len(self._files)):
             for part in self._files[number].parts(indices, rows, group, row):
-                yield ArrowChunk(self.names[number], [number, *part.after], part, layout, self._form)
+                parse = partial(self._parse, self.names[number], part.load, layout)
+                yield TableChunk(self.names[number], [number, *part.after], part.nbytes, parse)
             group = row = 0
+
+    def _parse(self, name: str, load: Callable[[], Sequence[Arrow]], layout: RecordLayout) -> ParsedRows:
+        with reading(name):
+            return records_of(load(), layout, self._form)
 
     def _known(self, number: int) -> ArrowFile:
         """Find the first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
         for file in self._files:
-            if not self._pa.types.is_null(file.schema.field(number).type):
+            if not pyarrow.types.is_null(file.schema.field(number).type):
                 return file
         return self._files[0]
 
@@ -101,11 +111,9 @@ class ArrowTable(TableSource):
             if file is first:
                 continue
             column, other = self.columns[number], first.schema.field(number)
-            found = type_of(self._pa, one.type)
+            found = type_of(one.type)
             alike = found == column.type or column.name in self._reading.types
-            if not alike and not (
-                self._pa.types.is_null(one.type) or found is None is type_of(self._pa, other.type)
-            ):
+            if not alike and not (pyarrow.types.is_null(one.type) or found is None is type_of(other.type)):
                 raise SourceError(
                     f"{file.name}: column {column.name!r} holds {one.type}, in {first.name} it is {other.type}; all files must have "
                     "the same types. Pass ",
@@ -118,39 +126,18 @@ class ArrowTable(TableSource):
         for w in layout.members:
             for file in self._files:
                 type = file.schema.field(w.index).type
-                if type_of(self._pa, type) is None:
+                if type_of(type) is None:
                     raise UsageError(
                         f"{file.name}: column {w.column.name!r} holds {type}; numbers, booleans, dates, times and texts are read. Pass ",
                         Option("drop", w.column.name),
                         ".",
                     )
-                if not readable(self._pa, type, w.column.type):
+                if not readable(type, w.column.type):
                     raise UsageError(
                         f"{file.name}: column {w.column.name!r} holds {type}, which cannot be read as {w.column.type}. Pass ",
-                        Option("types", {w.column.name: type_of(self._pa, type)}),
+                        Option("types", {w.column.name: type_of(type)}),
                         ".",
                     )
-
-
-class ArrowChunk:
-    """Some rows of a file, a TableChunk."""
-
-    def __init__(
-        self, name: str, after: list[Any], part: ArrowPart, layout: RecordLayout, dialect: TextDialect
-    ) -> None:
-        self.name, self.after = name, after
-        self._part, self._layout, self._form = part, layout, dialect
-
-    def read(self) -> ParsedRows:
-        """Make records of them."""
-        with reading(self.name):
-            parsed = records_of(pyarrow(), self._part.load(), self._layout, self._form)
-        parsed.nbytes = self._part.nbytes
-        return parsed
-
-
-_PARQUET = (".parquet", ".pq")
-_BUFFER = 1 << 20  # bytes of a column read at once; without it a row group is read whole, whatever its size
 
 
 class ArrowPart(NamedTuple):
@@ -165,26 +152,18 @@ class ArrowPart(NamedTuple):
     nbytes: int
 
 
-class ArrowFile(Protocol):
+class ArrowFile:
     """A file. rows: None if only reading tells."""
 
-    name: str
     schema: Arrow
-    rows: int | None
+    rows: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name, self._size = name, os.stat(name).st_size
 
     def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
         """Yield parts of at most so many rows, from a row of a group on. indices: of columns."""
-
-
-def pyarrow() -> Arrow:
-    """Import pyarrow with its formats. Raises MissingDependencyError."""
-    try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "reading Parquet and Arrow files", "tables") from None
-    return pyarrow
+        raise NotImplementedError
 
 
 @contextmanager
@@ -192,7 +171,7 @@ def reading(name: str) -> Iterator[None]:
     """Make a SourceError of what pyarrow raises about a file."""
     try:
         yield
-    except (pyarrow().lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+    except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         said = (str(error).strip().splitlines() or ["nothing is said why"])[0].rstrip(".")
         raise SourceError(f"{name}: cannot be read ({said}). Check it, or write it again.") from None
 
@@ -212,27 +191,25 @@ def open_file(name: str) -> ArrowFile:
         return _Ipc(name, stream=begin != b"ARROW1")
 
 
-class _Parquet:
+class _Parquet(ArrowFile):
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._size = os.stat(name).st_size
+        super().__init__(name)
         self._metadata = None
         with self._open() as file:
             self._metadata = file.metadata
             self.schema = file.schema_arrow
-        self.rows: int | None = self._metadata.num_rows
+        self.rows = self._metadata.num_rows
         groups = [self._metadata.row_group(g) for g in range(self._metadata.num_row_groups)]
         self._rows = [group.num_rows for group in groups]
         self._before = [0, *accumulate(group.total_byte_size for group in groups)]
 
     def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
-        # Columns may have equal names: which of those with this one.
-        counts: Counter[str] = Counter()
-        every: list[tuple[str, int]] = []
-        for name in self.schema.names:
-            every.append((name, counts[name]))
-            counts[name] += 1
-        names, numbers = [every[i][0] for i in indices], [every[i][1] for i in indices]
+        every, before = self.schema.names, Counter[str]()
+        numbers_of = []  # columns may have equal names: which of those each is
+        for name in every:
+            numbers_of.append(before[name])
+            before[name] += 1
+        names, numbers = [every[i] for i in indices], [numbers_of[i] for i in indices]
         done = self._bytes(group, row)
         for g in range(group, len(self._rows)):
             count, first = self._rows[g], row if g == group else 0
@@ -262,7 +239,7 @@ class _Parquet:
         return _picked(table, names, numbers)
 
     def _open(self) -> Any:
-        return pyarrow().parquet.ParquetFile(
+        return pyarrow.parquet.ParquetFile(
             self.name, metadata=self._metadata, pre_buffer=False, buffer_size=_BUFFER
         )
 
@@ -275,19 +252,17 @@ class _Parquet:
         return int(self._size * before // max(1, self._before[-1]))
 
 
-class _Ipc:
+class _Ipc(ArrowFile):
     """Arrow's own format. What is not compressed is mapped, and read where it is used."""
 
-    rows: int | None = None
-
     def __init__(self, name: str, *, stream: bool) -> None:
-        self.name, self._stream = name, stream
-        self._size = os.stat(name).st_size
-        with pyarrow().memory_map(name) as file:
+        super().__init__(name)
+        self._stream = stream
+        with pyarrow.memory_map(name) as file:
             self.schema = self._reader(file, []).schema
 
     def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
-        with reading(self.name), pyarrow().memory_map(self.name) as file:
+        with reading(self.name), pyarrow.memory_map(self.name) as file:
             # Whoever reads fewer columns than there are is given them in the file's order, as they are asked for here.
             reader = self._reader(file, indices)
             for g, batch, begin, end in self._batches(file, reader, 0 if self._stream else group):
@@ -316,19 +291,16 @@ class _Ipc:
                 yield g, reader.get_batch(g), self._size * g // count, self._size * (g + 1) // count
 
     def _reader(self, file: Arrow, indices: Sequence[int]) -> Arrow:
-        ipc = pyarrow().ipc
+        ipc = pyarrow.ipc
         options = ipc.IpcReadOptions(included_fields=list(indices) or None)
         return (ipc.open_stream if self._stream else ipc.open_file)(file, options=options)
 
 
 def _picked(table: Arrow, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
     """Return the columns, each as one array. numbers: which of those with the same name."""
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(table.schema.names):
-        places.setdefault(name, []).append(place)
     found = []
     for name, number in zip(names, numbers, strict=True):
-        column = table.column(places[name][number])
+        column = table.column(table.schema.get_all_field_indices(name)[number])
         if hasattr(column, "combine_chunks"):
             column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         found.append(column)

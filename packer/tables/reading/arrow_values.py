@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from packer.tables.reading.record_parser import VALUE_CHARACTERS, parse_records
+from packer.tables.reading.record_parser import BEYOND_SINGLE_FROM, VALUE_CHARACTERS, parse_records
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT
+from packer.tables.transform.cell_values import DAY
+from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES
 from packer.tables.transform.records import (
     MAX_BAD,
     BadRow,
@@ -29,26 +31,26 @@ Arrow = Any  # an object of pyarrow's, which has no annotations
 Wrong = Sequence[tuple[NDArray[np.bool_], str]]
 """[N] whether a value cannot be taken, and why, the end of a sentence."""
 
-_BEYOND_SINGLE = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DAY = 86400
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
 _TEXTS = 1000  # read at once; at most as many are listed as bad
-
-
 _INT64_DIGITS = 18  # any number of so many fits
 
 
 class _RawValues(NamedTuple):
     values: NDArray[Any]
-    wrong: Wrong
+    wrong: Wrong = ()
 
 
-def type_of(pa: Arrow, type: Arrow) -> str | None:
+def _raw(values: NDArray[Any], *wrong: tuple[NDArray[np.bool_], str]) -> _RawValues:
+    return _RawValues(values, [(mask, why) for mask, why in wrong if mask.any()])
+
+
+def type_of(type: Arrow) -> str | None:
     """Return the column type for values of an Arrow type, one of TYPES; None: they cannot be read."""
     t = pa.types
     if t.is_dictionary(type):
-        return type_of(pa, type.value_type)
+        return type_of(type.value_type)
     if t.is_decimal(type) and type.scale == 0 and type.precision <= _INT64_DIGITS:
         return "integer"
     for column, tests in (
@@ -58,37 +60,37 @@ def type_of(pa: Arrow, type: Arrow) -> str | None:
         ("date", (t.is_date,)),
         ("time", (t.is_time,)),
         ("timestamp", (t.is_timestamp,)),
-        ("category", _text_tests(pa)),
+        ("category", (_is_text,)),
     ):
         if any(test(type) for test in tests):
             return column
     return None
 
 
-def readable(pa: Arrow, type: Arrow, wanted: str) -> bool:
+def readable(type: Arrow, wanted: str) -> bool:
     """Tell whether values of an Arrow type can be read as a column type."""
-    if type_of(pa, type) is None:
+    if type_of(type) is None:
         return False
-    return wanted in ("category", "text") or _reader(pa, _plain(pa, type), wanted) is not None
+    return not TYPES[wanted].numeric or _reader(_plain(type), wanted) is not None
 
 
-def records_of(pa: Arrow, columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
+def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
     """Make records of a piece of a table.
 
     columns: an Arrow array of N values for each wanted column; dialect: how texts that are to be numbers are written.
     """
     rows = len(columns[0])
-    raws: dict[str, _RawValues] = {}
+    raws: dict[str, NDArray[Any]] = {}
     wrong: list[tuple[RecordMember, Arrow, NDArray[np.bool_], str]] = []
     columns = list(columns)
     for i, w in enumerate(layout.members):
-        columns[i], shown, mask = _checked(pa, columns[i])
+        columns[i], shown, mask = _checked(columns[i])
         if mask is not None:
             wrong.append((w, shown, mask, CellFault.NOT_UTF8))
         column = columns[i]
-        if w.column.type not in ("category", "text"):
-            raws[w.name] = _read(pa, column, w, dialect)
-            wrong += [(w, column, mask, why) for mask, why in raws[w.name].wrong]
+        if w.column.kind.numeric:
+            raws[w.name], faults = _read(column, w, dialect)
+            wrong += [(w, column, mask, why) for mask, why in faults]
     keep: NDArray[np.bool_] | None = None
     bad: list[BadRow] = []
     if wrong:
@@ -97,28 +99,26 @@ def records_of(pa: Arrow, columns: Sequence[Arrow], layout: RecordLayout, dialec
     dictionaries: dict[int, list[str]] = {}
     blob = b""
     for w, column in zip(layout.members, columns, strict=True):
-        if w.column.type in ("category", "text"):
+        if not w.column.kind.numeric:
             kept = column if keep is None else column.filter(pa.array(keep))
             if w.column.type == "category":
-                codes, dictionaries[w.index] = _categories(pa, kept)
-                raws[w.name] = _RawValues(codes, [])
+                raws[w.name], dictionaries[w.index] = _categories(kept)
             else:
-                places, texts = _texts(pa, kept, len(blob))
-                raws[w.name] = _RawValues(places, [])
+                raws[w.name], texts = _texts(kept, len(blob))
                 blob += texts
         elif keep is not None:
-            raws[w.name] = _RawValues(raws[w.name].values[keep], [])
-    records = _filled({name: raw.values for name, raw in raws.items()}, layout.dtype)
+            raws[w.name] = raws[w.name][keep]
+    records = _filled(raws, layout.dtype)
     lines_of = np.arange(rows) if keep is None else np.flatnonzero(keep)
     return ParsedRows(records, dictionaries, blob, bad, rows - len(records), rows, lines_of=lines_of)
 
 
-def _checked(pa: Arrow, column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
+def _checked(column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
     """Look whether all texts of a column are UTF-8, which no format promises.
 
     Returns: the column, with nulls for those that are not; it as messages show it; which are not, None if all are.
     """
-    if not any(test(_plain(pa, column.type)) for test in _text_tests(pa)):
+    if not _is_text(_plain(column.type)):
         return column, column, None
     try:
         (column.dictionary if pa.types.is_dictionary(column.type) else column).validate(full=True)
@@ -157,24 +157,24 @@ def _listed(
     return found
 
 
-def _read(pa: Arrow, column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawValues:
+def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawValues:
     """Read a column that is neither categories nor text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if any(test(column.type) for test in _text_tests(pa)):
+    if _is_text(column.type):
         return _from_texts(column, w, dialect)
-    reader = _reader(pa, column.type, w.column.type)
+    reader = _reader(column.type, w.column.type)
     assert reader is not None
-    return reader(pa, column, w)
+    return reader(column, w)
 
 
-ValueReader = Callable[[Arrow, Arrow, RecordMember], _RawValues]
+ValueReader = Callable[[Arrow, RecordMember], _RawValues]
 
 
-def _reader(pa: Arrow, type: Arrow, wanted: str) -> ValueReader | None:
+def _reader(type: Arrow, wanted: str) -> ValueReader | None:
     """Return the function that reads values of an Arrow type, no dictionary, as a column type; None if nothing does."""
     t = pa.types
-    if any(test(type) for test in _text_tests(pa)) or t.is_null(type):
+    if _is_text(type) or t.is_null(type):
         return _nothing
     known: dict[str, tuple[tuple[Callable[[Arrow], bool], ValueReader], ...]] = {
         "number": (
@@ -194,61 +194,56 @@ def _reader(pa: Arrow, type: Arrow, wanted: str) -> ValueReader | None:
         "time": ((t.is_time, _times),),
         "timestamp": ((t.is_timestamp, _times), (t.is_date, _times)),
     }
-    return next((reader for test, reader in known[wanted] if test(type)), None)
+    return next((reader for test, reader in known.get(wanted, ()) if test(type)), None)
 
 
-def _nothing(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+def _nothing(column: Arrow, w: RecordMember) -> _RawValues:
     """Read nulls alone."""
     missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
-    return _RawValues(np.full(len(column), missing, w.dtype), [])
+    return _RawValues(np.full(len(column), missing, w.dtype))
 
 
 def _missing(column: Arrow) -> NDArray[np.bool_] | None:
     return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
-def _floats(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return _numbers(values, w)
+def _floats(column: Arrow, w: RecordMember) -> _RawValues:
+    return _numbers(column.to_numpy(zero_copy_only=False), w)
 
 
 def _numbers(values: NDArray[Any], w: RecordMember) -> _RawValues:
-    wrong: list[tuple[NDArray[np.bool_], str]] = []
     infinite = np.isinf(values)
-    if infinite.any():
-        wrong.append((infinite, CellFault.INFINITE))
-    if w.single and values.dtype.itemsize > 4:
-        beyond = (np.abs(values) >= _BEYOND_SINGLE) & ~infinite
-        if beyond.any():
-            wrong.append((beyond, CellFault.BEYOND_SINGLE))
-            values = np.where(beyond, np.nan, values)
-    return _RawValues(values, wrong)
+    if not (w.single and values.dtype.itemsize > 4):
+        return _raw(values, (infinite, CellFault.INFINITE))
+    beyond = (np.abs(values) >= BEYOND_SINGLE_FROM) & ~infinite
+    if beyond.any():
+        values = np.where(beyond, np.nan, values)
+    return _raw(values, (infinite, CellFault.INFINITE), (beyond, CellFault.BEYOND_SINGLE))
 
 
-def _whole_numbers(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+def _whole_numbers(column: Arrow, w: RecordMember) -> _RawValues:
     if column.null_count:  # NumPy's integers have no NaN
         column = column.cast(pa.float64(), safe=False)
-    return _RawValues(column.to_numpy(zero_copy_only=False).astype(np.float64), [])
+    return _RawValues(column.to_numpy(zero_copy_only=False).astype(np.float64))
 
 
-def _decimals(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+def _decimals(column: Arrow, w: RecordMember) -> _RawValues:
     """Read decimals by their texts: Arrow's own way is not to the nearest."""
     texts = column.cast(pa.string()).to_pylist()
     return _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
 
 
-def _booleans(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
-    return _RawValues(column.cast(pa.int8()).cast(pa.float32()).to_numpy(zero_copy_only=False), [])
+def _booleans(column: Arrow, w: RecordMember) -> _RawValues:
+    return _RawValues(column.cast(pa.int8()).cast(pa.float32()).to_numpy(zero_copy_only=False))
 
 
-def _flags(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+def _flags(column: Arrow, w: RecordMember) -> _RawValues:
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     wrong = ~((values == 0) | (values == 1) | np.isnan(values))
-    return _RawValues(values, [(wrong, "is neither 0 nor 1")] if wrong.any() else [])
+    return _raw(values, (wrong, "is neither 0 nor 1"))
 
 
-def _integers(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
-    wrong: list[tuple[NDArray[np.bool_], str]] = []
+def _integers(column: Arrow, w: RecordMember) -> _RawValues:
     if pa.types.is_uint64(column.type):
         missing = _missing(column)
         unsigned = column.fill_null(0).to_numpy(zero_copy_only=False)
@@ -263,33 +258,27 @@ def _integers(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
         beyond = values == MISSING_INTEGER
         if missing is not None:
             beyond &= ~missing
-    if beyond.any():
-        wrong.append((beyond, CellFault.TOO_LONG))
-    return _RawValues(values, wrong)
+    return _raw(values, (beyond, CellFault.TOO_LONG))
 
 
-def _whole_floats(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+def _whole_floats(column: Arrow, w: RecordMember) -> _RawValues:
     given = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(given)
     infinite, beyond = np.isinf(given), np.abs(given) >= 2.0**63
     broken = ~missing & ~infinite & (given != np.floor(given))
-    wrong = [
-        (mask, why)
-        for mask, why in (
-            (infinite, CellFault.INFINITE),
-            (beyond & ~infinite, CellFault.TOO_LONG),
-            (broken, CellFault.NOT_WHOLE),
-        )
-        if mask.any()
-    ]
     values = np.where(missing | beyond | broken, 0, given).astype(np.int64)
     values[missing] = MISSING_INTEGER
-    return _RawValues(values, wrong)
+    return _raw(
+        values,
+        (infinite, CellFault.INFINITE),
+        (beyond & ~infinite, CellFault.TOO_LONG),
+        (broken, CellFault.NOT_WHOLE),
+    )
 
 
-def _whole_decimals(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+def _whole_decimals(column: Arrow, w: RecordMember) -> _RawValues:
     try:
-        return _integers(pa, column.cast(pa.int64()), w)  # exact, or an error
+        return _integers(column.cast(pa.int64()), w)  # exact, or an error
     except pa.lib.ArrowInvalid:
         pass
     values = np.full(len(column), MISSING_INTEGER, np.int64)
@@ -300,20 +289,15 @@ def _whole_decimals(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
             broken[row] = value != whole
             beyond[row] = not MISSING_INTEGER < whole <= -(MISSING_INTEGER + 1)
             values[row] = 0 if beyond[row] else whole
-    wrong = [
-        (mask, why)
-        for mask, why in ((beyond, CellFault.TOO_LONG), (broken, CellFault.NOT_WHOLE))
-        if mask.any()
-    ]
-    return _RawValues(values, wrong)
+    return _raw(values, (beyond, CellFault.TOO_LONG), (broken, CellFault.NOT_WHOLE))
 
 
-def _dates(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
-    seconds = _times(pa, column, w).values
-    return _RawValues(np.floor(seconds / _DAY), [])
+def _dates(column: Arrow, w: RecordMember) -> _RawValues:
+    seconds = _times(column, w).values
+    return _RawValues(np.floor(seconds / DAY))
 
 
-def _times(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
+def _times(column: Arrow, w: RecordMember) -> _RawValues:
     """Return seconds since midnight, or since 1970-01-01 UTC. Of a fraction six digits count, as of those in texts."""
     type, missing = column.type, _missing(column)
     if pa.types.is_date32(type):
@@ -325,7 +309,7 @@ def _times(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
         )
     whole = ticks.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     if unit is None:
-        values = whole * float(_DAY)
+        values = whole * float(DAY)
     else:
         per = _UNITS[unit]
         seconds, rest = np.divmod(whole, per)
@@ -333,7 +317,7 @@ def _times(pa: Arrow, column: Arrow, w: RecordMember) -> _RawValues:
         values = seconds + micros / 1e6
     if missing is not None:
         values[missing] = np.nan
-    return _RawValues(values, [])
+    return _RawValues(values)
 
 
 def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawValues:
@@ -366,20 +350,20 @@ def _codes(indices: Arrow) -> NDArray[np.int32]:
     return codes.astype(np.int32, copy=False)
 
 
-def _categories(pa: Arrow, column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
+def _categories(column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
     """Return codes in the order of first appearance, and their texts."""
     if pa.types.is_dictionary(column.type):
         # Not all of its texts may occur, in whatever order; one may be there twice, or be null.
         texts = column.dictionary.cast(pa.string())
         if texts.null_count or len(texts.unique()) < len(texts):
-            return _categories(pa, column.cast(column.type.value_type))
+            return _categories(column.cast(column.type.value_type))
         indices = column.indices.cast(pa.int32()).dictionary_encode()
         return _codes(indices.indices), texts.take(indices.dictionary).to_pylist()
     encoded = column.cast(pa.string()).dictionary_encode()
     return _codes(encoded.indices), encoded.dictionary.to_pylist()
 
 
-def _texts(pa: Arrow, column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
+def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
     """Return where each text lies in a blob that has so many bytes before these, and these."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -397,11 +381,14 @@ def _texts(pa: Arrow, column: Arrow, before: int) -> tuple[NDArray[np.void], byt
     return places, memoryview(data)[int(bounds[0]) : int(bounds[-1])].tobytes()
 
 
-def _text_tests(pa: Arrow) -> tuple[Callable[[Arrow], bool], ...]:
+def _is_text(type: Arrow) -> bool:
     t = pa.types
-    views = (t.is_string_view,) if hasattr(t, "is_string_view") else ()
-    return (t.is_string, t.is_large_string, *views)
+    return bool(
+        t.is_string(type)
+        or t.is_large_string(type)
+        or (hasattr(t, "is_string_view") and t.is_string_view(type))
+    )
 
 
-def _plain(pa: Arrow, type: Arrow) -> Arrow:
+def _plain(type: Arrow) -> Arrow:
     return type.value_type if pa.types.is_dictionary(type) else type

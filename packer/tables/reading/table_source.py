@@ -5,13 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from packer.errors import SourceError, UsageError
+from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.inputs.image_sources import newest_file
 from packer.tables.reading.text_stream import COMPRESSIONS, compression, unreadable
 from packer.tables.transform.column_types import TableColumn
@@ -56,14 +56,24 @@ class TextDialect:
     width: int
 
 
-class TableChunk(Protocol):
-    """A piece of the input, some thousand rows. name: of the input, for messages; after: where the next piece begins, plain JSON."""
+@dataclass(frozen=True)
+class TableChunk:
+    """A piece of the input, some thousand rows.
+
+    name: of the input, for messages; after: where the next piece begins, plain JSON; nbytes: of the file on the disk; parse: makes
+    records of it, once.
+    """
 
     name: str
     after: list[Any]
+    nbytes: int
+    parse: Callable[[], ParsedRows]
 
     def read(self) -> ParsedRows:
         """Take it apart; thread-safe for different chunks, most of it without the GIL. Raises SourceError."""
+        parsed = self.parse()
+        parsed.nbytes = self.nbytes
+        return parsed
 
 
 class TableSource:
@@ -164,6 +174,10 @@ def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
             f"{one}: is no text file, {other} is one; the files of a table are of one kind. Pass them apart."
         )
     if arrow[0]:
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise MissingDependencyError("pyarrow", "reading Parquet and Arrow files", "tables") from None
         from packer.tables.reading.arrow_table import ArrowTable
 
         return ArrowTable(names, reading)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,16 @@ from packer.tables.reading.dialect import (
     is_blank,
 )
 from packer.tables.reading.record_parser import end_of_records, parse_records
-from packer.tables.reading.table_source import ReadOptions, TableSource, TextDialect, compare_names
+from packer.tables.reading.table_source import (
+    ReadOptions,
+    TableChunk,
+    TableSource,
+    TextDialect,
+    compare_names,
+)
 from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.type_inference import SAMPLE_ROWS, has_empty, infer
-from packer.tables.transform.records import ParsedRows, RecordLayout
+from packer.tables.transform.records import RecordLayout
 
 PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
 LONGEST = 64 << 20  # bytes of a record
@@ -155,13 +162,13 @@ class TextTable(TableSource):
 
     # Pieces
 
-    def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TextChunk]:
+    def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield pieces of about 2 MiB, from the beginning or from where `after` says: [number of the file, offset in its text]."""
         first, offset = after or (0, 0)
         for number in range(first, len(self.names)):
             yield from self._pieces(number, offset if number == first else 0, layout)
 
-    def _pieces(self, number: int, offset: int, layout: RecordLayout) -> Iterator[TextChunk]:
+    def _pieces(self, number: int, offset: int, layout: RecordLayout) -> Iterator[TableChunk]:
         name = self.names[number]
         with closing(TextStream(name, self._reading.encoding)) as stream:
             begin = max(offset, self._heads[number].begin)
@@ -189,7 +196,8 @@ class TextTable(TableSource):
                 piece, text = text[:end], text[end:]
                 begin += end
                 taken, consumed = stream.consumed - consumed, stream.consumed
-                yield TextChunk(name, [number, begin], piece, self._form, layout, taken)
+                parse = partial(parse_records, piece.data, self._form, layout)
+                yield TableChunk(name, [number, begin], taken, parse)
                 if ended:
                     return
 
@@ -220,30 +228,6 @@ class TextTable(TableSource):
                 line += int(np.count_nonzero(buffer[:have] == ord("\n")))
                 left -= have
         return line
-
-
-class TextChunk:
-    """A piece of text that holds whole records, a TableChunk."""
-
-    def __init__(
-        self,
-        name: str,
-        after: list[Any],
-        text: NDArray[np.uint8],
-        dialect: TextDialect,
-        layout: RecordLayout,
-        nbytes: int,
-    ) -> None:
-        """text: [bytes] of UTF-8; nbytes: taken of the file on the disk for it."""
-        self.name = name
-        self.after = after
-        self._text, self._form, self._layout, self._nbytes = text, dialect, layout, nbytes
-
-    def read(self) -> ParsedRows:
-        """Take it apart."""
-        parsed = parse_records(self._text.data, self._form, self._layout)
-        parsed.nbytes = self._nbytes
-        return parsed
 
 
 def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray[np.uint8]:
