@@ -389,7 +389,9 @@ def test_pieces_hold_whole_records_and_resuming_gives_the_same(
     assert sum(lines) == 2 * (data.count(b"\n") - 2)
     assert sum(part.nbytes for _, part in parsed(table)) == table.nbytes
     for number in (0, 3, len(pieces) // 2 - 1, len(pieces) - 2, len(pieces) - 1):
-        again = [(c.name, c.after, bytes(c.parse.args[0])) for c, _ in parsed(opened(*sources), pieces[number][1])]
+        again = [
+            (c.name, c.after, bytes(c.parse.args[0])) for c, _ in parsed(opened(*sources), pieces[number][1])
+        ]
         assert again == pieces[number + 1 :]
 
 
