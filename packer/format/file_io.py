@@ -77,7 +77,7 @@ def reserve(fd: int, offset: int, count: int) -> bool:
     except AttributeError:
         return False  # macOS has none
     except OSError as error:
-        if error.errno in (*FULL, errno.ENOMEM):
+        if error.errno in FULL:
             raise
         return False
     return True

@@ -12,7 +12,7 @@ from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.working_folder import check_space, format_of
-from tests.format.packs import FIELDS, FORMATS, out_path, rows_of, write_pack
+from tests.format.packs import FIELDS, FORMATS, files_of, out_path, rows_of, write_pack
 
 
 @pytest.fixture(params=FORMATS)
@@ -220,6 +220,21 @@ def test_disk_that_fills_while_reserving(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(SpaceError, match="writing failed"):
         write_pack(out_path(tmp_path, format))
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_that_does_not_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, number: int
+):
+    def refuse(*_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    write_pack(out_path(tmp_path, format))
+    expected = files_of(out_path(tmp_path, format))
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    (tmp_path / "other").mkdir()
+    write_pack(out_path(tmp_path / "other", format))
+    assert files_of(out_path(tmp_path / "other", format)) == expected
 
 
 def test_disk_that_fills_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str):
