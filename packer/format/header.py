@@ -75,6 +75,7 @@ A change that a reader of format 1 would misread MUST raise ``VERSION``; the ver
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import keyword
@@ -89,7 +90,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import FormatError, damaged
-from packer.format.table_record import check_table
+from packer.format.table_record import check_table, fits, numbers
 
 VERSION = 1
 FORMAT = "packer"
@@ -244,39 +245,10 @@ class Header:
 
     def to_bytes(self) -> bytes:
         """Return the canonical JSON text: equal headers give equal bytes."""
-        record = {
-            "format": FORMAT,
-            "version": VERSION,
-            "rows": self.rows,
-            "block_rows": self.block_rows,
-            "fields": [
-                {
-                    "name": f.name,
-                    "dtype": f.dtype,
-                    "shape": None if f.shape is None else list(f.shape),
-                    "about": dict(f.about),
-                }
-                | ({} if f.codec is None else {"codec": dict(f.codec)})
-                for f in self.fields
-            ],
-            "extents": {
-                name: [
-                    [e.file, e.offset, e.rows, e.row_bytes] + ([] if e.stored is None else [e.stored])
-                    for e in extents
-                ]
-                for name, extents in self.extents.items()
-            },
-            "checksum": "xxh3-64",
-            "classes": None if self.classes is None else list(self.classes),
-            "splits": {name: [list(span) for span in spans] for name, spans in self.splits.items()},
-            "seed": self.seed,
-            "statistics": self.statistics,
-            "provenance": self.provenance,
-            "skipped": list(self.skipped),
-            "complete": self.complete,
-        }
-        if self.table is not None:
-            record["table"] = self.table
+        record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        record |= {"format": FORMAT, "version": VERSION, "checksum": "xxh3-64"}
+        if self.table is None:
+            del record["table"]
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode("ascii")
 
@@ -394,12 +366,8 @@ class Header:
 
 def _check_normalization(value: Any) -> None:
     """Raise ValueError unless a JSON value is a mean and a std of as many channels."""
-    if not isinstance(value, Mapping) or set(value) != {"mean", "std"}:
-        raise ValueError(f"{NORMALIZE} is {value!r}")
-    lists = list(value.values())
-    if not all(isinstance(numbers, list | tuple) for numbers in lists) or len(lists[0]) != len(lists[1]):
-        raise ValueError(f"{NORMALIZE} is {value!r}")
-    if not all(type(x) in (int, float) and math.isfinite(x) for numbers in lists for x in numbers):
+    form = {"mean": numbers, "std": numbers}
+    if not fits(value, form) or set(value) != set(form) or len(value["mean"]) != len(value["std"]):
         raise ValueError(f"{NORMALIZE} is {value!r}")
 
 
@@ -427,8 +395,15 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    """Return what JSON has for a part of a header."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Extent):
+        place = [value.file, value.offset, value.rows, value.row_bytes]
+        return place if value.stored is None else [*place, value.stored]
+    if isinstance(value, Field):
+        known = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return known if value.codec is not None else {k: v for k, v in known.items() if k != "codec"}
     raise TypeError(f"{type(value).__name__} has no place in a header")
 
 
