@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import runpy
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from packer import convert_images
+from tests.examples.conftest import Example, Ran
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "cifar10_speedrun.py"
 READ = re.compile(
@@ -52,21 +49,10 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return packs
 
 
-def speedrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        # A checkout need not be installed; threads that wait for each other are slow on a busy machine.
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"},
-    )
-
-
 SHORT = ("--width", "8", "--batch-size", "40", "--epochs", "5.5")
 
 
-def check(run: subprocess.CompletedProcess[str], lines: list[str], dtype: str, runs: int = 1) -> None:
+def check(run: Ran, lines: list[str], dtype: str, runs: int = 1) -> None:
     """That the lines after the first are as they should be, and show that it learned."""
     assert run.returncode == 0, run.stderr
     assert len(lines) == 6 + runs + 2
@@ -90,19 +76,11 @@ def check(run: subprocess.CompletedProcess[str], lines: list[str], dtype: str, r
     assert re.fullmatch(rf"packer [\d.]+, torch \S+, .+, {dtype}", lines[-1])
 
 
-def test_it_learns_and_says_how_well(packs: tuple[Path, Path]) -> None:
-    run = speedrun(*packs, *SHORT, "--device", "cpu", "--runs", "2")
+def test_it_learns_and_says_how_well(example: Example, packs: tuple[Path, Path]) -> None:
+    run = example(SCRIPT.name, *packs, *SHORT, "--device", "cpu", "--runs", "2")
     read, *lines = run.stdout.splitlines() or [""]
     check(run, lines, "float32", 2)
     assert READ.fullmatch(read)
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def options(packs: tuple[Path, Path], **changed: Any) -> argparse.Namespace:
@@ -144,8 +122,8 @@ def test_a_run_depends_on_its_seed_alone(packs: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.gpu
-def test_it_learns_on_a_gpu(packs: tuple[Path, Path]) -> None:
-    run = speedrun(*packs, *SHORT)
+def test_it_learns_on_a_gpu(example: Example, packs: tuple[Path, Path]) -> None:
+    run = example(SCRIPT.name, *packs, *SHORT)
     read, warm_up, *lines = run.stdout.splitlines() or ["", ""]
     check(run, lines, "float16")
     assert READ.fullmatch(read)
@@ -171,16 +149,20 @@ def test_the_first_layer_whitens() -> None:
     assert not model.whiten.weight.requires_grad
 
 
-def test_a_pack_without_class_names_is_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_pack_without_class_names_is_refused(
+    example: Example, packs: tuple[Path, Path], tmp_path: Path
+) -> None:
     pack = tmp_path / "flat.h5"
     convert_images(packs[1].parent / "test" / "a", pack, size=32)
-    run = speedrun(pack, packs[1])
+    run = example(SCRIPT.name, pack, packs[1])
     assert run.returncode == 1
     assert run.stderr == f"{pack}: it has no labels with class names; this example needs them.\n"
 
 
-def test_packs_of_other_classes_are_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_packs_of_other_classes_are_refused(
+    example: Example, packs: tuple[Path, Path], tmp_path: Path
+) -> None:
     convert_images(packs[1].with_suffix(""), tmp_path / "test.h5", size=32, classes="a,c,b,d")
-    run = speedrun(packs[0], tmp_path / "test.h5", "--device", "cpu")
+    run = example(SCRIPT.name, packs[0], tmp_path / "test.h5", "--device", "cpu")
     assert run.returncode == 1
     assert run.stderr.startswith(f"{tmp_path}/test.h5: class 1 is 'c', and 'b' in {packs[0]}; ")

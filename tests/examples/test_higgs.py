@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
+from tests.examples.conftest import Example
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EPOCH = re.compile(
@@ -34,13 +35,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, tool, out, "--rows", "6000", "--workers", "1"]
     subprocess.run(command, check=True, capture_output=True)
     return out
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    # A checkout need not be installed; threads that wait for each other are slow on a busy machine.
-    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, FOLDER / "higgs.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.mark.parametrize("levels", [2, 7, 1000])
@@ -78,22 +72,11 @@ def test_each_loader_gives_every_training_row_once(higgs: ModuleType, table: Pat
     assert sum(len(label) for _, label in loader) == 3500
 
 
-def test_it_learns_from_a_table_and_writes_scalars(table: Path, tmp_path: Path) -> None:
+def test_it_learns_from_a_table_and_writes_scalars(example: Example, table: Path, tmp_path: Path) -> None:
     data, logs = tmp_path / "t.csv.gz", tmp_path / "logs"
     data.symlink_to(table)
-    done = run(
-        data,
-        "--test-rows",
-        "2000",
-        "--batch-size",
-        "200",
-        "--epochs",
-        "4",
-        "--device",
-        "cpu",
-        "--logdir",
-        logs,
-    )
+    arguments = ("--test-rows", "2000", "--batch-size", "200", "--epochs", "4", "--device", "cpu")
+    done = example("higgs.py", data, *arguments, "--logdir", logs)
     assert done.returncode == 0, done.stderr
     converted, *lines = done.stdout.splitlines()
     assert re.fullmatch(rf"{re.escape(str(tmp_path / 't.h5'))}: converted in \d+\.\d s", converted)

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer import convert_images
+from tests.examples.conftest import Example
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "matting.py"
 EPOCH = re.compile(r"epoch (\d+): loss (\d\.\d{4}), [\d,]+ images/s")
@@ -37,26 +35,15 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pack.h5"
 
 
-def matting(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        # A checkout need not be installed; threads that wait for each other are slow on a busy machine.
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"},
-    )
-
-
 def crops(sheet: Path) -> NDArray[np.int64]:
     """A sheet's lines: image, alpha, cut out: [3, 32, 8 * 32, 3]."""
     return np.asarray(Image.open(sheet)).reshape(3, 32, 256, 3).astype(np.int64)
 
 
-def check(pack: Path, folder: Path, alpha: str, *more: str) -> NDArray[np.int64]:
+def check(example: Example, pack: Path, folder: Path, alpha: str, *more: str) -> NDArray[np.int64]:
     """That it learns and says so; returns the sheet's lines."""
     arguments = ("--alpha", alpha, "--size", "32", "--batch-size", "8", "--epochs", "6")
-    run = matting(pack, *arguments, "--sheet", folder / "sheet.png", *more)
+    run = example("matting.py", pack, *arguments, "--sheet", folder / "sheet.png", *more)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     epochs = [EPOCH.fullmatch(line) for line in run.stdout.splitlines()]
@@ -68,8 +55,8 @@ def check(pack: Path, folder: Path, alpha: str, *more: str) -> NDArray[np.int64]
     return crops(folder / "sheet.png")
 
 
-def test_alpha_is_interpolated_as_the_image_is(pack: Path, tmp_path: Path) -> None:
-    image, alpha, cut = check(pack, tmp_path, "linear", "--device", "cpu")
+def test_alpha_is_interpolated_as_the_image_is(example: Example, pack: Path, tmp_path: Path) -> None:
+    image, alpha, cut = check(example, pack, tmp_path, "linear", "--device", "cpu")
     assert np.abs(image[..., 0] - alpha[..., 0]).max() <= 1
     assert ((alpha > 10) & (alpha < 245)).any()
     green = np.array([0.2, 0.7, 0.3]) * 255
@@ -77,8 +64,8 @@ def test_alpha_is_interpolated_as_the_image_is(pack: Path, tmp_path: Path) -> No
     assert np.abs(cut - (image * share + green * (1 - share))).max() <= 2
 
 
-def test_as_a_mask_it_is_in_step_but_for_its_edges(pack: Path, tmp_path: Path) -> None:
-    image, alpha, _ = check(pack, tmp_path, "nearest", "--device", "cpu")
+def test_as_a_mask_it_is_in_step_but_for_its_edges(example: Example, pack: Path, tmp_path: Path) -> None:
+    image, alpha, _ = check(example, pack, tmp_path, "nearest", "--device", "cpu")
     off = np.abs(image[..., 0] - alpha[..., 0])
     assert off.max() > 10
     assert (off[(image[..., 0] < 2) | (image[..., 0] > 253)]).mean() < 1
@@ -87,15 +74,15 @@ def test_as_a_mask_it_is_in_step_but_for_its_edges(pack: Path, tmp_path: Path) -
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("alpha", ["linear", "nearest"])
-def test_on_a_gpu(pack: Path, tmp_path: Path, alpha: str) -> None:
-    image, moved, _ = check(pack, tmp_path, alpha)
+def test_on_a_gpu(example: Example, pack: Path, tmp_path: Path, alpha: str) -> None:
+    image, moved, _ = check(example, pack, tmp_path, alpha)
     assert np.abs(image[..., 0] - moved[..., 0]).mean() < (1 if alpha == "linear" else 10)
 
 
-def test_a_pack_without_alpha_is_refused(pack: Path, tmp_path: Path) -> None:
+def test_a_pack_without_alpha_is_refused(example: Example, pack: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare.h5"
     convert_images(pack.parent / "photos", bare, size=64)
-    run = matting(bare)
+    run = example("matting.py", bare)
     assert run.returncode == 1
     assert run.stderr == (
         f"{bare}: it has no field alpha; this example needs one. Convert with --pair alpha=DIR.\n"

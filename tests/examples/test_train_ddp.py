@@ -12,45 +12,27 @@ from packer import convert_images
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_ddp.py"
 
 
-def train(processes: int, *arguments: str | Path) -> dict[int, tuple[int, float]]:
-    """torchrun's output: epoch -> rows, loss."""
+def run(*arguments: str | Path, **environment: str) -> list[str]:
+    """What a process prints, line by line."""
     run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={processes}",
-            SCRIPT,
-            *arguments,
-        ],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=400,  # ranks that wait for each other would do so for half an hour
         env=os.environ
-        | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        | environment,
     )
     assert run.returncode == 0, run.stderr
-    lines = [
-        re.fullmatch(r"epoch (\d): (\d+) rows, loss (\d\.\d+)", line) for line in run.stdout.splitlines()
-    ]
+    return run.stdout.splitlines()
+
+
+def epochs(printed: list[str]) -> dict[int, tuple[int, float]]:
+    """Epoch -> rows, loss."""
+    lines = [re.fullmatch(r"epoch (\d): (\d+) rows, loss (\d\.\d+)", line) for line in printed]
     assert all(lines)
     return {int(match[1]): (int(match[2]), float(match[3])) for match in lines if match}
-
-
-def test_it_goes_on_in_another_number_of_processes_as_if_nothing_had_been(photo_folder: Path, tmp_path: Path):
-    pack = tmp_path / "train.h5"
-    convert_images(photo_folder, pack, size=32)
-    checkpoint = ("--checkpoint", tmp_path / "checkpoint.pt", "--save-every", "5")  # once: there are 9 steps
-    whole = train(2, pack, "--batch-size", "4", *checkpoint)
-    assert [whole[epoch][0] for epoch in range(3)] == [24, 24, 24]
-    assert whole[2][1] < whole[0][1]
-    rest = train(1, pack, "--batch-size", "8", *checkpoint)
-    assert list(rest) == [1, 2]
-    assert rest[1][0] == 24
-    # What was left of epoch 1 was the same rows, so epoch 2 found the same weights.
-    assert abs(rest[2][1] - whole[2][1]) < 1e-3
 
 
 RUN = """
@@ -84,31 +66,28 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_no_thread_that_holds_a_tensor_outlives_the_process_group(photo_folder: Path, tmp_path: Path):
-    """Such a thread would abort the process, were it late when the interpreter ends: "terminate called without an active exception"."""
-    convert_images(photo_folder, tmp_path / "train.h5", size=32)
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            RUN,
-            SCRIPT,
-            tmp_path / "train.h5",
-            "--epochs",
-            "1",
-            "--checkpoint",
-            tmp_path / "c",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-        env=os.environ
-        | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
-    )
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout.splitlines()[-1])
-    assert found["reduced"] == [True]
+ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+
+
+def test_it_goes_on_in_another_number_of_processes_as_if_nothing_had_been(photo_folder: Path, tmp_path: Path):
+    """And no thread that holds a tensor outlives the process group.
+
+    Such a thread would abort the process, were it late when the interpreter ends: "terminate called without an active exception".
+    """
+    pack = tmp_path / "train.h5"
+    convert_images(photo_folder, pack, size=32)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT)
+    checkpoint = ("--checkpoint", tmp_path / "checkpoint.pt", "--save-every", "5")  # once: there are 9 steps
+    whole = epochs(run(*torchrun, pack, "--batch-size", "4", *checkpoint))
+    assert [whole[epoch][0] for epoch in range(3)] == [24, 24, 24]
+    assert whole[2][1] < whole[0][1]
+    *printed, spied = run("-c", RUN, SCRIPT, pack, "--batch-size", "8", *checkpoint, **ALONE)
+    rest = epochs(printed)
+    assert list(rest) == [1, 2]
+    assert rest[1][0] == 24
+    # What was left of epoch 1 was the same rows, so epoch 2 found the same weights.
+    assert abs(rest[2][1] - whole[2][1]) < 1e-3
+    found = json.loads(spied)
+    assert found["reduced"] == [True, True]
     assert not found["lives"]
     assert found["after"] < found["before"]

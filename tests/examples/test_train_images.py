@@ -1,3 +1,5 @@
+"""examples/train_images.py: it learns, judges on a test pack or a split, and refuses what it cannot train on."""
+
 from __future__ import annotations
 
 import os
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from packer import convert_images
+from tests.examples.conftest import Example
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_images.py"
 EPOCH = re.compile(
@@ -17,23 +20,13 @@ EPOCH = re.compile(
 )
 
 
-def train(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        # A checkout need not be installed; threads that wait for each other are slow on a busy machine.
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"},
-    )
-
-
-@pytest.mark.parametrize("size", [32, pytest.param(64, marks=pytest.mark.soak)])
-def test_it_learns_and_says_how_fast(photo_folder: Path, tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("size", [16, pytest.param(64, marks=pytest.mark.soak)])
+def test_it_learns_and_says_how_fast(example: Example, photo_folder: Path, tmp_path: Path, size: int) -> None:
     pack, test = tmp_path / "train.h5", tmp_path / "test.h5"
     convert_images(photo_folder, pack, size=size)
     convert_images(photo_folder, test, size=size)
-    run = train(pack, "--test", test, "--epochs", "8", "--batch-size", "8", "--device", "cpu")
+    arguments = ("--test", test, "--epochs", "8", "--batch-size", "8", "--device", "cpu")
+    run = example("train_images.py", pack, *arguments)
     assert run.returncode == 0, run.stderr
     epochs = [EPOCH.fullmatch(line) for line in run.stdout.splitlines()]
     assert all(epochs)
@@ -45,19 +38,19 @@ def test_it_learns_and_says_how_fast(photo_folder: Path, tmp_path: Path, size: i
     assert float(last[4]) > 60  # three classes: guessing gives 33 %
 
 
-def test_a_pack_without_class_names_is_refused(photo_folder: Path, tmp_path: Path) -> None:
+def test_a_pack_without_class_names_is_refused(example: Example, photo_folder: Path, tmp_path: Path) -> None:
     pack = tmp_path / "flat.h5"
     convert_images(photo_folder / "red", pack, size=16)
-    run = train(pack)
+    run = example("train_images.py", pack)
     assert run.returncode == 1
     assert run.stderr == f"{pack}: its labels have no class names; this example needs them.\n"
 
 
-def test_packs_of_other_classes_are_refused(photo_folder: Path, tmp_path: Path) -> None:
+def test_packs_of_other_classes_are_refused(example: Example, photo_folder: Path, tmp_path: Path) -> None:
     pack, test = tmp_path / "train.h5", tmp_path / "test.h5"
     convert_images(photo_folder, pack, size=16)
     convert_images(photo_folder, test, size=16, classes="blue,red,green")
-    run = train(pack, "--test", test)
+    run = example("train_images.py", pack, "--test", test)
     assert run.returncode == 1
     assert run.stderr.startswith(f"{test}: class 1 is 'red', and 'green' in {pack}; ")
 
@@ -67,6 +60,25 @@ def test_of_a_pack_with_splits_it_trains_on_one_and_judges_on_the_other(
 ) -> None:
     pack = tmp_path / "all.h5"
     convert_images(photo_folder, pack, size=16, split="train=0.75,val=0.25")
-    run = train(pack, "--test", pack, "--epochs", "1", "--batch-size", "6", "--device", "cpu")
+    run = subprocess.run(
+        [
+            sys.executable,
+            SCRIPT,
+            pack,
+            "--test",
+            pack,
+            "--epochs",
+            "1",
+            "--batch-size",
+            "6",
+            "--device",
+            "cpu",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        # A checkout need not be installed.
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"},
+    )
     assert (run.returncode, run.stderr) == (0, "")  # no warning that rows of all splits are loaded
     assert re.search(r"accuracy on .*all\.h5 \d+\.\d%", run.stdout)
