@@ -1,14 +1,16 @@
-"""What every test shares: quiet property tests, no CUDA tests where there is no CUDA, a few photographs."""
+"""What every test shares: quiet property tests, no CUDA tests where there is no CUDA, a few photographs, scripts."""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
 import io
+import runpy
 import signal
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +19,17 @@ from PIL import Image
 
 Encode = Callable[..., bytes]
 Tree = Callable[..., Path]
+
+
+class Ran(NamedTuple):
+    """How a script ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Script = Callable[..., Ran]
 
 if importlib.util.find_spec("hypothesis"):  # machines that only run `make gpu` may lack it
     from hypothesis import settings
@@ -117,5 +130,38 @@ def tree(tmp_path: Path, jpeg: bytes) -> Tree:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(jpeg)
         return tmp_path / root
+
+    return run
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other are slow on a busy machine."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def script(one_thread: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
+    """script("examples/matting.py", *arguments) -> exit code, output, errors.
+
+    It runs in this process: one of its own would spend most of its time on importing torch.
+    """
+
+    def run(name: str, *arguments: str | Path) -> Ran:
+        path = Path(__file__).parents[1] / name
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        monkeypatch.syspath_prepend(path.parent)
+        code, said = 0, ""
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as stop:
+            code, said = (stop.code or 0, "") if isinstance(stop.code, int | None) else (1, f"{stop.code}\n")
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err + said)
 
     return run

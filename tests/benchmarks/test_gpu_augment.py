@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "benchmarks" / "gpu_augment.py"
+from tests.conftest import Script
 
 
-def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-
-
-def test_it_runs(tmp_path: Path) -> None:
-    done = bench("--smoke", "--json", tmp_path / "results.json")
+def test_it_runs(script: Script, tmp_path: Path) -> None:
+    done = script("benchmarks/gpu_augment.py", "--smoke", "--json", tmp_path / "results.json")
     assert done.returncode == 0, done.stderr
     written = json.loads((tmp_path / "results.json").read_text())
     ours = [r for r in written["results"] if r["subject"] == "packer"]
@@ -35,11 +21,11 @@ def test_it_runs(tmp_path: Path) -> None:
     assert "crop, flip; 4 x 16 -> 12; bfloat16; packer" in done.stdout
 
 
-def test_it_says_that_there_is_no_gpu() -> None:
+def test_it_says_that_there_is_no_gpu(script: Script) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    done = bench()
+    done = script("benchmarks/gpu_augment.py")
     assert (done.returncode, done.stderr) == (
         2,
         "torch sees no CUDA device here; pass --smoke to see that the benchmark runs.\n",

@@ -37,6 +37,7 @@ def pack(tmp_path: Path) -> Path:
     return out
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_each_loader_trains_a_net(
     bench: ModuleType, pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,9 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from packer import convert_images
-from tests.examples.conftest import Example, Ran
+from tests.conftest import Ran, Script
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "cifar10_speedrun.py"
+NAME = "examples/cifar10_speedrun.py"
+SCRIPT = Path(__file__).parents[2] / NAME
 READ = re.compile(
     r"(\d+) images to train on, 40 to test on, 4 classes; read and brought to \w+ in \d+\.\d\d s"
 )
@@ -76,8 +77,8 @@ def check(run: Ran, lines: list[str], dtype: str, runs: int = 1) -> None:
     assert re.fullmatch(rf"packer [\d.]+, torch \S+, .+, {dtype}", lines[-1])
 
 
-def test_it_learns_and_says_how_well(example: Example, packs: tuple[Path, Path]) -> None:
-    run = example(SCRIPT.name, *packs, *SHORT, "--device", "cpu", "--runs", "2")
+def test_it_learns_and_says_how_well(script: Script, packs: tuple[Path, Path]) -> None:
+    run = script(NAME, *packs, *SHORT, "--device", "cpu", "--runs", "2")
     read, *lines = run.stdout.splitlines() or [""]
     check(run, lines, "float32", 2)
     assert READ.fullmatch(read)
@@ -122,8 +123,8 @@ def test_a_run_depends_on_its_seed_alone(packs: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.gpu
-def test_it_learns_on_a_gpu(example: Example, packs: tuple[Path, Path]) -> None:
-    run = example(SCRIPT.name, *packs, *SHORT)
+def test_it_learns_on_a_gpu(script: Script, packs: tuple[Path, Path]) -> None:
+    run = script(NAME, *packs, *SHORT)
     read, warm_up, *lines = run.stdout.splitlines() or ["", ""]
     check(run, lines, "float16")
     assert READ.fullmatch(read)
@@ -150,19 +151,17 @@ def test_the_first_layer_whitens() -> None:
 
 
 def test_a_pack_without_class_names_is_refused(
-    example: Example, packs: tuple[Path, Path], tmp_path: Path
+    script: Script, packs: tuple[Path, Path], tmp_path: Path
 ) -> None:
     pack = tmp_path / "flat.h5"
     convert_images(packs[1].parent / "test" / "a", pack, size=32)
-    run = example(SCRIPT.name, pack, packs[1])
+    run = script(NAME, pack, packs[1])
     assert run.returncode == 1
     assert run.stderr == f"{pack}: it has no labels with class names; this example needs them.\n"
 
 
-def test_packs_of_other_classes_are_refused(
-    example: Example, packs: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_packs_of_other_classes_are_refused(script: Script, packs: tuple[Path, Path], tmp_path: Path) -> None:
     convert_images(packs[1].with_suffix(""), tmp_path / "test.h5", size=32, classes="a,c,b,d")
-    run = example(SCRIPT.name, packs[0], tmp_path / "test.h5", "--device", "cpu")
+    run = script(NAME, packs[0], tmp_path / "test.h5", "--device", "cpu")
     assert run.returncode == 1
     assert run.stderr.startswith(f"{tmp_path}/test.h5: class 1 is 'c', and 'b' in {packs[0]}; ")

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.examples.conftest import Example
+from tests.conftest import Script
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EPOCH = re.compile(
@@ -72,11 +72,11 @@ def test_each_loader_gives_every_training_row_once(higgs: ModuleType, table: Pat
     assert sum(len(label) for _, label in loader) == 3500
 
 
-def test_it_learns_from_a_table_and_writes_scalars(example: Example, table: Path, tmp_path: Path) -> None:
+def test_it_learns_from_a_table_and_writes_scalars(script: Script, table: Path, tmp_path: Path) -> None:
     data, logs = tmp_path / "t.csv.gz", tmp_path / "logs"
     data.symlink_to(table)
     arguments = ("--test-rows", "2000", "--batch-size", "200", "--epochs", "4", "--device", "cpu")
-    done = example("higgs.py", data, *arguments, "--logdir", logs)
+    done = script("examples/higgs.py", data, *arguments, "--logdir", logs)
     assert done.returncode == 0, done.stderr
     converted, *lines = done.stdout.splitlines()
     assert re.fullmatch(rf"{re.escape(str(tmp_path / 't.h5'))}: converted in \d+\.\d s", converted)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer import convert_images
-from tests.examples.conftest import Example
+from tests.conftest import Script
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "matting.py"
 EPOCH = re.compile(r"epoch (\d+): loss (\d\.\d{4}), [\d,]+ images/s")
@@ -40,10 +40,10 @@ def crops(sheet: Path) -> NDArray[np.int64]:
     return np.asarray(Image.open(sheet)).reshape(3, 32, 256, 3).astype(np.int64)
 
 
-def check(example: Example, pack: Path, folder: Path, alpha: str, *more: str) -> NDArray[np.int64]:
+def check(script: Script, pack: Path, folder: Path, alpha: str, *more: str) -> NDArray[np.int64]:
     """That it learns and says so; returns the sheet's lines."""
     arguments = ("--alpha", alpha, "--size", "32", "--batch-size", "8", "--epochs", "6")
-    run = example("matting.py", pack, *arguments, "--sheet", folder / "sheet.png", *more)
+    run = script("examples/matting.py", pack, *arguments, "--sheet", folder / "sheet.png", *more)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     epochs = [EPOCH.fullmatch(line) for line in run.stdout.splitlines()]
@@ -55,8 +55,8 @@ def check(example: Example, pack: Path, folder: Path, alpha: str, *more: str) ->
     return crops(folder / "sheet.png")
 
 
-def test_alpha_is_interpolated_as_the_image_is(example: Example, pack: Path, tmp_path: Path) -> None:
-    image, alpha, cut = check(example, pack, tmp_path, "linear", "--device", "cpu")
+def test_alpha_is_interpolated_as_the_image_is(script: Script, pack: Path, tmp_path: Path) -> None:
+    image, alpha, cut = check(script, pack, tmp_path, "linear", "--device", "cpu")
     assert np.abs(image[..., 0] - alpha[..., 0]).max() <= 1
     assert ((alpha > 10) & (alpha < 245)).any()
     green = np.array([0.2, 0.7, 0.3]) * 255
@@ -64,8 +64,8 @@ def test_alpha_is_interpolated_as_the_image_is(example: Example, pack: Path, tmp
     assert np.abs(cut - (image * share + green * (1 - share))).max() <= 2
 
 
-def test_as_a_mask_it_is_in_step_but_for_its_edges(example: Example, pack: Path, tmp_path: Path) -> None:
-    image, alpha, _ = check(example, pack, tmp_path, "nearest", "--device", "cpu")
+def test_as_a_mask_it_is_in_step_but_for_its_edges(script: Script, pack: Path, tmp_path: Path) -> None:
+    image, alpha, _ = check(script, pack, tmp_path, "nearest", "--device", "cpu")
     off = np.abs(image[..., 0] - alpha[..., 0])
     assert off.max() > 10
     assert (off[(image[..., 0] < 2) | (image[..., 0] > 253)]).mean() < 1
@@ -74,15 +74,15 @@ def test_as_a_mask_it_is_in_step_but_for_its_edges(example: Example, pack: Path,
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("alpha", ["linear", "nearest"])
-def test_on_a_gpu(example: Example, pack: Path, tmp_path: Path, alpha: str) -> None:
-    image, moved, _ = check(example, pack, tmp_path, alpha)
+def test_on_a_gpu(script: Script, pack: Path, tmp_path: Path, alpha: str) -> None:
+    image, moved, _ = check(script, pack, tmp_path, alpha)
     assert np.abs(image[..., 0] - moved[..., 0]).mean() < (1 if alpha == "linear" else 10)
 
 
-def test_a_pack_without_alpha_is_refused(example: Example, pack: Path, tmp_path: Path) -> None:
+def test_a_pack_without_alpha_is_refused(script: Script, pack: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare.h5"
     convert_images(pack.parent / "photos", bare, size=64)
-    run = example("matting.py", bare)
+    run = script("examples/matting.py", bare)
     assert run.returncode == 1
     assert run.stderr == (
         f"{bare}: it has no field alpha; this example needs one. Convert with --pair alpha=DIR.\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from packer import convert_images
-from tests.examples.conftest import Example
+from tests.conftest import Script
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_images.py"
 EPOCH = re.compile(
@@ -21,12 +21,12 @@ EPOCH = re.compile(
 
 
 @pytest.mark.parametrize("size", [16, pytest.param(64, marks=pytest.mark.soak)])
-def test_it_learns_and_says_how_fast(example: Example, photo_folder: Path, tmp_path: Path, size: int) -> None:
+def test_it_learns_and_says_how_fast(script: Script, photo_folder: Path, tmp_path: Path, size: int) -> None:
     pack, test = tmp_path / "train.h5", tmp_path / "test.h5"
     convert_images(photo_folder, pack, size=size)
     convert_images(photo_folder, test, size=size)
     arguments = ("--test", test, "--epochs", "8", "--batch-size", "8", "--device", "cpu")
-    run = example("train_images.py", pack, *arguments)
+    run = script("examples/train_images.py", pack, *arguments)
     assert run.returncode == 0, run.stderr
     epochs = [EPOCH.fullmatch(line) for line in run.stdout.splitlines()]
     assert all(epochs)
@@ -38,19 +38,19 @@ def test_it_learns_and_says_how_fast(example: Example, photo_folder: Path, tmp_p
     assert float(last[4]) > 60  # three classes: guessing gives 33 %
 
 
-def test_a_pack_without_class_names_is_refused(example: Example, photo_folder: Path, tmp_path: Path) -> None:
+def test_a_pack_without_class_names_is_refused(script: Script, photo_folder: Path, tmp_path: Path) -> None:
     pack = tmp_path / "flat.h5"
     convert_images(photo_folder / "red", pack, size=16)
-    run = example("train_images.py", pack)
+    run = script("examples/train_images.py", pack)
     assert run.returncode == 1
     assert run.stderr == f"{pack}: its labels have no class names; this example needs them.\n"
 
 
-def test_packs_of_other_classes_are_refused(example: Example, photo_folder: Path, tmp_path: Path) -> None:
+def test_packs_of_other_classes_are_refused(script: Script, photo_folder: Path, tmp_path: Path) -> None:
     pack, test = tmp_path / "train.h5", tmp_path / "test.h5"
     convert_images(photo_folder, pack, size=16)
     convert_images(photo_folder, test, size=16, classes="blue,red,green")
-    run = example("train_images.py", pack, "--test", test)
+    run = script("examples/train_images.py", pack, "--test", test)
     assert run.returncode == 1
     assert run.stderr.startswith(f"{test}: class 1 is 'red', and 'green' in {pack}; ")
 

@@ -346,20 +346,25 @@ def run(code: str, *arguments: object) -> str:
 
 
 def test_torch_is_loaded_for_augmentation_alone(make: Make, images: Pixels, tmp_path: Path) -> None:
-    code = (
-        "import sys, packer; made = packer.preview(sys.argv[1], sys.argv[2], augment=eval(sys.argv[3]));"
-        "print('torch' in sys.modules, 'cv2' in sys.modules)"
-    )
-    pack = make(images, label=np.arange(ROWS))
-    assert run(code, pack, tmp_path / "a.png", "None") == "False False\n"
-    assert run(code, pack, tmp_path / "a.png", "'RandomHorizontalFlip()'") == "True False\n"
-    missing = (
-        "import sys; sys.modules['torch'] = None\nimport packer\n"
-        "try:\n    packer.preview(sys.argv[1], sys.argv[2], augment='x')\nexcept packer.PackerError as error:\n    print(error)"
-    )
-    assert run(missing, pack, tmp_path / "a.png") == (
-        'packer preview with augment: torch is not installed. Run: pip install "packer-torch[torch]"\n'
-    )
+    code = """
+import sys, packer
+pack, out = sys.argv[1:]
+packer.preview(pack, out)
+print('torch' in sys.modules, 'cv2' in sys.modules)
+sys.modules['torch'] = None
+try:
+    packer.preview(pack, out, augment='x')
+except packer.PackerError as error:
+    print(error)
+del sys.modules['torch']
+packer.preview(pack, out, augment='RandomHorizontalFlip()')
+print('torch' in sys.modules, 'cv2' in sys.modules)
+"""
+    assert run(code, make(images, label=np.arange(ROWS)), tmp_path / "a.png").splitlines() == [
+        "False False",
+        'packer preview with augment: torch is not installed. Run: pip install "packer-torch[torch]"',
+        "True False",
+    ]
 
 
 def test_no_module_stands_in_the_functions_way() -> None:

@@ -82,14 +82,10 @@ def test_processes_write_the_same_file_one_gzip_member(tmp_path: Path) -> None:
     import subprocess
 
     script = str(FOLDER / "make_higgs_like.py")
-    for workers in (1, 2):
-        for name in (f"{workers}.csv", f"{workers}.csv.gz"):
-            command = [sys.executable, script, str(tmp_path / name), "--rows", "50001", "--format", "%.3g"]
-            if (workers, name) == (1, "1.csv.gz"):
-                continue  # the same as with two
-            subprocess.run([*command, "--workers", str(workers)], check=True, capture_output=True)
+    for name, workers in (("1.csv", "1"), ("2.csv.gz", "2")):
+        command = [sys.executable, script, str(tmp_path / name), "--rows", "50001", "--format", "%.3g"]
+        subprocess.run([*command, "--workers", workers], check=True, capture_output=True)
     text = (tmp_path / "1.csv").read_bytes()
-    assert text == (tmp_path / "2.csv").read_bytes()
     assert text.count(b"\n") == 50_001
     data = (tmp_path / "2.csv.gz").read_bytes()
     assert gzip.decompress(data) == text
