@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
 from packer.load import augmenting, dataset_options, other_loaders
 from packer.load.dataset_options import AUTO, parse_order, resumed_order, shuffled_order
 from packer.load.epoch_progress import (
@@ -40,8 +40,7 @@ from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, RowOrder, Share
 from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader
-from packer.read.row_selection import ROW, overlooked_splits, select, select_fields, stored
+from packer.read.row_selection import ROW
 from packer.sentence import Option
 from packer.starting import ForkSafeLock, ForkSafeThreads, cores, interrupt_later
 
@@ -164,7 +163,7 @@ class PackedBatchDataset(RowsInfo):
     num_workers = other_loaders.Absent("threads read, no workers. Ask for threads, their number")
     _settable: ClassVar = ("report",)
 
-    @other_loaders.complete
+    @other_loaders.checked
     def __init__(
         self,
         path: str | os.PathLike[str] | Pack,
@@ -192,8 +191,15 @@ class PackedBatchDataset(RowsInfo):
         report: Callable[[str], object] | None = None,
         **unknown: NoReturn,
     ) -> None:
-        other_loaders.refuse_keywords(PackedBatchDataset, self._words, unknown)
-        self.pack = path if isinstance(path, Pack) else open_pack(path)
+        self._open(
+            path,
+            fields,
+            split=split,
+            classes=classes,
+            subset=subset,
+            verify=dataset_options.check_verify(verify),
+        )
+        self.rows = self.subset.rows
         self.batch_size = whole("batch_size", batch_size, 1)
         self.prefetch = whole("prefetch", prefetch, 0)
         self.seed = whole("seed", seed)
@@ -201,15 +207,9 @@ class PackedBatchDataset(RowsInfo):
         dataset_options.check_shuffle(shuffle)
         self.output, self.device = dataset_options.check_output(output, device)
         self._ranks = TrainingRanks(self.pack.path, rank, world_size)
-        self.fields = select_fields(self.pack, fields)
-        self.subset = select(self.pack, split=split, classes=classes, subset=subset)
-        self.rows = self.subset.rows
-        self._stored = stored(self.fields)
-        self._reader = RowReader(self.pack, self._stored, verify=dataset_options.check_verify(verify))
         about = dataset_options.context(self._reader, self.subset, self.batch_size * self.world_size)
         self.order, why = parse_order(order, shuffle, about)
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.fixed)
-        self._choice = dataset_options.describe_rows(split=split, classes=classes, subset=subset)
         self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
         self._chosen = order == AUTO or (order is None and shuffle)
         self._by_pack = shuffled_order(about).bind(about) if order == AUTO else None
@@ -253,8 +253,6 @@ class PackedBatchDataset(RowsInfo):
             )
         self._warn_of(self._share(0), stacklevel=4)
         self._ranks.log(self.rows)
-        if overlooked := overlooked_splits(self.pack, split, subset):
-            warnings.warn(overlooked, stacklevel=3)
         register(PackedBatchDataset, load=False)
 
     @property
@@ -292,15 +290,15 @@ class PackedBatchDataset(RowsInfo):
     @property
     def dataset(self) -> PackedDataset:
         """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
-        other_loaders.refuse_overfitting(other_loaders.caller(), self.order)
-        other_loaders.refuse_accelerate(other_loaders.caller())
+        other_loaders.refuse_overfitting(self.order)
+        other_loaders.refuse_caller()
         if self._dataset is None:
             self._dataset = PackedDataset.of_rows(self.pack, self.fields, self.subset, self._choice)
         return self._dataset
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch on this rank."""
-        other_loaders.refuse_wrappers(other_loaders.caller())
+        other_loaders.refuse_caller()
         return self._share(0).steps
 
     def __repr__(self) -> str:
@@ -308,12 +306,7 @@ class PackedBatchDataset(RowsInfo):
         rank, world_size = self.rank, self.world_size
         share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
         order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
-        return dataset_options.describe(
-            type(self).__name__,
-            self.pack,
-            self.fields,
-            self.rows,
-            self._choice,
+        return self._summary(
             batches=f"{share.steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
             order=f"{order} ({self._order_why})" if self._order_why else order,
             placement=f"{self.placement!r}: {self._placement_why}",
@@ -336,8 +329,7 @@ class PackedBatchDataset(RowsInfo):
         return self._iterate(begun)
 
     def _iterate(self, begun: tuple[int, int, Mark] | UsageError | None) -> Iterator[Any]:
-        if other_loaders.collating(other_loaders.caller()):
-            other_loaders.refuse_collating()
+        other_loaders.refuse_caller()
         if isinstance(begun, UsageError):
             raise begun
         epoch, origin, mark = begun or self._progress.begin(self._ended)
@@ -370,7 +362,7 @@ class PackedBatchDataset(RowsInfo):
 
     def __getitem__(self, index: int) -> Any:
         """Return batch `index` of the present epoch, read now. Raises IndexError."""
-        other_loaders.refuse_wrappers(other_loaders.caller())
+        other_loaders.refuse_caller()
         self._ranks.warn(self.rows, stacklevel=3)
         share = self._share(0)
         try:
@@ -392,8 +384,8 @@ class PackedBatchDataset(RowsInfo):
 
     def __getitems__(self, indices: Sequence[int]) -> NoReturn:
         """Raise UsageError: DataLoader and Subset call this to collate rows, and these are batches."""
-        other_loaders.refuse_wrappers(other_loaders.caller())
-        other_loaders.refuse_collating()
+        other_loaders.refuse_caller()
+        raise UsageError(other_loaders.COLLATING)
 
     def __enter__(self) -> PackedBatchDataset:
         return self
@@ -411,7 +403,7 @@ class PackedBatchDataset(RowsInfo):
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
-        other_loaders.refuse_accelerate(other_loaders.caller())
+        other_loaders.refuse_caller()
         self._progress.set_epoch(whole("epoch", epoch, 0), self._ended)
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.format.pack import Pack
 from packer.load.batch import size_of
 from packer.load.caches.memory_cache import present as in_memory
 from packer.load.ranks import local_rank
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     import torch
 
 OUTPUTS = ("torch", "numpy")
-_WRITTEN = 60  # letters of an argument that a description shows
 AUTO = "auto"
 # Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
 # 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); and in memory a row of 112 bytes costs more to find than to copy.
@@ -105,30 +103,6 @@ def auto_device() -> str:
     local = local_rank() or 0
     chosen = torch.cuda.current_device() != 0 or not 0 < local < torch.cuda.device_count()
     return "cuda" if chosen else f"cuda:{local}"
-
-
-def describe_rows(**given: Any) -> str:
-    """Return the arguments that choose rows as text, long ones shortened."""
-    said = []
-    for name, value in given.items():
-        if value is not None:
-            short = isinstance(value, str | int | slice | range) or (
-                isinstance(value, list | tuple) and len(value) <= _WRITTEN
-            )
-            text = repr(value) if short else "..."
-            said.append(f"{name}={text if len(text) <= _WRITTEN else '...'}")
-    return ", ".join(said)
-
-
-def describe(name: str, pack: Pack, fields: Sequence[Field], rows: int, choice: str, **lines: str) -> str:
-    """Return the repr of a dataset: its name and pack, then one line for each property."""
-    shapes = ", ".join(
-        f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
-        for f in fields
-    )
-    of = f"{rows:,}" if rows == pack.rows else f"{rows:,} of {pack.rows:,}"
-    told = {"rows": f"{of} ({choice})" if choice else of, "fields": shapes, **lines}
-    return "\n".join([f"{name} of {pack.path}", *(f"    {key}: {text}" for key, text in told.items())])
 
 
 def check_verify(verify: str | None) -> bool:

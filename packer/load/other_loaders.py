@@ -8,19 +8,31 @@ All three would go unnoticed otherwise: what is set changes nothing, what is wra
 from __future__ import annotations
 
 import difflib
+import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
 from inspect import signature, unwrap
 from types import FrameType
 from typing import Any, ClassVar, NoReturn, ParamSpec
 
+import numpy as np
+
 from packer.errors import UsageError
-from packer.format.pack import Pack
+from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
 from packer.orders.epochs import RowOrder
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader, decode_ragged
-from packer.read.row_selection import class_names, read_column
+from packer.read.row_selection import (
+    class_names,
+    overlooked_splits,
+    read_column,
+    select,
+    select_fields,
+    stored,
+)
 
 P = ParamSpec("P")
 _THREADS = "threads read and decode, in this process. Pass threads=, or leave it out"
@@ -30,6 +42,7 @@ _WORKERS = (
 _RANKS = "ranks are found, or given. Pass rank= and world_size=, or leave it out"
 _SAMPLER = "an order draws the rows. Pass order=, such as Weighted(weights) or Balanced('label'), or subset= with row numbers"
 _PINNED = "device='cuda' pins the buffers and copies from them asynchronously. Pass device='cuda', or 'auto'"
+_WRITTEN = 60  # letters of an argument that a description shows
 _CLOSEST = 0.85
 """Likeness of a name to the one that is meant, as difflib counts."""
 
@@ -160,12 +173,14 @@ class Fixed(list[Any]):
 
 
 class RowsInfo:
-    """Classes, targets and keys of the rows of a dataset, in their order; read when they are first asked for, read-only.
+    """Base of the datasets: the rows of a pack that were chosen, and what they tell of themselves under torchvision's names.
 
+    Classes, targets and keys are read when they are first asked for, in the order of the rows, and are read-only.
     A subclass may set attributes of its own in its methods, also in place of these.
     """
 
     pack: Pack
+    fields: tuple[Field, ...]
     subset: Subset
     _words: ClassVar[Mapping[str, str]]
     """Words of other loaders, and ours for them."""
@@ -174,16 +189,49 @@ class RowsInfo:
     samples = Absent(_NO_FILES)
     imgs = Absent(_NO_FILES)
 
+    def _open(
+        self,
+        path: str | os.PathLike[str] | Pack,
+        fields: Sequence[str] | None,
+        *,
+        verify: bool = False,
+        **chosen: Any,
+    ) -> None:
+        """Open a pack, and choose fields and rows. chosen: split, classes and subset."""
+        pack = path if isinstance(path, Pack) else open_pack(path)
+        self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen), verify)
+        if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
+            warnings.warn(overlooked, stacklevel=4)
+
+    def _keep(
+        self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str, verify: bool = False
+    ) -> None:
+        self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
+        self._names, self._stored = tuple(f.name for f in fields), stored(fields)
+        self._reader = RowReader(pack, self._stored, verify=verify)
+
+    def _summary(self, **lines: str) -> str:
+        """Return the repr: name and pack, then one line for each property."""
+        shapes = ", ".join(
+            f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
+            for f in self.fields
+        )
+        rows = f"{self.subset.rows:,}" + (
+            "" if self.subset.rows == self.pack.rows else f" of {self.pack.rows:,}"
+        )
+        told = {"rows": f"{rows} ({self._choice})" if self._choice else rows, "fields": shapes, **lines}
+        first = f"{type(self).__name__} of {self.pack.path}"
+        return "\n".join([first, *(f"    {key}: {text}" for key, text in told.items())])
+
     def __setattr__(self, name: str, value: Any) -> None:
         # A dataset's methods set what they like, a user's subclass's too; from elsewhere only what takes effect, or is a note.
-        # The class asked is packer's own: the arguments of a user's subclass are the user's.
-        if not name.startswith("_") and name not in self._settable and not in_method_of(type(self), caller()):
-            refuse_attribute(self._own(), self._words, name)
+        if (
+            not name.startswith("_")
+            and name not in self._settable
+            and not _in_method_of(type(self), sys._getframe(1))
+        ):
+            _refuse_attribute(own_class(type(self)), name)
         super().__setattr__(name, value)
-
-    @classmethod
-    def _own(cls) -> type:
-        return next(kind for kind in cls.__mro__ if "_words" in kind.__dict__)
 
     @cached_property
     def classes(self) -> list[str]:
@@ -221,6 +269,24 @@ class RowsInfo:
         return Fixed(decode_ragged(self.pack, field, rows, runs.rows().tolist()))
 
 
+def _described(chosen: Mapping[str, Any]) -> str:
+    """Return the arguments that choose rows as text, long ones shortened."""
+    said = []
+    for name, value in chosen.items():
+        if value is not None:
+            short = isinstance(value, str | int | slice | range) or (
+                isinstance(value, list | tuple) and len(value) <= _WRITTEN
+            )
+            text = repr(value) if short else "..."
+            said.append(f"{name}={text if len(text) <= _WRITTEN else '...'}")
+    return ", ".join(said)
+
+
+def own_class(kind: type) -> type:
+    """Return packer's own class of a user's subclass, whose arguments are the user's."""
+    return next(base for base in kind.__mro__ if "_words" in base.__dict__)
+
+
 def arguments(dataset: type) -> list[str]:
     """Return the argument names of a dataset's constructor."""
     return [
@@ -230,53 +296,46 @@ def arguments(dataset: type) -> list[str]:
     ]
 
 
-def complete(make: Callable[P, None]) -> Callable[P, None]:
-    """Decorate a dataset's ``__init__``: arguments that are missing are a UsageError, as wrong ones are, not a TypeError.
-
-    Keywords that it does not have are told first, for one of them may be meant for what is missing.
-    """
+def checked(make: Callable[P, None]) -> Callable[P, None]:
+    """Decorate a dataset's ``__init__``: keywords that it does not have, then arguments that are missing, are a UsageError."""
     _, *parameters = signature(make).parameters.values()
-    needed = [
-        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
     allowed = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+    needed = [p.name for p in parameters if p.name in allowed and p.default is p.empty]
 
     @wraps(make)
     def made(*given: P.args, **named: P.kwargs) -> None:
-        missing = [name for name in needed[len(given) - 1 :] if name not in named]
-        if missing:
-            own = next(kind for kind in type(given[0]).__mro__ if "_words" in kind.__dict__)
-            refuse_keywords(own, vars(own)["_words"], [name for name in named if name not in allowed])
+        if named.keys() - allowed:
+            _refuse_keyword(own_class(type(given[0])), next(name for name in named if name not in allowed))
+        if missing := [name for name in needed[len(given) - 1 :] if name not in named]:
+            own = own_class(type(given[0])).__name__
             raise UsageError(
-                f"{missing[0]}=: is missing; {own.__name__}({', '.join(needed)}) needs it. {_MISSING[missing[0]]}."
+                f"{missing[0]}=: is missing; {own}({', '.join(needed)}) needs it. {_MISSING[missing[0]]}."
             )
         make(*given, **named)
 
     return made
 
 
-def refuse_keywords(dataset: type, words: Mapping[str, str], given: Collection[str]) -> None:
-    """Raise UsageError for the first keyword that the dataset's constructor does not have. words: BATCHES or ROWS."""
-    for name in given:
-        if name in words:
-            raise UsageError(f"{name}=: is no argument of {dataset.__name__}; {words[name]}.")
-        known = arguments(dataset)
+def _refuse_keyword(dataset: type, name: str) -> NoReturn:
+    words, known = vars(dataset)["_words"], arguments(dataset)
+    remedy = words.get(name)
+    if remedy is None:
         close = difflib.get_close_matches(name, known, 1)
-        allowed = (
-            f"the nearest is {close[0]}=. Pass that."
+        remedy = (
+            f"the nearest is {close[0]}=. Pass that"
             if close
-            else f"its arguments: {', '.join(known)}. Pass some of these."
+            else f"its arguments: {', '.join(known)}. Pass some of these"
         )
-        raise UsageError(f"{name}=: is no argument of {dataset.__name__}; {allowed}")
+    raise UsageError(f"{name}=: is no argument of {dataset.__name__}; {remedy}.")
 
 
-def refuse_attribute(dataset: type, words: Mapping[str, str], name: str) -> None:
-    """Raise UsageError if setting this attribute on a dataset that is made would change nothing. words: BATCHES or ROWS.
+def _refuse_attribute(dataset: type, name: str) -> None:
+    """Raise UsageError if setting this attribute on a dataset that is made would change nothing.
 
     Refused are arguments of the constructor, what a dataset tells of itself, words of other loaders, and names like these: any
     other name is a note of the user's own.
     """
-    known = arguments(dataset)
+    words, known = vars(dataset)["_words"], arguments(dataset)
     called = f"{dataset.__name__}.{name}: was set on a dataset that is made, where it would not take effect"
     for meant in (name, *difflib.get_close_matches(name, [*known, *words, *_CHANGES], 1, _CLOSEST)):
         if meant in known:
@@ -287,7 +346,7 @@ def refuse_attribute(dataset: type, words: Mapping[str, str], name: str) -> None
             raise UsageError(f"{called}; {words[meant]}.")
 
 
-def in_method_of(kind: type, frame: FrameType) -> bool:
+def _in_method_of(kind: type, frame: FrameType) -> bool:
     """Return True if the frame runs a method of the class or of a base class.
 
     Reads no local variables of the frame: that would keep all of them alive.
@@ -301,46 +360,61 @@ def in_method_of(kind: type, frame: FrameType) -> bool:
     return False
 
 
-def refuse_wrappers(frame: FrameType) -> None:
-    """Raise UsageError if the frame is of torch's datasets of datasets: Subset, random_split, StackDataset.
+COLLATING = (
+    "DataLoader over PackedBatchDataset: its items are batches already, and DataLoader's batch_size (1 unless given) would"
+    " put batches of them together. Iterate over the dataset itself, pass DataLoader(ds, batch_size=None), or take PackedDataset,"
+    " whose items are rows."
+)
+_BY_NUMBER = (
+    "{} over PackedBatchDataset: it would pick batches by number, those of one epoch"
+    " again and again. Make one pack of several with packer merge, or join PackedDataset, whose items are rows."
+)
+_PARTS = (
+    "{} over PackedBatchDataset: it would pick whole batches, whose rows are others in each epoch, so that parts share"
+    " rows. Pass split=, classes= or subset= with row numbers to PackedBatchDataset, or take PackedDataset, whose items are rows."
+)
+_CALLERS: dict[str, dict[str, str]] = {
+    "torch.utils.data.dataset": {
+        "ChainDataset": "",  # iterates over one dataset after the other
+        "StackDataset": _BY_NUMBER,
+        "ConcatDataset": _BY_NUMBER,
+        "cumsum": _BY_NUMBER.format(
+            "ConcatDataset"
+        ),  # which takes no IterableDataset, unless Python leaves assertions out
+        "": _PARTS,
+    },
+    "accelerate.data_loader": {
+        "skip_first_batches": "skip_first_batches over PackedBatchDataset: it takes batches for lists of row numbers. Pass"
+        " skip_first_batches(DataLoader(ds, batch_size=None), n), or call ds.load_state_dict(state), which reads nothing twice.",
+        "IterableDatasetShard": "accelerate's dispatch_batches=False over PackedBatchDataset: it would shard batches that are each"
+        " rank's own already. Iterate over the dataset itself, which needs no prepare, or leave dispatch_batches out.",
+    },
+}
+"""Functions and classes that would take batches for rows, or shard them again: module -> name -> sentence; "": any other name."""
 
-    frame: of the caller of ``ds[i]`` or ``len(ds)``. What they pick are numbers of batches, whose rows are others in each epoch.
-    (ConcatDataset itself takes no IterableDataset, which PackedBatchDataset is to torch; without assertions it gets here.)
-    ChainDataset may ask: it iterates over one dataset after the other.
-    """
-    if frame.f_globals.get("__name__") != "torch.utils.data.dataset":
-        return
-    wrapper = frame.f_locals.get("self")
-    name = frame.f_code.co_name if wrapper is None else type(wrapper).__name__
-    name = "ConcatDataset" if name == "cumsum" else name
-    if name == "ChainDataset":
-        return
-    if name in ("ConcatDataset", "StackDataset"):
-        raise UsageError(
-            f"{name} over PackedBatchDataset: it would pick batches by number, those of one epoch"
-            " again and again. Make one pack of several with packer merge, or join PackedDataset, whose items are rows."
-        )
-    raise UsageError(
-        f"{name} over PackedBatchDataset: it would pick whole batches, whose rows are others in each epoch, so that parts share"
-        " rows. Pass split=, classes= or subset= with row numbers to PackedBatchDataset, or take PackedDataset, whose items are rows."
-    )
+
+def refuse_caller() -> None:
+    """Raise UsageError if the function that called the dataset's method takes batches for something else."""
+    frame = sys._getframe(2)
+    module = frame.f_globals.get("__name__")
+    if module in _CALLERS:
+        caller = frame.f_locals.get("self")
+        name = frame.f_code.co_name if caller is None else type(caller).__name__
+        if sentence := _CALLERS[module].get(name, _CALLERS[module].get("")):
+            raise UsageError(sentence.format(name))
+    elif module == "torch.utils.data._utils.fetch":
+        fetcher: Any = frame.f_locals.get("self")
+        if getattr(fetcher, "auto_collation", False):
+            raise UsageError(COLLATING)
 
 
-def refuse_collating() -> NoReturn:
-    """Raise UsageError: a DataLoader with a batch_size, 1 unless given, would collate batches."""
-    raise UsageError(
-        "DataLoader over PackedBatchDataset: its items are batches already, and DataLoader's batch_size (1 unless given) would"
-        " put batches of them together. Iterate over the dataset itself, pass DataLoader(ds, batch_size=None), or take PackedDataset,"
-        " whose items are rows."
-    )
-
-
-def refuse_overfitting(frame: FrameType, order: RowOrder) -> None:
-    """Raise UsageError for Lightning's overfit_batches, which looks for a `dataset` to give it another sampler.
+def refuse_overfitting(order: RowOrder) -> None:
+    """Raise for Lightning's overfit_batches, which looks for a `dataset` to give it another sampler.
 
     A dataset in sequence reads the same batches in each epoch, and is left as it is (AttributeError); in a shuffled one the first
     batches differ from epoch to epoch. Raises UsageError for that.
     """
+    frame = sys._getframe(2)
     module = str(frame.f_globals.get("__name__"))
     while frame.f_code.co_name == "<listcomp>" and frame.f_back is not None:
         frame = frame.f_back
@@ -352,38 +426,6 @@ def refuse_overfitting(frame: FrameType, order: RowOrder) -> None:
         f"overfit_batches: the order {order.name!r} has other batches first in each epoch; only 'sequential' has the same."
         " Pass shuffle=False, or subset=range(n) with the rows to overfit, without overfit_batches."
     )
-
-
-def refuse_accelerate(frame: FrameType) -> None:
-    """Raise UsageError if parts of accelerate ask that would take batches for rows, or shard them again.
-
-    frame: of the caller of ``ds.dataset`` or ``ds.set_epoch``.
-    """
-    if frame.f_globals.get("__name__") != "accelerate.data_loader":
-        return
-    if frame.f_code.co_name == "skip_first_batches":
-        raise UsageError(
-            "skip_first_batches over PackedBatchDataset: it takes batches for lists of row numbers. Pass"
-            " skip_first_batches(DataLoader(ds, batch_size=None), n), or call ds.load_state_dict(state), which reads nothing twice."
-        )
-    if type(frame.f_locals.get("self")).__name__ == "IterableDatasetShard":
-        raise UsageError(
-            "accelerate's dispatch_batches=False over PackedBatchDataset: it would shard batches that are each rank's own already."
-            " Iterate over the dataset itself, which needs no prepare, or leave dispatch_batches out."
-        )
-
-
-def collating(frame: FrameType) -> bool:
-    """Return True if the frame belongs to a DataLoader that collates several items of an iterable dataset."""
-    if frame.f_globals.get("__name__") != "torch.utils.data._utils.fetch":
-        return False
-    fetcher: Any = frame.f_locals.get("self")
-    return bool(getattr(fetcher, "auto_collation", False))
-
-
-def caller(depth: int = 1) -> FrameType:
-    """Return the frame of the caller's caller; depth 2: one frame further up."""
-    return sys._getframe(depth + 1)
 
 
 def shared_out_by_accelerate(frame: FrameType | None) -> bool:

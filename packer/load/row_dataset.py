@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -12,14 +11,13 @@ from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
 from packer.load import other_loaders
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
-from packer.load.dataset_options import describe, describe_rows
 from packer.load.other_loaders import RowsInfo
 from packer.orders.runs import Subset, consecutive
-from packer.read.row_reader import RowReader, decode_ragged
-from packer.read.row_selection import ROW, overlooked_splits, select, select_fields, stored
+from packer.read.row_reader import decode_ragged
+from packer.read.row_selection import ROW
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -86,9 +84,10 @@ class PackedDataset(RowsInfo):
     """
 
     _words: ClassVar = other_loaders.ROWS
+    _functions: dict[str, Callable[[Any], Any]]
     num_workers = other_loaders.Absent("workers are the DataLoader's. Ask that")
 
-    @other_loaders.complete
+    @other_loaders.checked
     def __init__(
         self,
         path: str | os.PathLike[str] | Pack,
@@ -101,36 +100,25 @@ class PackedDataset(RowsInfo):
         target_transform: Callable[[Any], Any] | None = None,
         **unknown: NoReturn,
     ) -> None:
-        other_loaders.refuse_keywords(PackedDataset, self._words, unknown)
         try:
             import torch  # noqa: F401
         except ImportError:
             raise MissingDependencyError("torch", "PackedDataset", "torch") from None
-        pack = path if isinstance(path, Pack) else open_pack(path)
-        chosen = select(pack, split=split, classes=classes, subset=subset)
-        choice = describe_rows(split=split, classes=classes, subset=subset)
-        self._keep(pack, select_fields(pack, fields), chosen, choice)
-        _check_transform(transform, self.fields, pack.path)
-        _check_target_transform(target_transform, self.fields, pack.path)
+        self._open(path, fields, split=split, classes=classes, subset=subset)
+        self._functions = {}
+        _check_transform(transform, self.fields, self.pack.path)
+        _check_target_transform(target_transform, self.fields, self.pack.path)
         for name, function in (("image", transform), ("label", target_transform)):
             if function is not None:
                 self._functions[name] = function
-        if overlooked := overlooked_splits(pack, split, subset):
-            warnings.warn(overlooked, stacklevel=3)
 
     @classmethod
-    def of_rows(cls, pack: Pack, fields: Sequence[Field], subset: Subset, choice: str) -> PackedDataset:
+    def of_rows(cls, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str) -> PackedDataset:
         """Return the dataset of chosen rows. Needs torch only when rows are read. choice: the arguments that chose them."""
         made = cls.__new__(cls)
-        made._keep(pack, tuple(fields), subset, choice)
+        made._keep(pack, fields, subset, choice)
+        made._functions = {}
         return made
-
-    def _keep(self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str) -> None:
-        self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
-        self._names = tuple(f.name for f in fields)
-        self._stored = stored(fields)
-        self._reader = RowReader(pack, self._stored)
-        self._functions: dict[str, Callable[[Any], Any]] = {}
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -143,15 +131,7 @@ class PackedDataset(RowsInfo):
             for name, argument in ARGUMENTS.items()
             if name in self._functions
         }
-        return describe(
-            type(self).__name__,
-            self.pack,
-            self.fields,
-            len(self),
-            self._choice,
-            **made,
-            placement="'disk': read when asked for",
-        )
+        return self._summary(**made, placement="'disk': read when asked for")
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray[np.integer[Any]]) -> Any:
         """Return a row, or a batch for a slice, a list or an array of row numbers (torch tensors too). Raises IndexError."""
