@@ -4,8 +4,7 @@
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
     dataset_options.py  what the arguments of both mean on this machine: order, placement, device
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
-    prefetcher.py       read requests in, batches out, ahead of the loop
-    row_sources.py      where a request's rows come from: caches, transform processes, files
+    prefetcher.py       read requests in, batches out, ahead of the loop; what a source of rows is, and the pack's files as one
     device.py           where batches end up: host memory, or a GPU by pinned asynchronous copies
     augmenting.py       what `augment` means, and its pipelines at work on batches
     batch.py            the named tuple that is handed out, and the reusable buffers that its arrays lie in

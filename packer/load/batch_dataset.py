@@ -31,13 +31,12 @@ from packer.load.epoch_progress import (
     this_worker,
 )
 from packer.load.other_loaders import RowsInfo
-from packer.load.prefetcher import Prefetcher
+from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted, as_transform
 from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
-from packer.load.row_sources import FileRows, ReadRequest
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch, RowOrder, Share
+from packer.orders.epochs import Epoch, RowOrder, Share, read_request, read_requests
 from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
 from packer.read.row_selection import ROW
@@ -48,8 +47,10 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike
 
+    from packer.format.header import Field
     from packer.load.augmenting import Augment
     from packer.load.device import Device
+    from packer.load.processes.workers import Workers
 
 PREFETCH = 2
 _LOG = logging.getLogger("packer.load")
@@ -339,10 +340,7 @@ class PackedBatchDataset(RowsInfo):
             self._ranks.warn(self.rows, stacklevel=3)
             self._stats = stats = Stats(epoch, readers=self.threads)
             prefetcher, sequence = self._made(), self._sequence(epoch)
-            requests = (
-                _request(sequence, share, first, last, mark.stride)
-                for first, last in _spans(share.steps, prefetcher.batches, mark.first, mark.stride)
-            )
+            requests = read_requests(sequence, share, prefetcher.batches, mark.first, mark.stride)
             n, whole, in_worker = share.n, mark.stride * share.whole, this_worker() is not None
             positions = share.origin + mark.first * share.whole
             for batch in prefetcher.batches_of(requests, stats):
@@ -380,7 +378,7 @@ class PackedBatchDataset(RowsInfo):
 
     def _batch(self, epoch: int, share: Share, step: int) -> Any:
         """Return batch number `step` of a whole epoch, read now."""
-        return self._made().batch_of(_request(self._sequence(epoch), share, step, step + 1))
+        return self._made().batch_of(read_request(self._sequence(epoch), share, step, step + 1))
 
     def __getitems__(self, indices: Sequence[int]) -> NoReturn:
         """Raise UsageError: DataLoader and Subset call this to collate rows, and these are batches."""
@@ -524,35 +522,60 @@ class PackedBatchDataset(RowsInfo):
             return self._prefetcher
 
     def _make(self) -> Prefetcher:
-        fields, held = self.fields, dict[str, Any]()
-        batch_rows = self.batch_size
+        fields, batch_rows = self.fields, self.batch_size
         if self.ends != "pad":  # whose batches are full even where there are fewer rows
             batch_rows = max(1, min(self.batch_size, self.order.length(self.rows)))
-        if self._transform is not None and self.rows:
-            from packer.load.processes.workers import Workers
-
-            workers = held["workers"] = Workers(self._transform, self._reader, self._stored)
+        workers = self._workers()
+        if workers is not None:
             fields = workers.probe(self.subset.place(one_run(0, 1)), seed=self.seed, epoch=0)
             if ROW in self.fields and all(f.name != ROW.name for f in fields):
                 fields = (*fields, ROW)
+        augmenter = None
         if self._views:
             views = augmenting.fit_views(self._views, fields, self.pack.path, self._num_classes)
-            held["augmenter"] = augmenting.Augmenter(
-                views, fields, self._num_classes, batch_rows, self.prefetch + 2
-            )
-        if self.placement in ("ram", "pinned"):
-            from packer.load.caches.memory_cache import MemoryCache
-
-            pinned = self.device if self.placement == "pinned" else None
-            held["memory"] = MemoryCache(self._reader, self._stored, self.subset, pinned=pinned)
-        elif self.placement == "gpu":
-            from packer.load.caches.gpu_cache import GpuCache
-
-            held["gpu"] = GpuCache(self._reader, self._stored, self.subset, self.device)
+            augmenter = augmenting.Augmenter(views, fields, self._num_classes, batch_rows, self.prefetch + 2)
         self._keep_blocks()
         device = self._device() if self.output == "torch" else None
         files = FileRows(self._reader, fields, ForkSafeThreads(self.threads))
-        return Prefetcher(files, fields, batch_rows=batch_rows, prefetch=self.prefetch, device=device, **held)
+        return Prefetcher(
+            files,
+            fields,
+            batch_rows=batch_rows,
+            prefetch=self.prefetch,
+            device=device,
+            augmenter=augmenter,
+            source=self._source(files, fields, device, workers),
+            workers=workers,
+        )
+
+    def _workers(self) -> Workers | None:
+        if self._transform is None or not self.rows:
+            return None
+        from packer.load.processes.workers import Workers
+
+        return Workers(self._transform, self._reader, self._stored)
+
+    def _source(
+        self, files: FileRows, fields: tuple[Field, ...], device: Device | None, workers: Workers | None
+    ) -> RowSource | None:
+        """Return the source of rows that is asked before the files."""
+        if workers is not None:
+            from packer.load.processes.workers import TransformedRows
+
+            return TransformedRows(workers, files)
+        if self.placement in ("ram", "pinned"):
+            from packer.load.caches.memory_cache import MemoryCache, MemoryRows
+
+            pinned = self.device if self.placement == "pinned" else None
+            memory = MemoryCache(self._reader, self._stored, self.subset, pinned=pinned)
+            return MemoryRows(memory, files, fields, copied=device is not None and not device.on_host)
+        if self.placement == "gpu" and device is not None:
+            from packer.load.caches.gpu_cache import GpuCache, GpuRows
+
+            gpu = GpuCache(self._reader, self._stored, self.subset, self.device)
+            # The pass that augments takes images from where they lie: no batch of them is put together before.
+            return GpuRows(gpu, files, fields, device, leave=("image",) if self._views else ())
+        return None
 
     def _keep_blocks(self) -> None:
         """Make the reader cache the decoded blocks of two windows: the threads read ahead of the loop."""
@@ -565,31 +588,3 @@ class PackedBatchDataset(RowsInfo):
         except ImportError:
             raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'", "torch") from None
         return device_of(self.device)
-
-
-def _spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:
-    """Yield (first, last + 1) of the batches that are read together.
-
-    One batch, then two, four … up to `most`, so that the first batch waits for no other. With a stride each is read alone.
-    """
-    if stride > 1:
-        yield from ((step, step + 1) for step in range(first, steps, stride))
-        return
-    count = 1
-    while first < steps:
-        last = min(first + min(count, most), steps)
-        yield first, last
-        first, count = last, 2 * count
-
-
-def _request(epoch: Epoch, share: Share, first: int, last: int, stride: int = 1) -> ReadRequest:
-    """Return a request for batches first..last-1 of a rank.
-
-    stride: distance to the same worker's next request, in batches; other DataLoader workers read those between.
-    """
-    whole = share.whole
-    begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
-    sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
-    return ReadRequest(
-        epoch, share.positions(first, last), sizes, (begin, min(stop, share.n)), begins=first < stride
-    )

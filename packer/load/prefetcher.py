@@ -1,5 +1,7 @@
 """From read requests to batches: rows are fetched ahead of the loop, sent to the device, and handed out batch by batch.
 
+Rows come from the first source that has them: a cache (caches/), transform processes (processes/workers.py), or the pack's files.
+
 A request is a batch, or several where batches are small: reading, slots and copies cost some 100 us each however little they
 move, which would be twice the copy itself for 256 thumbnails. The loop itself asks for the batches to come, so there is no
 producer to stop: when the loop ends, for whatever reason, nothing more is asked for, and what was asked for ends within one read.
@@ -16,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +27,142 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, IndexedRows, LentSlot, SlotLayout, Slots, allocate, as_tensor, batch_type
-from packer.load.row_sources import (
-    FetchedRows,
-    FileRows,
-    GpuRows,
-    MemoryRows,
-    ReadRequest,
-    RowSource,
-    TransformedRows,
-)
 from packer.load.stats import Stats
+from packer.orders.epochs import ReadRequest
+from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import ROW, stored
-from packer.starting import interrupt_later
+from packer.starting import ForkSafeThreads, interrupt_later
 
 if TYPE_CHECKING:
     from packer.load.augmenting import Augmenter, Draws
-    from packer.load.caches.gpu_cache import GpuCache
-    from packer.load.caches.memory_cache import MemoryCache
     from packer.load.device import Device
-    from packer.load.processes.workers import Workers
+    from packer.load.processes.workers import Filled, Workers
 
 REQUEST_BYTES = 4 << 20  # batches are read together up to here
 REQUEST_BATCHES = 64
+SPLIT_BYTES = 4 << 20  # a request larger than this is read by several threads at once
+SPLIT_CODED_BYTES = 64 << 10  # and one larger than this is decoded by several
+
+Lend = Callable[[], LentSlot]
+
+
+class ReadResult(NamedTuple):
+    """Result of a read: ragged fields by name, and seconds. kept: number of rows that a transform left unchanged (see Filled)."""
+
+    ragged: dict[str, list[Any]]
+    read_seconds: float
+    transform_seconds: float = 0.0
+    kept: int = 0
+
+
+ReadFixed = Callable[[ReadRequest, int, int, dict[str, Bytes]], None]
+
+
+@dataclass
+class FetchedRows:
+    """Rows of a request: complete once all `reads` are done.
+
+    arrays: fixed fields in host memory. sent: the same as tensors on the device, once their copies have begun.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    reads: Sequence[Future[ReadResult] | Future[Filled]] = ()
+    sent: Any = None
+
+
+class RowSource:
+    """A source of rows; thread-safe. ready: True once it holds all rows."""
+
+    ready = False
+
+    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows | None:
+        """Start to fetch the rows of a request; return None if this source does not have them. lend: allocates a slot."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End its threads and processes, and free its memory."""
+
+
+class FileRows(RowSource):
+    """The pack's files, read (and decoded) by threads.
+
+    fields: fields that are loaded. The other sources read their ragged fields here, too.
+    """
+
+    def __init__(self, reader: RowReader, fields: Sequence[Field], threads: ForkSafeThreads) -> None:
+        self.reader, self.threads = reader, threads
+        self._ragged = [f for f in stored(fields) if f.ragged]
+        self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
+        self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in reader.fields) else SPLIT_BYTES
+        self._asking = ForkSafeThreads(1)  # apart: a busy disk makes one wait until it has taken the requests
+
+    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
+        """Start threads that read the rows into a slot."""
+        self.look_ahead(request)
+        return self.fill(request, lend(), self.read_fixed)
+
+    def look_ahead(self, request: ReadRequest) -> None:
+        """Ask the disk for the rows after the request, if the order knows them."""
+        if (soon := request.epoch.ahead(*request.reach, begin=request.begins)).starts.size:
+            for f in self.reader.fields:
+                self._asking.submit(self.reader.willneed, f.name, soon)
+
+    def fill(
+        self,
+        request: ReadRequest,
+        slot: LentSlot,
+        read: ReadFixed,
+    ) -> FetchedRows:
+        """Start threads that fill a slot, a large one in parts. read: writes the fixed fields of entries start..stop-1."""
+        count, raw = request.count, slot.raw
+        parts = min(self.threads.count, count) if count * self._row_bytes > self._split_bytes else 1
+        bounds = [count * k // parts for k in range(parts + 1)]
+        reads = [
+            self.threads.submit(
+                self._read_part, request, a, b, {name: rows[a:b] for name, rows in raw.items()}, read
+            )
+            for a, b in pairwise(bounds)
+        ]
+        return FetchedRows(slot.typed, reads)
+
+    def ragged(self, request: ReadRequest) -> list[Future[ReadResult]]:
+        """Start to read the ragged fields, if there are any."""
+        if not self._ragged:
+            return []
+        return [self.threads.submit(self._read_part, request, 0, request.count, {}, self.read_fixed)]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._asking.close()
+        self.threads.close()
+
+    def read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
+        """Read fixed fields of entries start..stop-1."""
+        rows = request.rows(start, stop)
+        for name, array in out.items():
+            self.reader.read(name, rows, array)
+
+    def _read_part(
+        self,
+        request: ReadRequest,
+        start: int,
+        stop: int,
+        out: dict[str, Bytes],
+        read: ReadFixed,
+    ) -> ReadResult:
+        """Read fixed fields into `out`, ragged ones into lists."""
+        began = time.perf_counter()
+        if out:
+            read(request, start, stop, out)
+        ragged: dict[str, list[Any]] = {}
+        if self._ragged:
+            rows = request.rows(start, stop)
+            numbers = rows.rows().tolist()
+            ragged = {
+                f.name: decode_ragged(self.reader.pack, f, self.reader.read_ragged(f.name, rows), numbers)
+                for f in self._ragged
+            }
+        return ReadResult(ragged, time.perf_counter() - began)
 
 
 class Pending(Protocol):
@@ -89,7 +206,7 @@ class Prefetcher:
 
     files: source that reads the pack's files. fields: fields of the batches, possibly with ROW. batch_rows: most rows in a batch.
     prefetch: number of batches to read ahead. device: device of the batches, None for NumPy arrays. augmenter: augments the images.
-    memory, gpu: caches that hold the rows, or are being filled. workers: processes that run the transform.
+    source: asked before the files. workers: processes that run the transform, if they are the source.
     """
 
     def __init__(
@@ -101,8 +218,7 @@ class Prefetcher:
         prefetch: int,
         device: Device | None = None,
         augmenter: Augmenter | None = None,
-        memory: MemoryCache | None = None,
-        gpu: GpuCache | None = None,
+        source: RowSource | None = None,
         workers: Workers | None = None,
     ) -> None:
         self.pid, self._closed = os.getpid(), False
@@ -114,16 +230,7 @@ class Prefetcher:
             augmenter,
             workers,
         )
-        # The pass that augments takes images from where they lie: no batch of them is put together before.
-        self._left = ("image",) if augmenter is not None else ()
-        self._sources: list[RowSource] = [files]
-        if workers is not None:
-            self._sources.insert(0, TransformedRows(workers, files))
-        elif memory is not None:
-            copied = device is not None and not device.on_host
-            self._sources.insert(0, MemoryRows(memory, files, fields, copied=copied))
-        elif gpu is not None and device is not None:
-            self._sources.insert(0, GpuRows(gpu, files, fields, device, leave=self._left))
+        self._sources: list[RowSource] = [files] if source is None else [source, files]
         self._type = batch_type(tuple(f.name for f in fields))
         fixed = [f for f in stored(fields) if not f.ragged]
         self.row_bytes = sum(f.row_bytes for f in fixed)

@@ -7,8 +7,8 @@ position goes on there with any other number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -111,17 +111,6 @@ class Epoch:
     def within(self, positions: Runs) -> Runs:
         """Return the rows at these positions, counted within the subset."""
         return self.order.place(positions, self.subset.rows, self.seed, self.number)
-
-    def rows(self, positions: Runs) -> Runs:
-        """Return the rows of the pack at these positions."""
-        return self.subset.place(self.within(positions))
-
-    def counters(self, positions: Runs) -> Runs:
-        """Return the numbers that draws for these positions are keyed by: rows of the pack, but positions where rows are repeated.
-
-        So a row that comes again in an epoch is not augmented alike.
-        """
-        return positions if self.order.repeats else self.rows(positions)
 
     def ahead(self, start: int, stop: int, *, begin: bool = False) -> Runs:
         """Return the rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all."""
@@ -248,6 +237,81 @@ class Share:
             lengths.append(length)
             start += length
         return Runs(np.array(starts), np.array(lengths))
+
+
+@dataclass
+class ReadRequest:
+    """Batches that are read together. The order is evaluated once, by the thread that needs the rows first.
+
+    positions: positions of all batches in the epoch. sizes: rows of each batch. reach: (start, stop) of the positions that all
+    ranks read at this point. begins: True for the first request of an iteration.
+    """
+
+    epoch: Epoch
+    positions: Runs
+    sizes: list[int]
+    reach: tuple[int, int]
+    begins: bool
+    _within: Runs | None = field(default=None, repr=False)
+
+    @property
+    def count(self) -> int:
+        """Number of rows of all batches."""
+        return sum(self.sizes)
+
+    def within(self, start: int = 0, stop: int | None = None) -> Runs:
+        """Return the row numbers of entries start..stop-1 (all by default) within the subset."""
+        if stop is not None and (start, stop) != (0, self.count):
+            return self.epoch.within(self.positions.part(start, stop))
+        if self._within is None:
+            self._within = self.epoch.within(self.positions)
+        return self._within
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Runs:
+        """Return the row numbers of entries start..stop-1 (all by default) within the pack."""
+        return self.epoch.subset.place(self.within(start, stop))
+
+    def counters(self) -> Runs:
+        """Return the numbers that key the augmentation draws: rows of the pack, or positions where the order repeats rows."""
+        return self.positions if self.epoch.order.repeats else self.rows()
+
+
+def read_requests(
+    epoch: Epoch, share: Share, most: int, first: int = 0, stride: int = 1
+) -> Iterator[ReadRequest]:
+    """Yield requests for a rank's batches first, first + stride, ...; of neighbours up to `most` at once."""
+    return (
+        read_request(epoch, share, begin, end, stride)
+        for begin, end in spans(share.steps, most, first, stride)
+    )
+
+
+def spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:
+    """Yield (first, last + 1) of the batches that are read together.
+
+    One batch, then two, four … up to `most`, so that the first batch waits for no other. With a stride each is read alone.
+    """
+    if stride > 1:
+        yield from ((step, step + 1) for step in range(first, steps, stride))
+        return
+    count = 1
+    while first < steps:
+        last = min(first + min(count, most), steps)
+        yield first, last
+        first, count = last, 2 * count
+
+
+def read_request(epoch: Epoch, share: Share, first: int, last: int, stride: int = 1) -> ReadRequest:
+    """Return a request for batches first..last-1 of a rank.
+
+    stride: distance to the same worker's next request, in batches; other DataLoader workers read those between.
+    """
+    whole = share.whole
+    begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
+    sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
+    return ReadRequest(
+        epoch, share.positions(first, last), sizes, (begin, min(stop, share.n)), begins=first < stride
+    )
 
 
 order_key = lru_cache(maxsize=64)(randomness.key)

@@ -13,8 +13,8 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.dataset_options import context, parse_order
-from packer.orders.epochs import Epoch
-from packer.orders.runs import Runs, one_run
+from packer.orders.epochs import Epoch, Share, read_request
+from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import is_mask, select, select_fields
 
@@ -67,8 +67,8 @@ def first_rows(
     with_images = RowReader(pack, select_fields(pack, None))
     bound, _ = parse_order(order, False, context(with_images, subset, rows))
     sequence = Epoch(bound, subset, seed, epoch)
-    positions = one_run(0, min(rows, sequence.length))
-    return sequence.rows(positions).rows(), sequence.counters(positions).rows()
+    request = read_request(sequence, Share(sequence.length, rows), 0, 1)
+    return request.rows().rows(), request.counters().rows()
 
 
 def read_batch(

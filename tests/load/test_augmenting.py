@@ -32,11 +32,10 @@ from packer.format.pack import Pack  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import dataset_options  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
-from packer.load.caches.gpu_cache import GpuCache  # noqa: E402
-from packer.load.prefetcher import Prefetcher  # noqa: E402
-from packer.load.row_sources import FileRows, ReadRequest  # noqa: E402
+from packer.load.caches.gpu_cache import GpuCache, GpuRows  # noqa: E402
+from packer.load.prefetcher import FileRows, Prefetcher  # noqa: E402
 from packer.load.stats import Stats  # noqa: E402
-from packer.orders.epochs import Epoch  # noqa: E402
+from packer.orders.epochs import Epoch, ReadRequest  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import Subset, one_run  # noqa: E402
 from packer.read.row_reader import RowReader  # noqa: E402
@@ -549,14 +548,14 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     assert held.wait(120)
     from packer.load.device import device_of
 
-    files = FileRows(reader, (*fields, ROW), ForkSafeThreads(2))
+    files, on = FileRows(reader, (*fields, ROW), ForkSafeThreads(2)), device_of(device)
     prefetcher = Prefetcher(
         files,
         (*fields, ROW),
         batch_rows=8,
         prefetch=2,
-        device=device_of(device),
-        gpu=held,
+        device=on,
+        source=GpuRows(held, files, (*fields, ROW), on, leave=["image"]),
         augmenter=Augmenter(views, (*fields, ROW), None, 8, 4),
     )
     bound = order.bind(dataset_options.context(reader, subset, 8))

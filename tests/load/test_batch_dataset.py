@@ -62,7 +62,7 @@ def test_batches_are_what_the_docs_say(pack: Pack):
 
 
 def test_one_large_batch_read_by_several_threads(pack: Pack, way: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("packer.load.row_sources.SPLIT_BYTES", 1)
+    monkeypatch.setattr("packer.load.prefetcher.SPLIT_BYTES", 1)
     with PackedBatchDataset(pack, 64, order="rows", threads=3, fields=("key", "image", "label")) as dataset:
         assert sorted(epoch_of(dataset)) == list(range(ROWS))
 

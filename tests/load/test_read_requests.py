@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from packer.format.pack import Pack
-from packer.load.batch_dataset import PackedBatchDataset, _spans
+from packer.load.batch_dataset import PackedBatchDataset
+from packer.orders.epochs import spans
 from tests.load.conftest import ORDERS
 from tests.load.test_batch_dataset import check
 from tests.read.conftest import ROWS
@@ -72,8 +73,8 @@ def test_batches_are_writable_and_one_does_not_reach_into_another(pack: Pack):
 @pytest.mark.parametrize("most", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 7, 8, 100, 1000])
 def test_the_first_batch_waits_for_no_other_and_all_are_read_once(steps: int, most: int):
-    spans = list(_spans(steps, most))
-    assert [step for first, last in spans for step in range(first, last)] == list(range(steps))
-    assert all(last - first <= most for first, last in spans)
-    assert not steps or spans[0] == (0, 1)
-    assert len(spans) <= steps / most + most.bit_length() + 1
+    found = list(spans(steps, most))
+    assert [step for first, last in found for step in range(first, last)] == list(range(steps))
+    assert all(last - first <= most for first, last in found)
+    assert not steps or found[0] == (0, 1)
+    assert len(found) <= steps / most + most.bit_length() + 1

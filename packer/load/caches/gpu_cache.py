@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.load.batch import IndexedRows, size_of
+from packer.load.device import Device
+from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
+from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.row_reader import RowReader
+from packer.read.row_selection import ROW
 from packer.starting import Background
 from packer.units import size
 
@@ -112,6 +116,42 @@ class GpuCache:
         """Stop filling and free the device's memory; gather returns None from now on."""
         self._background.end()
         self._content.drop("it was closed")
+
+
+class GpuRows(RowSource):
+    """Rows that a GpuCache holds, gathered on the device."""
+
+    def __init__(
+        self,
+        cache: GpuCache,
+        files: FileRows,
+        fields: Sequence[Field],
+        device: Device,
+        *,
+        leave: Collection[str],
+    ) -> None:
+        """leave: fields whose rows are only indexed, not gathered."""
+        self._cache, self._files, self._device, self._leave = cache, files, device, leave
+        self._numbered = ROW in fields
+
+    @property
+    def ready(self) -> bool:  # type: ignore[override]
+        """True once all rows are on the device."""
+        return self._cache.ready
+
+    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows | None:
+        """Queue a gather on the current stream."""
+        tensors = self._cache.gather(request.within(), leave=self._leave)
+        if tensors is None:
+            return None
+        self._files.reader.keep(0)
+        if self._numbered:
+            tensors[ROW.name] = self._cache.upload(request.rows().rows())
+        return FetchedRows({}, self._files.ragged(request), self._device.made(tensors))
+
+    def close(self) -> None:
+        """Free the memory on the device."""
+        self._cache.close()
 
 
 class _GpuContent:

@@ -22,9 +22,12 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch import size_of
 from packer.load.caches.shared_memory import Memory, held, open_memory
+from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
+from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read import gather
 from packer.read.row_reader import RowReader
+from packer.read.row_selection import stored
 from packer.starting import Background
 from packer.units import size
 
@@ -159,6 +162,53 @@ class MemoryCache:
         """Stop filling and free the memory; the cache is empty from now on."""
         self._background.end()
         self._content = _MemoryContent(None, {}, 0)
+
+
+class MemoryRows(RowSource):
+    """Rows of a MemoryCache: copied into a slot; or, on their way to a device, views if they are one contiguous run."""
+
+    def __init__(self, cache: MemoryCache, files: FileRows, fields: Sequence[Field], *, copied: bool) -> None:
+        """copied: True if batches are copied to a device."""
+        self._cache, self._files, self._copied = cache, files, copied
+        self._fixed = [f for f in stored(fields) if not f.ragged]
+
+    @property
+    def ready(self) -> bool:  # type: ignore[override]
+        """True once all rows are in memory."""
+        return self._cache.ready
+
+    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
+        """Return views of the cache, or start threads that copy its rows into a slot and read missing rows from the files."""
+        if self._copied and (views := self._views(request)) is not None:
+            return FetchedRows(views, self._files.ragged(request))
+        if self._cache.ready:
+            self._files.reader.keep(0)
+        else:
+            self._files.look_ahead(request)
+        return self._files.fill(request, lend(), self._read_fixed)
+
+    def close(self) -> None:
+        """Free the cache."""
+        self._cache.close()
+
+    def _read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
+        within = request.within(start, stop)
+        absent = {name: array for name, array in out.items() if not self._cache.read(name, within, array)}
+        if absent:
+            self._files.read_fixed(request, start, stop, absent)
+
+    def _views(self, request: ReadRequest) -> dict[str, NDArray[Any]] | None:
+        within = request.within()
+        if len(within.starts) != 1:
+            return None
+        start = int(within.starts[0])
+        views = {}
+        for f in self._fixed:
+            rows = self._cache.view(f.name, start, start + int(within.lengths[0]))
+            if rows is None:
+                return None
+            views[f.name] = rows.view(f.dtype).reshape(len(rows), *(f.shape or ()))
+        return views
 
 
 class _MemoryContent:

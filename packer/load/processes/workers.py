@@ -31,11 +31,13 @@ import numpy as np
 from packer.errors import PackerError, TransformError, UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, SlotLayout
+from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
 from packer.load.processes import calling
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workerproc import NO_ROW, READY, Filled, TransformJob, run
+from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader
 from packer.starting import held_back, no_more, start
@@ -172,6 +174,27 @@ class Workers:
                     self._ended.detach()
                 self._ended = weakref.finalize(self, self._pool.stop)
                 self._pool.submit(tasks)
+
+
+class TransformedRows(RowSource):
+    """Output rows of a Python transform, written into slots by worker processes."""
+
+    def __init__(self, workers: Workers, files: FileRows) -> None:
+        self._workers, self._files = workers, files
+
+    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
+        """Start to fill a slot by the worker processes."""
+        slot = lend()
+        self._files.look_ahead(request)
+        epoch = request.epoch
+        made = self._workers.submit(
+            slot.memory, slot.layout, 0, request.rows(), seed=epoch.seed, epoch=epoch.number
+        )
+        return FetchedRows(slot.typed, [made])
+
+    def close(self) -> None:
+        """End the processes."""
+        self._workers.close()
 
 
 class _TransformBatch:

@@ -1,7 +1,9 @@
-"""packer.load.row_sources: each source gives the rows of the pack, and asks for a slot only if it fills one."""
+"""packer.load.prefetcher: work is begun ahead, and each source gives the rows of the pack, and asks for a slot only if it fills one."""
 
 from __future__ import annotations
 
+import os
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,11 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batch import LentSlot, SlotLayout, allocate
-from packer.load.caches.memory_cache import MemoryCache
+from packer.load.caches.memory_cache import MemoryCache, MemoryRows
 from packer.load.dataset_options import context
-from packer.load.prefetcher import Prefetcher
-from packer.load.row_sources import FetchedRows, FileRows, MemoryRows, ReadRequest, RowSource
+from packer.load.prefetcher import FetchedRows, FileRows, Prefetcher, RowSource, ahead
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch, RowOrder
+from packer.orders.epochs import Epoch, ReadRequest, RowOrder
 from packer.orders.row_orders import Rows, Sequential
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader
@@ -94,9 +95,8 @@ class Declining(RowSource):
 
 def test_the_next_source_is_asked_where_one_declines(pack: Pack) -> None:
     files, reader, fields = files_of(pack)
-    prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=1)
     first = Declining()
-    prefetcher._sources.insert(0, first)
+    prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=1, source=first)
     request = request_of(reader, Rows(), 5, 30)
     (batch,) = prefetcher.batches_of([request], Stats())
     assert first.asked == 1
@@ -115,9 +115,8 @@ class Closing(Declining):
 
 def test_closed_while_a_request_begins_no_thread_is_left(pack: Pack) -> None:
     files, reader, fields = files_of(pack)
-    prefetcher, closing = Prefetcher(files, fields, batch_rows=25, prefetch=1), Closing()
-    closing.prefetcher = prefetcher
-    prefetcher._sources.insert(0, closing)
+    closing = Closing()
+    prefetcher = closing.prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=1, source=closing)
     with pytest.raises(UsageError, match="was closed"):
         next(prefetcher.batches_of([request_of(reader, Rows(), 5, 30)], Stats()))
     assert [t.name for t in threading.enumerate() if t.name.startswith("packer-load")] == []
@@ -132,3 +131,64 @@ def test_rows_are_placed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> No
     assert request.rows(0, request.count).rows().tolist() == request.counters().rows().tolist() == whole
     assert len(placed) == 1
     assert request.rows(3, 9).rows().tolist() == whole[3:9]
+
+
+class Work:
+    """Counts what happens to it."""
+
+    def __init__(self, number: int, log: list[str]) -> None:
+        self.number, self.log = number, log
+        log.append(f"start {number}")
+
+    def cancel(self) -> None:
+        self.log.append(f"cancel {self.number}")
+
+    def advance(self) -> None:
+        pass
+
+
+def works(count: int, log: list[str]):
+    return (lambda k=k: Work(k, log) for k in range(count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 10])
+def test_order_is_kept_and_no_more_than_asked_is_begun(count: int):
+    log: list[str] = []
+    for number, work in enumerate(ahead(works(6, log), count)):
+        assert work.number == number
+        assert len(log) == min(6, number + 1 + count)
+    assert log == [f"start {k}" for k in range(6)]
+
+
+def test_leaving_early_cancels_what_was_begun():
+    log: list[str] = []
+    stream = ahead(works(9, log), 2)
+    next(stream)
+    stream.close()
+    assert log == ["start 0", "start 1", "start 2", "cancel 1", "cancel 2"]
+
+
+def test_threads_end_when_closed_and_come_back():
+    threads = ForkSafeThreads(2)
+    assert threads.submit(lambda: 5).result() == 5
+    threads.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("packer-load")]
+    assert threads.submit(lambda: 6).result() == 6
+    threads.close()
+
+
+def test_threads_travel_without_their_pool():
+    threads = ForkSafeThreads(2)
+    threads.submit(int).result()
+    assert pickle.loads(pickle.dumps(threads)).submit(lambda: 7).result() == 7
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own():
+    threads = ForkSafeThreads(1)
+    threads.submit(int).result()
+    child = os.fork()
+    if child == 0:
+        os._exit(threads.submit(lambda: 42).result(timeout=120))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    threads.close()
