@@ -33,8 +33,9 @@ TYPE_CHECKING = False  # as type checkers know it; importing typing takes 10 ms,
 if TYPE_CHECKING:
     from typing import Any
 
+    from packer.convert.conversion_run import Report
     from packer.convert.export import export_images
-    from packer.convert.image_conversion import Report, convert_images
+    from packer.convert.image_conversion import convert_images
     from packer.convert.repacking import append_images, merge_packs, repack, split_pack
     from packer.convert.repair import repair_pack
     from packer.errors import PackerError
@@ -58,7 +59,7 @@ _HOMES = {
     "PackedDataset": "packer.load.row_dataset",
     "PackerError": "packer.errors",
     "PythonTransform": "packer.load.processes.transforms",
-    "Report": "packer.convert.image_conversion",
+    "Report": "packer.convert.conversion_run",
     "Rows": "packer.orders.row_orders",
     "Sequential": "packer.orders.row_orders",
     "Slices": "packer.orders.row_orders",

@@ -29,6 +29,7 @@ LEAVES = {
 # A row or an entry that no longer occurs is an error too: delete it.
 UNITS: dict[str, set[str]] = {
     "packer": {
+        "packer.convert",
         "packer.convert.export",
         "packer.convert.image_conversion",
         "packer.convert.repair",
@@ -43,6 +44,7 @@ UNITS: dict[str, set[str]] = {
     "packer.__main__": {"packer.cli"},
     "packer.cli": {
         "packer.bench",
+        "packer.convert",
         "packer.convert.export",
         "packer.convert.image_conversion",
         "packer.convert.repair",
@@ -83,6 +85,7 @@ UNITS: dict[str, set[str]] = {
         "packer.inputs",
         "packer.orders",
         "packer.pixels",
+        "packer.progress",
         "packer.randomness",
         "packer.read",
     },
@@ -91,14 +94,12 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.inputs",
         "packer.pixels",
-        "packer.progress",
     },
     "packer.convert.repacking": {
         "packer.convert",
         "packer.convert.image_conversion",
         "packer.format",
         "packer.pixels",
-        "packer.progress",
         "packer.tables",
     },
     "packer.convert.repair": {

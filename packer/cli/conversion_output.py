@@ -11,7 +11,8 @@ from packer import units
 from packer.cli.console import in_options, print_json, say
 
 if TYPE_CHECKING:
-    from packer.convert.image_conversion import ConversionPlan, Report
+    from packer.convert.conversion_run import Report
+    from packer.convert.image_conversion import ConversionPlan
     from packer.tables.table_conversion import TablePlan, TableReport
 
 SKIPPED = 3

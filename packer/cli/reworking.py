@@ -26,7 +26,8 @@ from packer.cli.options import (
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.convert.image_conversion import ConversionPlan, Report
+    from packer.convert.conversion_run import Report
+    from packer.convert.image_conversion import ConversionPlan
     from packer.tables.table_conversion import TableReport
 
 

@@ -1,14 +1,16 @@
-"""From rows that can be made to a whole pack, of one part or of shards: the one way every pack is written, interrupted or not."""
+"""The frame of every conversion: from rows that can be made to a whole pack, of one part or of shards, interrupted or not; its report."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from packer import units
+from packer.arguments import ON_ERROR, check_workers, choice
 from packer.convert.block_workers import BlockResult, make_blocks
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
@@ -22,6 +24,7 @@ from packer.format.shards import Shard, merge_headers, read_index, seal_of, shar
 from packer.format.verify import verify_pack
 from packer.format.working_folder import (
     WorkingFolder,
+    check_output,
     check_space,
     clear_idle,
     difference,
@@ -29,6 +32,7 @@ from packer.format.working_folder import (
     locked,
     read_journal,
 )
+from packer.progress import Progress
 from packer.sentence import Call, Option
 
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
@@ -86,8 +90,8 @@ class ConversionTask:
 class RunResult:
     """The result of a run.
 
-    header: of the whole pack; bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a
-    channel.
+    header: of the whole pack; before: the pack that was added to; skipped: inputs left out, those that it listed before aside;
+    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a channel.
     """
 
     header: Header
@@ -95,6 +99,30 @@ class RunResult:
     resumed: int = 0
     cleared: str = ""
     narrowed: int = 0
+    before: Pack | None = None
+    added_skipped: list[Mapping[str, str]] = field(default_factory=list)
+
+    def add(self, part: RunResult) -> None:
+        """Count what a shard gave."""
+        self.bytes_read += part.bytes_read
+        self.resumed += part.resumed
+        self.narrowed += part.narrowed
+
+    @property
+    def rows(self) -> int:
+        """Rows written, or added."""
+        return self.header.rows - (self.before.rows if self.before else 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of these rows, as they are stored."""
+        whole = sum(e.nbytes for extents in self.header.extents.values() for e in extents)
+        return whole - (self.before.nbytes if self.before else 0)
+
+    @property
+    def skipped(self) -> Sequence[Mapping[str, str]]:
+        """Inputs left out."""
+        return self.added_skipped if self.before else self.header.skipped
 
 
 @dataclass(frozen=True)
@@ -110,6 +138,108 @@ class RunOptions:
     overwrite: bool = False
     resume: bool = False
     progress: Callable[[int], None] = field(default=lambda rows: None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a conversion.
+
+    rows: images in the pack; seconds: wall time, flushing included; bytes_read: of inputs; bytes_written: of the pack;
+    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had
+    done; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left;
+    notes: sentences that a user should see, those of the plan among them.
+    """
+
+    out: str
+    rows: int
+    seconds: float
+    bytes_read: int
+    bytes_written: int
+    workers: int
+    skipped: tuple[dict[str, str], ...]
+    resumed: int = 0
+    cleared: str = ""
+    already: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows packed a second, those not counted that had been done before."""
+        return max(0, self.rows - self.resumed) / self.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        return asdict(self)
+
+
+class Conversion:
+    """The frame of one conversion: its options checked, what is there already, progress, interruptions, the report.
+
+    out: of the pack, without a slash behind it; noun: what is counted; the others: as in convert_images. Raises UsageError.
+    """
+
+    def __init__(
+        self,
+        out: str | os.PathLike[str],
+        noun: str,
+        *,
+        workers: int | None,
+        on_error: str = "stop",
+        overwrite: bool = False,
+        resume: bool = False,
+        progress: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self._began = time.perf_counter()
+        self.out = os.fspath(out).rstrip("/")
+        self.bar = Progress(progress, noun, on_progress)
+        skip = choice("on_error", on_error, ON_ERROR) == "skip"
+        self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move)
+
+    def check_output(self) -> None:
+        """Refuse an output that cannot be written, before any work. Raises UsageError, PackerError."""
+        if not (self.running.resume and os.path.lexists(self.out)):
+            check_output(self.out, overwrite=self.running.overwrite)
+
+    def found(self, provenance: Mapping[str, Any], rows: int | None) -> RunResult | None:
+        """Return the pack that is asked for, if it may be gone on with and is there already; see `already`."""
+        if not self.running.resume:
+            return None
+        header = already(self.out, provenance, rows, overwrite=self.running.overwrite)
+        return None if header is None else RunResult(header, resumed=header.rows)
+
+    def write(
+        self, task: ConversionTask, nbytes: int, *, then: Callable[[], None] = lambda: None
+    ) -> RunResult:
+        """Write a planned pack of about so many bytes. then: called once there is room for it. Raises PackerError."""
+        check_room(self.out, nbytes)
+        then()
+        self.bar.start(len(task.order.samples))
+        with self.bar, interrupted(self.out):
+            return write_pack(task, self.out, self.running)
+
+    def report(self, written: RunResult, notes: Sequence[str] = (), *, already: bool = False) -> Report:
+        """Return the report of what was written, or found. notes: of the plan."""
+        if written.narrowed:
+            many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
+            wide = (
+                f"{many} more than 8 bits a channel, of which the high byte is stored; scale them to 8 bits first, or keep their "
+                "values in a field of their own (" + Option("pairs") + ")."
+            )
+            notes = (*notes, wide)
+        return Report(
+            self.out,
+            written.rows,
+            time.perf_counter() - self._began,
+            written.bytes_read,
+            written.nbytes,
+            self.running.workers,
+            tuple(dict(s) for s in written.skipped),
+            written.resumed,
+            written.cleared,
+            already,
+            tuple(notes),
+        )
 
 
 def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> RunResult:
@@ -161,9 +291,7 @@ def _write_shards(task: ConversionTask, out: str, running: RunOptions, name: str
                     place.record([file, empty[file]])
                     kept = True
                     continue
-                done.bytes_read += part.bytes_read
-                done.resumed += part.resumed
-                done.narrowed += part.narrowed
+                done.add(part)
                 place.record([file])
             kept = True
             pack = open_pack(path)
@@ -205,12 +333,9 @@ def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
         )
 
 
-def append_shards(
-    task: ConversionTask, pack: Pack, running: RunOptions, skipped: Sequence[Mapping[str, str]] = ()
-) -> RunResult:
+def append_shards(task: ConversionTask, pack: Pack, running: RunOptions) -> RunResult:
     """Add the task's rows to a pack of shards, as further shards of it: written whole, then listed.
 
-    skipped: inputs that were left out, and that no shard lists.
     Raises UsageError if the pack is of one part, or the task's fields differ; PackerError.
     """
     with locked(pack.path, pack.path):
@@ -233,24 +358,23 @@ def append_shards(
         shards = list(listed)
         total = len(task.order.samples)
         rows = task.storing.shard_rows or total
-        done = RunResult(pack.header)
+        done = RunResult(pack.header, before=pack)
         for number, first in enumerate(range(0, total, rows)):
             name = shard_name(len(listed) + number, task.storing.format)
             path = os.path.join(pack.path, name)
             part, behind = task.shard(number, rows), _behind(running.progress, first)
             if os.path.lexists(path):  # an interrupted run had written it, but not listed it
                 remove(path)
-            written = _write_part(part, path, replace(running, overwrite=False, progress=behind), path)
-            done.bytes_read += written.bytes_read
-            done.resumed += written.resumed
-            done.narrowed += written.narrowed
+            done.add(_write_part(part, path, replace(running, overwrite=False, progress=behind), path))
             shard = open_pack(path)
+            done.added_skipped += shard.header.skipped
             shards.append(Shard(name, shard.rows, seal_of(shard.seal)))
         try:
-            write_index(pack.path, shards, [*index.skipped, *skipped])
+            write_index(pack.path, shards, [*index.skipped, *task.skipped])
         except OSError as error:
             raise failure(pack.path, error) from error
         done.header = open_pack(pack.path).header
+        done.added_skipped += task.skipped
         return done
 
 
@@ -289,7 +413,7 @@ def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str) 
             rows=kept,
             ragged={"key": _keys(task, kept, moves)} if task.keyed else {},
             splits={name: ((a, b),) for name, (a, b) in splits.items()},
-            statistics=_statistics(outcome),
+            statistics={} if outcome.sums is None else {"image": outcome.sums.mean_std()},
             skipped=_skipped(task, outcome),
             **task.members,
         )
@@ -301,10 +425,6 @@ def _keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Iterator
     for row in range(kept):
         sample = int(task.order.samples[moves.get(row, row)])
         yield task.maker.key(sample).encode("utf-8", "surrogateescape")
-
-
-def _statistics(outcome: BlockResult) -> dict[str, dict[str, list[float]]]:
-    return {} if outcome.sums is None else {"image": outcome.sums.mean_std()}
 
 
 def _skipped(task: ConversionTask, outcome: BlockResult) -> tuple[dict[str, str], ...]:

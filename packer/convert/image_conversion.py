@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
 from packer import native
-from packer.arguments import ON_ERROR, check_workers, choice, whole
-from packer.convert.conversion_run import (
-    ConversionTask,
-    RunOptions,
-    RunResult,
-    already,
-    check_room,
-    interrupted,
-    write_pack,
-)
+from packer.arguments import choice, whole
+from packer.convert.conversion_run import Conversion, ConversionTask, Report
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
@@ -30,7 +22,7 @@ from packer.convert.sample_order import SampleOrder, arrange, parse_split, strat
 from packer.errors import UsageError
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
-from packer.format.working_folder import check_output, format_of
+from packer.format.working_folder import format_of
 from packer.inputs.file_names import as_text
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import ImageSource, open_source
@@ -39,7 +31,6 @@ from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_values import BARS, LABEL_AS
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.image_decoder import without_pillow_warnings
-from packer.progress import Progress
 from packer.sentence import Option
 from packer.version import __version__
 
@@ -62,38 +53,6 @@ class ConversionPlan:
     splits: Mapping[str, int]
     trades: tuple[StorageEstimate, ...]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Report:
-    """The result of a conversion.
-
-    rows: images in the pack; seconds: wall time, flushing included; bytes_read: of inputs; bytes_written: of the pack;
-    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had
-    done; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left;
-    notes: sentences that a user should see, those of the plan among them.
-    """
-
-    out: str
-    rows: int
-    seconds: float
-    bytes_read: int
-    bytes_written: int
-    workers: int
-    skipped: tuple[dict[str, str], ...]
-    resumed: int = 0
-    cleared: str = ""
-    already: bool = False
-    notes: tuple[str, ...] = ()
-
-    @property
-    def rows_per_second(self) -> float:
-        """Images packed a second, those not counted that had been done before."""
-        return max(0, self.rows - self.resumed) / self.seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values."""
-        return asdict(self)
 
 
 def convert_images(
@@ -202,8 +161,17 @@ def convert_images(
     >>> report.rows, report.skipped
     (24, ())
     """
-    began = time.perf_counter()
-    source, out = os.fspath(source), os.fspath(out).rstrip("/")
+    run = Conversion(
+        out,
+        "images",
+        workers=workers,
+        on_error=on_error,
+        overwrite=overwrite,
+        resume=resume,
+        progress=progress,
+        on_progress=on_progress,
+    )
+    source, out = os.fspath(source), run.out
     sharded = shard_rows is not None or shard_size is not None
     match = None if like is None else ReferencePack.of(like)
     if size is None:
@@ -233,19 +201,10 @@ def convert_images(
         "compress": None if compress == "none" else compress,
         "shard_rows": None if shard_rows is None else whole("shard_rows", shard_rows),
     }
-    bar = Progress(progress, "images", on_progress)
-    running = RunOptions(
-        check_workers(workers),
-        skip=choice("on_error", on_error, ON_ERROR) == "skip",
-        overwrite=overwrite,
-        resume=resume,
-        progress=bar.move,
-    )
     RowStorage.of(options)
-    if not (resume and os.path.lexists(out)):
-        check_output(out, overwrite=overwrite)
+    run.check_output()
     with ExitStack() as stack:
-        made = plan_conversion(
+        task, plan = plan_conversion(
             stack,
             source,
             options,
@@ -255,25 +214,15 @@ def convert_images(
             shard_size=shard_size,
             classes=None if classes is None else parse_classes(classes),
             like=match,
-            skip=running.skip,
+            skip=run.running.skip,
             compare=on_plan is not None,
         )
-        task = made.task
-        found = None
-        if resume:
-            planned = made.plan.rows + len(task.skipped)
-            found = already(out, task.members["provenance"], planned, overwrite=overwrite)
+        found = run.found(task.members["provenance"], plan.rows + len(task.skipped))
         if found is not None:
-            report = report_of(RunResult(found, resumed=found.rows), out, began, running.workers)
-            return replace(report, already=True, notes=made.plan.notes)
-        check_room(out, made.plan.bytes * (2 if task.storing.gathered else 1))
-        if on_plan is not None:
-            on_plan(made.plan)
-        bar.start(made.plan.rows)
-        stack.enter_context(bar)
-        with interrupted(out):
-            written = write_pack(task, out, running)
-    return report_of(written, out, began, running.workers, made.plan.notes)
+            return run.report(found, plan.notes, already=True)
+        announce = partial(on_plan, plan) if on_plan is not None else lambda: None
+        written = run.write(task, plan.bytes * (2 if task.storing.gathered else 1), then=announce)
+    return run.report(written, plan.notes)
 
 
 class PreparedConversion(NamedTuple):
@@ -484,29 +433,3 @@ def _order(source: ImageSource, targets: ImageTargets, options: Mapping[str, Any
     if shares is not None:
         members = stratified(targets.strata, count, shares, options["split_seed"])
     return arrange(members, shuffle=seed is not None, seed=seed or 0)
-
-
-def report_of(
-    written: RunResult, out: str, began: float, workers: int, notes: tuple[str, ...] = ()
-) -> Report:
-    """Return the report of what was written since `began`, a time.perf_counter(). notes: of the plan."""
-    if written.narrowed:
-        many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
-        notes += (
-            f"{many} more than 8 bits a channel, of which the high byte is stored; scale them to 8 bits first, or keep their values "
-            "in a field of their own (" + Option("pairs") + ").",
-        )
-    header = written.header
-    nbytes = sum(e.nbytes for extents in header.extents.values() for e in extents)
-    return Report(
-        out,
-        header.rows,
-        time.perf_counter() - began,
-        written.bytes_read,
-        nbytes,
-        workers,
-        tuple(dict(s) for s in header.skipped),
-        written.resumed,
-        written.cleared,
-        notes=notes,
-    )

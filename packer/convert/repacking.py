@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import ON_ERROR, check_workers, choice, whole
+from packer.arguments import whole
 from packer.convert.conversion_run import (
+    Conversion,
     ConversionTask,
-    RunOptions,
+    Report,
     RunResult,
     already,
     append_shards,
     check_growable,
-    check_room,
-    interrupted,
-    write_pack,
 )
-from packer.convert.image_conversion import ConversionPlan, Report, parse_size, plan_conversion, report_of
+from packer.convert.image_conversion import ConversionPlan, parse_size, plan_conversion
 from packer.convert.pack_rows import PackRows, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import PackerError, UsageError
-from packer.format.header import NORMALIZE, Header
+from packer.format.header import NORMALIZE
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
-from packer.progress import Progress
-from packer.tables.table_packs import TablePackRows, is_table, strata, tables_together
+from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
 
 PathLike = str | os.PathLike[str]
+_MOST_STRATA = (
+    1000  # different whole numbers of a table's label that are dealt out evenly, where they are no classes
+)
 
 
 def merge_packs(
@@ -76,15 +74,17 @@ def merge_packs(
     >>> merge_packs(["train.h5", "train.h5"], "twice.h5").rows
     48
     """
+    run = Conversion(
+        out, "rows", workers=workers, overwrite=overwrite, progress=progress, on_progress=on_progress
+    )
     opened = [open_pack(path) for path in packs]
     if len(opened) < 2:
         raise UsageError("merge: takes two packs or more. Pass their names.")
-    pack, classes, storing, rows = _opened(opened, os.fspath(out))
-    order = arrange(_members(pack), shuffle=shuffle, seed=seed)
-    work = _Work(
-        pack, rows, order, storing, classes, seed if shuffle else None, {"merge": len(opened), "seed": seed}
+    source = _opened(opened, run.out)
+    order = arrange(_members(source.pack), shuffle=shuffle, seed=seed)
+    return _write(
+        run, source, source.task(order, {"merge": len(opened), "seed": seed}, seed if shuffle else None)
     )
-    return work.write(os.fspath(out), _running(workers, overwrite, on_progress), progress)
 
 
 def split_pack(
@@ -130,35 +130,36 @@ def split_pack(
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
-    whole_pack, classes, _, _ = _opened(opened, os.fspath(path))
-    labels = strata(whole_pack) if is_table(whole_pack) else _labels(whole_pack)
-    members = stratified(labels, whole_pack.rows, parse_split(shares), seed)
-    _check_names(members)
-    outs = {name: os.path.join(folder, f"{stem}.{name}{ending}") for name in members}
-    works = {}
-    for name, samples in members.items():
-        pack, _, storing, rows = _opened(opened, outs[name])
-        said = {"split": name, "shares": parse_split(shares), "seed": seed}
-        works[name] = _Work(pack, rows, SampleOrder(samples, {}), storing, classes, pack.header.seed, said)
-    # Before an interruption some may have been finished: these are left.
-    there = {name: work.found(outs[name]) for name, work in works.items() if not overwrite}
-    for name in works:
-        if there.get(name) is None:
-            check_output(outs[name], overwrite=overwrite)
-    running = _running(workers, overwrite, on_progress)
-    return {
-        name: there.get(name) or work.write(outs[name], running, progress) for name, work in works.items()
-    }
-
-
-def _check_names(names: Iterable[str]) -> None:
-    """Refuse names of splits that would not be part of a file's name. Raises UsageError."""
-    for name in names:
+    source = _opened(opened, os.fspath(path))
+    members = stratified(_strata(source.pack), source.pack.rows, parse_split(shares), seed)
+    for name in members:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
                 f"split {name!r}: is no part of a file's name; letters, digits and signs other than / are allowed."
                 " Pass for example train=0.9,val=0.1."
             )
+    begin = partial(
+        Conversion,
+        noun="rows",
+        workers=workers,
+        overwrite=overwrite,
+        progress=progress,
+        on_progress=on_progress,
+    )
+    reports, parts = {}, {}
+    for name, samples in members.items():
+        to = os.path.join(folder, f"{stem}.{name}{ending}")
+        source = _opened(opened, to)
+        said = {"split": name, "shares": parse_split(shares), "seed": seed}
+        task = source.task(SampleOrder(samples, {}), said, source.pack.header.seed)
+        # Before an interruption some may have been finished: these are left.
+        if not overwrite and (found := _finished(to, task)) is not None:
+            reports[name] = begin(to).report(found, already=True)
+        else:
+            check_output(to, overwrite=overwrite)
+            parts[name] = to, source, task
+    reports |= {name: _write(begin(to), source, task) for name, (to, source, task) in parts.items()}
+    return {name: reports[name] for name in members}
 
 
 def append_images(
@@ -193,8 +194,10 @@ def append_images(
         The pack is one file, has other classes, or no record of its options.
     SourceError, SpaceError, PackerError
     """
-    began = time.perf_counter()
-    name, pack = os.fspath(path).rstrip("/"), open_pack(path)
+    run = Conversion(
+        path, "images", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
+    )
+    name, pack = run.out, open_pack(path)
     if is_table(pack):
         raise UsageError(f"{name}: was made of a table; append_images adds images. Use append_table.")
     check_growable(pack, "append_images", [os.fspath(source)])
@@ -206,11 +209,8 @@ def append_images(
         raise UsageError(
             f"{name}: does not say how it was converted. Convert the images by themselves, and packer merge the packs."
         )
-    running = replace(
-        _running(workers, False, on_progress), skip=choice("on_error", on_error, ON_ERROR) == "skip"
-    )
     with ExitStack() as stack:
-        made = plan_conversion(
+        task, plan = plan_conversion(
             stack,
             os.fspath(source),
             options,
@@ -218,22 +218,15 @@ def append_images(
             labels=labels,
             pairs=pairs or {},
             made=pack,
-            skip=running.skip,
+            skip=run.running.skip,
         )
-        check_space(name, made.plan.bytes)
+        check_space(name, plan.bytes)
         if on_plan is not None:
-            on_plan(made.plan)
-        bar = stack.enter_context(Progress(progress, "images", on_progress))
-        bar.start(made.plan.rows)
-        written = append_shards(made.task, pack, replace(running, progress=bar.move), made.task.skipped)
-    report = report_of(written, name, began, running.workers, made.plan.notes)
-    before = Counter((s["key"], s["reason"]) for s in pack.header.skipped)
-    return replace(
-        report,
-        rows=report.rows - pack.rows,
-        bytes_written=report.bytes_written - pack.nbytes,
-        skipped=tuple(s for s in report.skipped if not _take(before, (s["key"], s["reason"]))),
-    )
+            on_plan(plan)
+        run.bar.start(plan.rows)
+        with run.bar:
+            written = append_shards(task, pack, run.running)
+    return run.report(written, plan.notes)
 
 
 def repack(
@@ -282,166 +275,151 @@ def repack(
     >>> open_pack("smaller.h5").fields[0].shape
     (16, 16, 3)
     """
+    run = Conversion(
+        out,
+        "rows",
+        workers=workers,
+        overwrite=overwrite,
+        resume=resume,
+        progress=progress,
+        on_progress=on_progress,
+    )
     opened = open_pack(path)
-    if is_table(opened):
+    table, spec = is_table(opened), None
+    if table:
         for name, given in (("size", size), ("store", store), ("quality", quality)):
             if given is not None:
                 raise UsageError(
                     f"{name} {given}: is about images; {opened.path} was made of a table. Leave it out."
                 )
-    sharded = shard_rows is not None or shard_size is not None
-    format = format or format_of(os.fspath(out), sharded=sharded)
-    rows_a_shard = None if shard_rows is None else whole("shard_rows", shard_rows)
-    order_seed = seed if shuffle else opened.header.seed
-    running = _running(workers, overwrite, on_progress, resume=resume)
-    if is_table(opened):
-        pack, classes, storing, table_rows = _opened([opened], os.fspath(out), format, compress, rows_a_shard)
-        order = arrange(_members(pack), shuffle=shuffle, seed=seed)
-        row_bytes = sum(f.row_bytes for f in table_rows.fields if not f.ragged) + table_rows.ragged_bytes
-        storing = storing.sharded(row_bytes, shard_size)
-        said = {"repack": {"shuffle": shuffle, "seed": seed if shuffle else None}, **storing.options()}
-        work = _Work(pack, table_rows, order, storing, classes, order_seed, said)
-        return work.write(os.fspath(out), running, progress)
-    pack, classes, numbers = together([opened])
-    spec = None
-    image = pack.header.field("image").loaded
-    if size is not None:
+    elif size is not None:
+        image = opened.header.field("image").loaded
         spec = PixelSpec(parse_size(size, any_size=any_size), fit, str(image.about.get("color", "rgb")))
         if image.shape is not None and image.shape[:2] == spec.size:
             spec = None
-    storing = _storing(
-        pack,
-        os.fspath(out),
-        format=format,
+    sharded = shard_rows is not None or shard_size is not None
+    source = _opened(
+        [opened],
+        run.out,
+        spec=spec,
+        format=format or format_of(run.out, sharded=sharded),
         store=store,
         quality=quality,
         compress=compress,
-        shard_rows=rows_a_shard,
+        shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
     )
-    stored = pack.header.field("image").codec or {}
-    passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
-    rows = PackRows(pack, numbers, spec, jpeg=passes)
-    order = arrange(_members(pack), shuffle=shuffle, seed=seed)
+    order = arrange(_members(source.pack), shuffle=shuffle, seed=seed)
+    how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
+    if not table:
+        how = {"size": None if spec is None else list(spec.size), "fit": fit} | (how if shuffle else {})
     if shard_size is not None:
-        storing = storing.sharded(estimate(rows, storing, order, compare=False)[0].row_bytes, shard_size)
-    how: dict[str, Any] = {"size": None if spec is None else list(spec.size), "fit": fit}
-    if shuffle:
-        how |= {"shuffle": True, "seed": seed}
-    said = {"repack": how, **storing.options()}
-    work = _Work(pack, rows, order, storing, classes, order_seed, said)
-    return work.write(os.fspath(out), running, progress)
+        row_bytes = source.row_bytes
+        if not table:
+            row_bytes = estimate(source.rows, source.storing, order, compare=False)[0].row_bytes
+        source = source._replace(storing=source.storing.sharded(row_bytes, shard_size))
+    said = {"repack": how, **source.storing.options()}
+    return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed))
 
 
-def _take(counts: Counter[tuple[str, str]], item: tuple[str, str]) -> bool:
-    """Take one of the items away, if there is one; returns whether there was."""
-    if not counts[item]:
-        return False
-    counts[item] -= 1
-    return True
-
-
-@dataclass(frozen=True)
-class _Work:
-    """One pack to be made of another."""
+class _PackSource(NamedTuple):
+    """Packs that are to be one: it, the classes of all, how the new pack is stored, and its rows."""
 
     pack: Pack
-    rows: PackRows | TablePackRows
-    order: SampleOrder
-    storing: RowStorage
     classes: tuple[str, ...] | None
-    seed: int | None
-    said: Mapping[str, Any]
+    storing: RowStorage
+    rows: PackRows | TablePackRows
 
     @property
-    def provenance(self) -> dict[str, Any]:
-        """Record of how the new pack is made, for its header."""
+    def row_bytes(self) -> float:
+        """Bytes of a row, about, before it is compressed."""
+        return sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
+
+    def task(self, order: SampleOrder, said: Mapping[str, Any], seed: int | None) -> ConversionTask:
+        """Return the task of writing a new pack. said: of its options, what was asked for; seed: of its order."""
         first, *others = (part.header.provenance.get("options", {}) for part in self.pack.parts)
-        kept = _kept_options(first)
+        # What still says something of the rows, not how they are stored.
+        stored = ["format", "store", "quality", "compress", "shard_rows", "shard_size"]
         if any(other.get(NORMALIZE) != first.get(NORMALIZE) for other in others):
-            kept.pop(
-                NORMALIZE, None
+            stored.append(
+                NORMALIZE
             )  # the packs are normalised differently: the new one has its own mean and std
-        pixels = {} if is_table(self.pack) else decoder_versions()
-        return {
-            "options": {**kept, **self.said},
-            "source": self.rows.fingerprint(),
-            "versions": {"packer": __version__, **pixels, **self.storing.versions()},
-        }
-
-    def found(self, out: str) -> Report | None:
-        """Return a report of the pack under that name, if it is this one already."""
-        try:
-            header = already(out, self.provenance, len(self.order.samples), overwrite=False)
-        except PackerError:
-            return None
-        if header is None:
-            return None
-        report = report_of(RunResult(header, resumed=header.rows), out, time.perf_counter(), 0)
-        return replace(report, already=True)
-
-    def write(self, out: str, running: RunOptions, progress: bool) -> Report:
-        """Write it. progress: show it."""
-        began = time.perf_counter()
-        out, provenance = out.rstrip("/"), self.provenance
         table = is_table(self.pack)
-        members: dict[str, Any] = {"classes": self.classes, "seed": self.seed, "provenance": provenance}
+        provenance = {
+            "options": {**{name: value for name, value in first.items() if name not in stored}, **said},
+            "source": self.rows.fingerprint(),
+            "versions": {
+                "packer": __version__,
+                **({} if table else decoder_versions()),
+                **self.storing.versions(),
+            },
+        }
+        members: dict[str, Any] = {"classes": self.classes, "seed": seed, "provenance": provenance}
         if table:
             members["table"] = self.pack.header.table
-        task = ConversionTask(
-            self.pack.path, self.rows, self.order, self.storing, members, provenance, keyed=not table
+        return ConversionTask(
+            self.pack.path, self.rows, order, self.storing, members, provenance, keyed=not table
         )
-        check_output(out, overwrite=running.overwrite)
-        raw = sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
-        check_room(out, round(min(raw, 2 * self.pack.nbytes / self.pack.rows) * len(self.order.samples)))
-        with Progress(progress, "rows", running.progress) as bar, interrupted(out):
-            bar.start(len(self.order.samples))
-            written = write_pack(task, out, replace(running, progress=bar.move))
-        return report_of(written, out, began, running.workers)
-
-
-def _kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a source's options that still say something of the rows, not how they are stored."""
-    stored = ("format", "store", "quality", "compress", "shard_rows", "shard_size")
-    return {name: value for name, value in options.items() if name not in stored}
 
 
 def _opened(
     opened: Sequence[Pack],
     out: str,
-    format: str | None = None,
-    compress: str | None = None,
-    shard_rows: int | None = None,
-) -> tuple[Pack, tuple[str, ...] | None, RowStorage, PackRows | TablePackRows]:
-    """Return several packs as one, its classes, how it is stored under a name, and its rows."""
+    *,
+    spec: PixelSpec | None = None,
+    quality: int | None = None,
+    **given: Any,
+) -> _PackSource:
+    """Return several packs as one, to be stored under a name. spec: the new size; quality, given: as for `_storing`."""
     if is_table(opened[0]):
         pack = tables_together(opened)
-        storing = _table_storing(pack, out, format, compress, shard_rows)
-        return pack, pack.header.classes, storing, TablePackRows(pack)
+        return _PackSource(pack, pack.header.classes, _storing(pack, out, **given), TablePackRows(pack))
     pack, classes, numbers = together(opened)
-    storing = _storing(pack, out)
-    return pack, classes, storing, PackRows(pack, numbers, None, jpeg=storing.store == "jpeg")
+    storing = _storing(pack, out, quality=quality, **given)
+    stored = pack.header.field("image").codec or {}
+    passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
+    return _PackSource(pack, classes, storing, PackRows(pack, numbers, spec, jpeg=passes))
 
 
-def _table_storing(
-    pack: Pack, out: str, format: str | None, compress: str | None, shard_rows: int | None
+def _storing(
+    pack: Pack,
+    out: str,
+    *,
+    format: str | None = None,
+    store: str | None = None,
+    quality: int | None = None,
+    compress: str | None = None,
+    shard_rows: int | None = None,
 ) -> RowStorage:
     """Return the storage that was asked for, else the pack's own."""
+    image = next((f for f in pack.fields if f.name == "image"), None)
+    main = image or next((f for f in pack.fields if f.compressed), None)
+    codec = dict((main and main.codec) or {})
+    store = store or ("jpeg" if image is not None and image.ragged else "raw")
     format = format or format_of(out)
-    codec = next((f.codec for f in pack.fields if f.compressed), None)
     if compress is None:
-        compress = str(codec["name"]) if codec and format == "h5" else "none"
-    return RowStorage(format, compress=compress, shard_rows=shard_rows)
+        kept = main is not None and main.compressed and store == "raw" and format == "h5"
+        compress = str(codec["name"]) if kept else "none"
+    return RowStorage(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)
 
 
-def _running(
-    workers: int | None, overwrite: bool, on_progress: Callable[[int], None] | None, *, resume: bool = False
-) -> RunOptions:
-    return RunOptions(
-        check_workers(workers),
-        overwrite=overwrite,
-        resume=resume,
-        progress=on_progress or (lambda done: None),
-    )
+def _write(run: Conversion, source: _PackSource, task: ConversionTask) -> Report:
+    """Write a new pack of another, unless it is there and may be left."""
+    rows = len(task.order.samples)
+    run.check_output()
+    found = run.found(task.members["provenance"], rows)
+    if found is not None:
+        return run.report(found, already=True)
+    stored = 2 * source.pack.nbytes / source.pack.rows
+    return run.report(run.write(task, round(min(source.row_bytes, stored) * rows)))
+
+
+def _finished(out: str, task: ConversionTask) -> RunResult | None:
+    """Return the pack under that name, if it is that of the task."""
+    try:
+        header = already(out, task.members["provenance"], len(task.order.samples), overwrite=False)
+    except PackerError:
+        return None
+    return None if header is None else RunResult(header, resumed=header.rows)
 
 
 def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
@@ -461,30 +439,11 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
     return members
 
 
-def _labels(pack: Pack) -> NDArray[np.int64] | None:
-    """Return the class of each row, if there are any."""
-    header: Header = pack.header
-    if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in header.fields):
+def _strata(pack: Pack) -> NDArray[np.int64] | None:
+    """Return the class of each row, of which splits get equal shares; None if there are none, or too many numbers in a table."""
+    if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):
         return None
-    return pack.read("label").astype(np.int64)
-
-
-def _storing(
-    pack: Pack,
-    out: str,
-    *,
-    format: str | None = None,
-    store: str | None = None,
-    quality: int | None = None,
-    compress: str | None = None,
-    shard_rows: int | None = None,
-) -> RowStorage:
-    """Return the storage that was asked for, else the pack's own."""
-    image = pack.header.field("image")
-    codec = dict(image.codec or {})
-    store = store or ("jpeg" if image.ragged else "raw")
-    format = format or format_of(out)
-    if compress is None:
-        kept = image.compressed and store == "raw" and format == "h5"
-        compress = str(codec["name"]) if kept else "none"
-    return RowStorage(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)
+    labels: NDArray[np.int64] = pack.read("label").astype(np.int64)
+    if is_table(pack) and pack.header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
+        return None
+    return labels

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from packer import native, units
-from packer.arguments import ON_ERROR, check_workers, choice, whole
+from packer.arguments import whole
 from packer.convert.conversion_run import (
+    Conversion,
     ConversionTask,
-    RunOptions,
+    Report,
     RunResult,
-    already,
     append_shards,
     check_growable,
     check_room,
@@ -32,8 +31,7 @@ from packer.errors import FormatError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Header
 from packer.format.pack import open_pack
-from packer.format.working_folder import WorkingFolder, check_output, check_space, failure, format_of
-from packer.progress import Progress
+from packer.format.working_folder import WorkingFolder, check_space, failure, format_of
 from packer.sentence import Option
 from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought
 from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
@@ -76,37 +74,20 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class TableReport:
+class TableReport(Report):
     """The report of a conversion.
 
-    rows: of the pack; seconds: wall time, flushing included; bytes_read: of inputs, this time; bytes_written: of the pack;
-    skipped_rows: left out; skipped: the first 1,000 of them, ({"key": ..., "reason": ...}, ...); reasons: why -> how many;
-    notes: sentences a user should see, about the input and the pack; workers: that read and wrote; resumed: rows that an interrupted
-    run had read; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left.
+    As Report, but: rows: of the pack; bytes_read: of inputs, this time; resumed: rows that an interrupted run had read; skipped: the
+    first 1,000 rows left out, skipped_rows: how many there are; reasons: why -> how many.
     """
 
-    out: str
-    rows: int
-    seconds: float
-    bytes_read: int
-    bytes_written: int
-    workers: int
     skipped_rows: int = 0
-    skipped: tuple[dict[str, str], ...] = ()
     reasons: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    resumed: int = 0
-    cleared: str = ""
-    already: bool = False
 
     @property
     def rows_per_second(self) -> float:
         """Rows packed per second."""
         return self.rows / self.seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values."""
-        return asdict(self)
 
 
 def convert_table(
@@ -210,10 +191,17 @@ def convert_table(
     -----
     Memory does not grow with the table. Equal inputs and options give byte-identical packs, interrupted or not.
     """
-    began = time.perf_counter()
-    out = os.fspath(out).rstrip("/")
-    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    names = [os.fspath(name) for name in sources]
+    run = Conversion(
+        out,
+        "rows",
+        workers=workers,
+        on_error=on_error,
+        overwrite=overwrite,
+        resume=resume,
+        progress=progress,
+        on_progress=on_progress,
+    )
+    out = run.out
     texts = (na,) if isinstance(na, str) else tuple(na)
     reading = ReadOptions(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
     choices = ColumnChoices(
@@ -230,25 +218,15 @@ def convert_table(
         dtype=dtype,
         max_categories=whole("max_categories", max_categories),
     )
-    bar = Progress(progress, "rows", on_progress)
-
-    running = RunOptions(
-        check_workers(workers),
-        skip=choice("on_error", on_error, ON_ERROR) == "skip",
-        overwrite=overwrite,
-        resume=resume,
-        progress=bar.move,
-    )
     sharded = shard_rows is not None or shard_size is not None
     storing = RowStorage(
         format or format_of(out, sharded=sharded),
         compress=compress,
         shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
     )
-    if not (resume and os.path.lexists(out)):
-        check_output(out, overwrite=overwrite)
+    run.check_output()
     transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
-    table = open_table(names, reading if transform is None else _read_alike(reading, transform))
+    table = open_table(_names(source), reading if transform is None else _read_alike(reading, transform))
     indexes: tuple[str, ...] = ()
     if transform is None and features is None:
         named = {name for _, names in choices.lists() for name in names}
@@ -268,34 +246,27 @@ def convert_table(
         "source": table.fingerprint(),
         "versions": {"packer": __version__, **storing.versions()},
     }
-    job = _Conversion(
-        out,
+    job = _TableJob(
+        run,
         table,
         plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns),
         transform,
         lambda rows: table_order(rows, split=split, shuffle=shuffle, seed=seed),
         lambda row_bytes: storing.sharded(row_bytes, shard_size),
-        running,
         provenance,
-        bar,
         on_stage,
         indexes,
     )
-    if resume and (found := already(out, provenance, None, overwrite=overwrite)) is not None:
-        return replace(_report(job, found, began), already=True)
+    if (found := run.found(provenance, None)) is not None:
+        return _report(job, replace(found, resumed=0), already=True)
     if on_plan is not None:
         on_plan(_plan(job))
     changes = {"newest file": table.newest(), "times of the files": [time for _, time in table.state]}
-    with bar, interrupted(out):
-        place = WorkingFolder(out, overwrite=overwrite, plan={**provenance, **changes}, resume=resume)
-        try:
-            staged = _read(job, place)
-            made, notes = _write(job, place, staged)
-            place.publish()
-        except BaseException as error:
-            place.close(keep=place.recorded and not isinstance(error, UsageError))
-            raise
-    return _report(job, made, began, staged, place.cleared, [*_source_notes(job), *notes])
+    with _working_folder(run, out, {**provenance, **changes}, overwrite=overwrite, resume=resume) as place:
+        staged = _read(job, place)
+        made, notes = _write(job, place, staged)
+        place.publish()
+    return _report(job, RunResult(made, cleared=place.cleared), staged, notes)
 
 
 def append_table(
@@ -333,13 +304,15 @@ def append_table(
         The pack is one file, or of no table; columns are missing; it has splits by place.
     SourceError, SpaceError, PackerError
     """
-    began = time.perf_counter()
-    out, pack = os.fspath(path).rstrip("/"), open_pack(path)
-    names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    check_growable(pack, "append_table", [os.fspath(name) for name in names])
+    run = Conversion(
+        path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
+    )
+    out, pack = run.out, open_pack(path)
+    names = _names(source)
+    check_growable(pack, "append_table", names)
     first = pack.parts[0].header
     transform = _transform_of(out, ColumnChoices(), ReadOptions())
-    table = open_table([os.fspath(name) for name in names], _read_alike(ReadOptions(), transform))
+    table = open_table(names, _read_alike(ReadOptions(), transform))
     options = first.provenance.get("options", {})
     split = options.get("split") if first.splits else None
     if first.splits and (split is None or any(":" in str(part) for part in split.values())):
@@ -358,11 +331,6 @@ def append_table(
             f"{table.names[0]}: has no column {lacking[0]!r}, of which {out} has a field; new rows need all of them."
             " Give the table the columns that the pack was made from."
         )
-    bar = Progress(progress, "rows", on_progress)
-
-    running = RunOptions(
-        check_workers(workers), skip=choice("on_error", on_error, ON_ERROR) == "skip", progress=bar.move
-    )
     codec = next((f.codec for f in pack.fields if f.compressed), None)
     storing = RowStorage(
         pack.format,
@@ -375,8 +343,8 @@ def append_table(
         "versions": {"packer": __version__, **storing.versions()},
     }
     seed = first.seed
-    job = _Conversion(
-        out,
+    job = _TableJob(
+        run,
         table,
         transform.plan_for(table.columns),
         transform,
@@ -384,67 +352,61 @@ def append_table(
             rows, split=split, shuffle=seed is not None, seed=int(options.get("split_seed", seed or 0))
         ),
         lambda row_bytes: storing,
-        running,
         provenance,
-        bar,
         on_stage,
         given=out,
     )
     if on_plan is not None:
         on_plan(_plan(job))
-    work = out + ADDING
-    with bar, interrupted(work):
-        place = WorkingFolder(
-            work, plan={**provenance, "shards": len(pack.shards), "newest file": table.newest()}
-        )
+    changes = {"shards": len(pack.shards), "newest file": table.newest()}
+    with _working_folder(run, out + ADDING, {**provenance, **changes}) as place:
+        staged = _read(job, place)
+
+        def store(task: ConversionTask, nbytes: int) -> RunResult:
+            check_space(out, nbytes)
+            return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, run.running)
+
+        written, notes = _store(job, staged, store, first.table)
+    return _report(job, replace(written, cleared=place.cleared), staged, notes)
+
+
+@contextmanager
+def _working_folder(
+    run: Conversion, out: str, plan: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
+) -> Iterator[WorkingFolder]:
+    """Give the folder in which rows are staged; what it holds is kept if the work is interrupted."""
+    with run.bar, interrupted(out):
+        place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume)
         try:
-            staged = _read(job, place)
-            skipped = tuple(staged.skipped)
-
-            def store(task: ConversionTask, nbytes: int) -> RunResult:
-                check_space(out, nbytes)
-                return append_shards(task, pack, running, skipped)
-
-            written, notes = _store(job, staged, store, first.table)
+            yield place
         except BaseException as error:
             place.close(keep=place.recorded and not isinstance(error, UsageError))
             raise
         place.close(keep=False)
-    report = _report(job, written.header, began, staged, place.cleared, [*_source_notes(job), *notes])
-    return replace(
-        report,
-        rows=report.rows - pack.rows,
-        bytes_written=report.bytes_written - sum(e.nbytes for es in pack.header.extents.values() for e in es),
-        skipped_rows=staged.skipped_rows,
-        skipped=skipped,
-        reasons=staged.to_json()["reasons"],
-    )
 
 
 @dataclass(frozen=True)
-class _Conversion:
+class _TableJob:
     """A conversion whose options have been checked.
 
     transform: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
     indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
     """
 
-    out: str
+    run: Conversion
     table: TableSource
     plan: ColumnPlan
     transform: TableTransform | None
     order: Callable[[int], TableOrder]
     storing: Callable[[float], RowStorage]
-    running: RunOptions
     provenance: Mapping[str, Any]
-    bar: Progress
     on_stage: Callable[[Stage], None] | None
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
 
     def begin(self, stage: Stage) -> None:
         """Tell that a part of the work begins."""
-        self.bar.start(stage.total, stage.unit)
+        self.run.bar.start(stage.total, stage.unit)
         if self.on_stage is not None:
             self.on_stage(stage)
 
@@ -462,7 +424,7 @@ class _Conversion:
         return notes_on_first(self.plan, layout, records)
 
 
-def _read(job: _Conversion, place: WorkingFolder) -> Staged:
+def _read(job: _TableJob, place: WorkingFolder) -> Staged:
     """Stage all rows, in raw form, in the working folder."""
     job.begin(Stage("reading", job.table.nbytes, "B"))
     like = job.transform is not None
@@ -470,19 +432,19 @@ def _read(job: _Conversion, place: WorkingFolder) -> Staged:
         job.plan.layout,
         job.plan.bad_rows,
         job.transform.known(job.table.columns) if job.transform is not None else {},
-        job.running.skip,
+        job.run.running.skip,
         sys.maxsize if like else job.plan.choices.max_categories,
         like,
     )
-    return stage(job.table, rules, place, workers=job.running.workers, progress=job.running.progress)
+    return stage(job.table, rules, place, workers=job.run.running.workers, progress=job.run.running.progress)
 
 
-def _fit(job: _Conversion, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
+def _fit(job: _TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
     """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
     like = job.transform is not None
     columns = job.table.columns
     whole = [w.index for w in job.plan.numeric if columns[w.index].type == "integer" and not like]
-    found = measure(staged, order, job.plan, all_rows=like, workers=job.running.workers, whole=whole)
+    found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers, whole=whole)
     texts = staged.dictionaries
     if job.transform is not None:
         transform = job.transform.measured(job.plan, found.sums, found.sample, texts, found.fit)
@@ -525,21 +487,21 @@ def _shares(cells: Mapping[str, int], rows: int) -> str:
     return f"{units.count(len(some), 'column')} ({few}{more})"
 
 
-def _write(job: _Conversion, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
+def _write(job: _TableJob, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
     """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
     with suppress(FormatError):
         return open_pack(place.pack).header, []
 
     def store(task: ConversionTask, nbytes: int) -> RunResult:
         check_room(place.pack, nbytes, place.out)
-        return write_pack(task, place.pack, replace(job.running, resume=False, overwrite=True), place.out)
+        return write_pack(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
 
     written, notes = _store(job, staged, store)
     return written.header, notes
 
 
 def _store(
-    job: _Conversion,
+    job: _TableJob,
     staged: Staged,
     store: Callable[[ConversionTask, int], RunResult],
     table: Mapping[str, Any] | None = None,
@@ -548,7 +510,7 @@ def _store(
 
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
     """
-    running, layout = job.running, job.plan.layout
+    layout = job.plan.layout
     order = job.order(staged.rows)
     transform, notes = _fit(job, staged, order)
     job.begin(Stage("writing", staged.rows, "rows"))
@@ -558,12 +520,12 @@ def _store(
         order.samples,
         memory=SHUFFLE_BYTES,
         work=os.path.join(os.path.dirname(staged.path), "shuffled"),
-        workers=running.workers,
+        workers=job.run.running.workers,
     ) as records:
         try:
             records.prepare()
         except OSError as error:
-            raise failure(job.out, error) from error
+            raise failure(job.run.out, error) from error
         maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
         row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
         members = {
@@ -576,6 +538,11 @@ def _store(
             job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False
         )
         return store(task, row_bytes * staged.rows + (1 << 16)), notes
+
+
+def _names(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the inputs' paths."""
+    return [os.fspath(name) for name in ([source] if isinstance(source, (str, os.PathLike)) else source)]
 
 
 def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -613,7 +580,7 @@ def _read_alike(reading: ReadOptions, transform: TableTransform) -> ReadOptions:
     return ReadOptions(**{**given, "na": tuple(given.get("na", ()))})
 
 
-def _source_notes(job: _Conversion) -> list[str]:
+def _source_notes(job: _TableJob) -> list[str]:
     """Return the notes on the input; what columns were taken for only of those that nobody named."""
     notes = [*job.table.notes]
     for column, role in zip(job.plan.columns, job.plan.roles, strict=True):
@@ -637,7 +604,7 @@ def _missing_loops(table: TableSource) -> list[str]:
     return [native.without("csv", "sums") if table.unit == "line" else native.without("sums")]
 
 
-def _plan(job: _Conversion) -> TablePlan:
+def _plan(job: _TableJob) -> TablePlan:
     """Return what a user is told before the work begins."""
     words = {"label": "label", "keep": "kept", "drop": "dropped"}
     roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
@@ -652,25 +619,19 @@ def _plan(job: _Conversion) -> TablePlan:
 
 
 def _report(
-    job: _Conversion,
-    header: Header,
-    began: float,
+    job: _TableJob,
+    written: RunResult,
     staged: Staged | None = None,
-    cleared: str = "",
     notes: Sequence[str] = (),
+    *,
+    already: bool = False,
 ) -> TableReport:
-    skipped = (header.table or {}).get("skipped") or Staged("", "", job.plan.layout).to_json()
-    return TableReport(
-        out=job.out,
-        rows=header.rows,
-        seconds=time.perf_counter() - began,
-        bytes_read=0 if staged is None else staged.bytes_read,
-        bytes_written=sum(e.nbytes for extents in header.extents.values() for e in extents),
-        workers=job.running.workers,
-        skipped_rows=skipped["rows"],
-        skipped=tuple(skipped["first"]),
-        reasons=skipped["reasons"],
-        notes=tuple(notes),
-        resumed=0 if staged is None else staged.resumed,
-        cleared=cleared,
-    )
+    """Return the report of what was written of the staged rows, or found."""
+    if staged is None:
+        left = (written.header.table or {}).get("skipped") or Staged("", "", job.plan.layout).to_json()
+    else:
+        left = staged.to_json()
+        written = replace(written, bytes_read=staged.bytes_read, resumed=staged.resumed)
+        notes = [*_source_notes(job), *notes]
+    report = vars(job.run.report(written, notes, already=already)) | {"skipped": tuple(left["first"])}
+    return TableReport(**report, skipped_rows=left["rows"], reasons=left["reasons"])

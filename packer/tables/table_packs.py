@@ -24,8 +24,6 @@ from packer.read.row_reader import RowReader
 from packer.sentence import Option, Sentence
 from packer.tables.staging import MAX_SKIPPED
 
-_MOST_STRATA = 1000  # different whole numbers of a label that are dealt out evenly, where they are no classes
-
 
 def is_table(pack: Pack) -> bool:
     """Tell whether a pack was made of a table."""
@@ -96,17 +94,6 @@ class TablePackRows(ColumnRows):
         """Return what tells whether the packs are still the same."""
         seals = digest(part.seal for part in self._pack.parts).hex()
         return {"rows": self._pack.rows, "digest of the packs": seals}
-
-
-def strata(pack: Pack) -> NDArray[np.int64] | None:
-    """Return the class of each row, of which splits get equal shares; None if labels are no classes, or too many different numbers."""
-    header = pack.header
-    if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in header.fields):
-        return None
-    labels: NDArray[np.int64] = pack.read("label").astype(np.int64)
-    if header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
-        return None
-    return labels
 
 
 def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: Mapping[str, Any]) -> None:

@@ -484,6 +484,12 @@ def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, conve
     report = repack(tmp_path / "a", tmp_path / "b", shard_rows=7, resume=True)
     assert report.resumed >= 7
     assert files_of(tmp_path / "b") == files_of(tmp_path / "whole")
+    again = repack(tmp_path / "a", tmp_path / "b", shard_rows=7, resume=True)
+    assert (again.already, again.rows) == (True, report.rows)
+    with pytest.raises(
+        UsageError, match="b: is a whole pack, but another than is asked for: options shard_rows was 7"
+    ):
+        repack(tmp_path / "a", tmp_path / "b", shard_rows=8, resume=True)
 
 
 # Appending

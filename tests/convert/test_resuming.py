@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from packer.convert.image_conversion import Report, convert_images
+from packer.convert.conversion_run import Report
+from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
