@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.codecs import jpeg
-from packer.codecs.orientation import upright
+from packer.codecs.jpeg import upright
 from packer.convert.row_maker import MadeRow
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest

@@ -40,7 +40,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin
 
-from packer.codecs.orientation import EXIF_TAG, upright
+from packer.codecs.jpeg import EXIF_TAG, upright
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.file_names import as_text, is_hidden, on_disk

@@ -1,6 +1,6 @@
 """Encoded image -> pixels of one size: decode, place, resize, turn upright; and where boxes, points and masks go with them.
 
-decode (image_decoder.py) -> place -> resize -> upright (codecs/orientation.py) -> the caller's array
+decode (image_decoder.py) -> place -> resize -> upright (codecs/jpeg.py) -> the caller's array
 
 Coordinates are continuous and upright (EXIF orientation applied): x runs from 0 to the width, y from 0 to the height, and pixel
 (row r, column c) covers [c, c + 1] x [r, r + 1], its centre being (c + 0.5, r + 0.5). Boxes given as first and last pixel (Pascal
@@ -45,7 +45,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from packer import native
-from packer.codecs.orientation import swaps_sides, upright
+from packer.codecs.jpeg import swaps_sides, upright
 from packer.errors import UsageError
 from packer.pixels.image_decoder import MODES, DecodedImage, ScratchBuffers, decode
 

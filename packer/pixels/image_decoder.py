@@ -50,7 +50,7 @@ from PIL import (
 )
 
 from packer.codecs import jpeg
-from packer.codecs.orientation import EXIF_TAG, jpeg_orientation, swaps_sides
+from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.errors import ImageError
 from packer.pixels.plain_png import MAX_CHUNKS, decode_plain_png, has_too_many_chunks, plain_png_size
 from packer.sentence import Option

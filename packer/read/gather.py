@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.errors import FormatError, SpaceError, damaged
-from packer.format.file_io import resident
+from packer.format.file_io import pread_into, resident
 from packer.format.header import Extent
 from packer.format.pack import Pack, unreadable
 from packer.orders.runs import Runs
@@ -51,7 +51,6 @@ Table = NDArray[np.int64]
 DONE, COLD, UNWRITABLE = -1, -2, -3
 LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy
 _PROBES = 4  # runs whose pages are looked up before a copy
-_CALL_BYTES = 1 << 30  # read at once: macOS refuses 2 GiB
 _ADVICE = 128 << 10  # bytes: of more at once, Linux forgets what exceeds a device's reading ahead
 
 SMALL_RUN_BYTES = 16 << 10  # up to here, on average, runs are copied from mappings of huge files too
@@ -68,8 +67,10 @@ _MACOS_FILES = 10_240  # OPEN_MAX: where there is no hard limit, macOS still ref
 def check_range(runs: Runs, rows: int) -> None:
     """See that runs of rows are within [0, rows). Raises IndexError."""
     starts, lengths = runs
-    if len(starts) and not (int(starts.min()) >= 0 and int((starts + lengths).max()) <= rows):
-        raise IndexError(f"rows {starts.min()} to {(starts + lengths).max()} of {rows}")
+    bad = np.flatnonzero((starts < 0) | (lengths < 0) | (starts > rows) | (lengths > rows - starts))
+    if len(bad):
+        start, length = int(starts[bad[0]]), int(lengths[bad[0]])
+        raise IndexError(f"rows {start} to {start + length} of {rows}")
 
 
 def allow_files(count: int) -> None:
@@ -290,36 +291,26 @@ def read_numpy(
         _advise(extents, files, starts, lengths, row_bytes)
     at = 0
     for file, offset, nbytes in _pieces(extents, starts, lengths, row_bytes):
-        fd, stop = int(files[file, 0]), at + nbytes
-        while at < stop:
-            try:
-                count = os.preadv(fd, [view[at : min(stop, at + _CALL_BYTES)]], offset)
-            except OSError as error:
-                return file, error.errno or errno.EIO
-            if not count:
-                return file, 0
-            at, offset = at + count, offset + count
+        try:
+            count = pread_into(int(files[file, 0]), view[at : at + nbytes], offset)
+        except OSError as error:
+            return file, error.errno or errno.EIO
+        if count < nbytes:
+            return file, 0
+        at += nbytes
     return DONE, 0
 
 
 def willneed_numpy(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> None:
     """Do what ``willneed_rows`` does, without the compiled form."""
-    _check(extents, starts, lengths)
+    check_range(Runs(starts, lengths), int(extents[-1, 0]))
     if lengths.any() and not _resident(extents, files, starts, lengths, row_bytes):
         _advise(extents, files, starts, lengths, row_bytes)
 
 
-def _check(extents: Table, starts: Table, lengths: Table) -> None:
-    rows = int(extents[-1, 0])
-    bad = np.flatnonzero((starts < 0) | (lengths < 0) | (starts > rows) | (lengths > rows - starts))
-    if len(bad):
-        start, length = int(starts[bad[0]]), int(lengths[bad[0]])
-        raise IndexError(f"rows {start} to {start + length} of {rows}")
-
-
 def _target(extents: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes) -> Bytes:
     """Return ``out`` as [rows, row_bytes]. Raise ValueError if it is not as large as the rows in the runs."""
-    _check(extents, starts, lengths)
+    check_range(Runs(starts, lengths), int(extents[-1, 0]))
     if out.nbytes != int(lengths.sum()) * row_bytes or not out.flags.c_contiguous:
         raise ValueError("out: is not as large as the rows in the runs.")
     return out.reshape(-1, row_bytes)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from packer.codecs.orientation import EXIF_TAG, jpeg_orientation, swaps_sides, upright
+from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides, upright
 
 ORIENTATIONS = range(1, 9)
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.codecs.jpeg import decode
-from packer.codecs.orientation import upright
+from packer.codecs.jpeg import decode, upright
 from packer.convert.image_conversion import convert_images
 from packer.convert.image_rows import ImageRows
 from packer.errors import ImageError, UsageError

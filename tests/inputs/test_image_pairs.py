@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.codecs.orientation import EXIF_TAG
+from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.image_pairs import Pair, open_pair

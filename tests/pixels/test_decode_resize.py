@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from packer.codecs.orientation import EXIF_TAG
+from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, UsageError
 from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from packer.codecs import jpeg
-from packer.codecs.orientation import jpeg_orientation
+from packer.codecs.jpeg import jpeg_orientation
 from packer.errors import ImageError
 from packer.pixels.decode_resize import MAX_PIXELS
 from packer.pixels.image_decoder import (

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.codecs.orientation import EXIF_TAG
+from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError
 from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, dct_scale
 from packer.pixels.image_decoder import decode as decode_with

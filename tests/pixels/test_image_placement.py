@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from packer.codecs.orientation import EXIF_TAG
+from packer.codecs.jpeg import EXIF_TAG
 from packer.pixels.decode_resize import FITS, Box, DecodeResize, ImagePlacement, PixelSpec
 
 Encode = Callable[..., bytes]

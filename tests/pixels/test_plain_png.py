@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from packer.codecs.orientation import EXIF_TAG
+from packer.codecs.jpeg import EXIF_TAG
 from packer.pixels.plain_png import decode_plain_png, plain_png_size
 
 Encode = Callable[..., bytes]

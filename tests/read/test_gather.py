@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from packer import native
 from packer.errors import FormatError
+from packer.format import file_io
 from packer.format.header import Extent
 from packer.orders.runs import Runs, one_run
 from packer.read import gather
@@ -253,8 +254,8 @@ def test_long_runs_are_read_by_calls_of_a_gibibyte(tmp_path: Path):
 
 
 def test_long_runs_are_read_by_calls_of_a_gibibyte_in_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert gather._CALL_BYTES == 1 << 30
-    monkeypatch.setattr(gather, "_CALL_BYTES", 7)
+    assert file_io._READ_BYTES == 1 << 30
+    monkeypatch.setattr(file_io, "_READ_BYTES", 7)
     real, sizes = os.preadv, []
     monkeypatch.setattr(os, "preadv", lambda fd, into, at: sizes.append(len(into[0])) or real(fd, into, at))
     (tmp_path / "x").write_bytes(bytes(range(100)))
