@@ -35,8 +35,7 @@ from packer import open_pack
 from packer.bench.bench_report import BenchReport
 from packer.bench.conditions import load, machine, versions
 from packer.bench.hardware_limits import CopyLimit
-from packer.bench.lanes import Lane, measured, run_rounds
-from packer.bench.packed_lane import ORDERS, Packed
+from packer.bench.lanes import ORDERS, Lane, Packed, measured, run_rounds
 from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter

@@ -1,27 +1,16 @@
-"""The machine and the versions that figures were measured with; the check of a bench's arguments."""
+"""The machine and the versions that figures were measured with."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
 import torch
 
-from packer.errors import UsageError
 from packer.starting import cores, memory
 from packer.version import __version__
-
-
-def check_numbers(batch_size: int, rounds: int, seconds: float, workers: Sequence[int] | None) -> None:
-    """Raise UsageError if one is out of range."""
-    if batch_size < 1 or rounds < 1 or seconds <= 0 or any(count < 0 for count in workers or ()):
-        raise UsageError(
-            f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers};"
-            " at least 1, at least 1, more than 0 and at least 0 are allowed. Pass other numbers."
-        )
 
 
 def machine() -> dict[str, object]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import cv2
@@ -19,39 +18,21 @@ from numpy.typing import NDArray
 from packer import units
 from packer.augment import RandomCrop, RandomHorizontalFlip, Transform
 from packer.bench import page_cache_drop
-from packer.bench.bench_report import ImageBenchReport, MeasuredLane
-from packer.bench.conditions import check_numbers, machine, versions
-from packer.bench.dataloader_rate import best_workers, loader_rate, worker_counts
-from packer.bench.h5py_items import Hdf5Items
-from packer.bench.hardware_limits import CopyLimit, read_rate
+from packer.bench.bench_report import ImageBenchReport
+from packer.bench.hardware_limits import read_rate
 from packer.bench.image_comparison import check_same, source_indices
-from packer.bench.lanes import Lane, measured, run_rounds
-from packer.bench.packed_lane import ORDERS, Packed, first_epoch, pack_files, row_bytes
-from packer.bench.raw_images import RawImages
+from packer.bench.image_lanes import Hdf5Items, RawImages
+from packer.bench.lanes import ORDERS, BenchRun, Lane, pack_files
 from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.inputs.file_names import on_disk
 from packer.inputs.image_sources import ImageSource, open_source
 from packer.inputs.image_targets import OPTIONS, ImageTargets, read_targets
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
-from packer.starting import cores, memory
+from packer.starting import memory
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
-
-
-@dataclass(frozen=True)
-class _BenchSetting:
-    """The inputs of every measurement. indices, files: of the images that are read, and where they lie."""
-
-    source: ImageSource
-    pack: Pack
-    spec: PixelSpec
-    indices: NDArray[np.int64]
-    files: tuple[str, ...]
-    batch_size: int
-    seconds: float
-    threads: int
 
 
 def bench(
@@ -78,9 +59,8 @@ def bench(
     Raises UsageError (a number is out of range), FormatError (no pack), SourceError (no images), PackerError (the
     images are not those of the pack). Ends every worker process and thread that it started.
     """
-    check_numbers(batch_size, rounds, seconds, workers)
-    say = progress or (lambda _: None)
-    opened = open_pack(pack)
+    run = BenchRun(pack, batch_size, rounds, seconds, workers, progress)
+    opened = run.pack
     _check_source(images, opened)
     if "image" not in {f.name for f in opened.fields if not f.ragged and f.codec is None}:
         raise UsageError(
@@ -106,34 +86,21 @@ def bench(
         source.labels = targets.fixed.get("label")
         if targets.refused and targets.strata is not None:
             source.labels = targets.strata  # no pack has theirs
-        say("comparing pixels and labels")
+        run.say("comparing pixels and labels")
         indices = source_indices(source, opened)
         spec = _pixel_spec(opened)
         checked = check_same(source, opened, indices, spec)
-        step = max(1, opened.rows // max(SAMPLED_IMAGES, 4 * batch_size))
-        setting = _BenchSetting(
-            source=source,
-            pack=opened,
-            spec=spec,
-            indices=indices[::step],
-            files=_files(source, indices[::step]),
-            batch_size=max(1, min(batch_size, opened.rows // 4)),
-            seconds=seconds,
-            threads=min(4, cores()),
+        indices = indices[:: max(1, opened.rows // max(SAMPLED_IMAGES, 4 * batch_size))]
+        _measure(run, source, indices, spec, cold)
+        conditions = {
+            "encoded_bytes": int(source.sizes.sum()),
+            "packed_bytes": opened.nbytes,
+            "images_sampled": len(indices),
+            "rows_compared": checked,
+        }
+        return run.report(
+            ImageBenchReport, decoder_versions(), conditions, images=source.name, shape=spec.shape
         )
-        sections, notes = _measure(setting, rounds, sorted(set(workers or worker_counts(cores()))), cold, say)
-    return ImageBenchReport(
-        images=source.name,
-        pack=opened.path,
-        rows=opened.rows,
-        shape=setting.spec.shape,
-        batch_size=setting.batch_size,
-        rounds=rounds,
-        seconds=seconds,
-        sections=sections,
-        conditions=_conditions(setting, checked),
-        notes=tuple(notes),
-    )
 
 
 def _check_source(images: str | os.PathLike[str], pack: Pack) -> None:
@@ -149,90 +116,66 @@ def _check_source(images: str | os.PathLike[str], pack: Pack) -> None:
 
 
 def _measure(
-    setting: _BenchSetting, rounds: int, workers: list[int], cold: bool, say: Callable[[str], None]
-) -> tuple[dict[str, tuple[MeasuredLane, ...]], list[str]]:
-    """Every section, and what is to be said about them."""
-    size, seconds = setting.batch_size, setting.seconds
-    warmed = (*pack_files(setting.pack), *setting.files)
-    notes = []
-    if sum(map(os.path.getsize, warmed)) > memory() // 2:
-        notes.append(
+    run: BenchRun, source: ImageSource, indices: NDArray[np.int64], spec: PixelSpec, cold: bool
+) -> None:
+    """Measure every section. indices: of the images that are read."""
+    images, files = _files(source, indices), pack_files(run.pack)
+    if sum(map(os.path.getsize, files + images)) > memory() // 2:
+        run.notes.append(
             "warm page cache: images and pack fill more than half of the memory; some reads go to the disk."
         )
     else:
-        say("reading images and pack into the page cache")
-        read_rate(warmed, setting.threads, float("inf"))
+        run.say("reading images and pack into the page cache")
+        read_rate(files + images, run.threads, float("inf"))
 
-    raw = RawImages(setting.source, setting.indices, setting.spec)
-    say(f"images, DataLoader with {', '.join(map(str, workers))} workers")
-    raw_workers = best_workers(raw, batch_size=size, counts=workers, seconds=seconds)
-    raw_name = f"images, DataLoader, {units.count(raw_workers, 'worker')}"
-    raw_rate = partial(loader_rate, batch_size=size, workers=raw_workers, seconds=seconds)
-
+    raw = RawImages(source, indices, spec)
+    raw_name, raw_rate = run.best_loader("images, DataLoader", raw)
     loading = [Lane(raw_name, partial(raw_rate, raw))]
-    if setting.pack.format == "h5" and not setting.pack.shards:
-        say(f"h5py item by item, DataLoader with {', '.join(map(str, workers))} workers")
-        items = Hdf5Items(setting.pack.path, setting.pack.rows, labels=_has_labels(setting.pack))
-        count = best_workers(items, batch_size=size, counts=workers, seconds=seconds)
-        measure = partial(loader_rate, items, batch_size=size, workers=count, seconds=seconds)
-        loading.append(Lane(f"h5py item by item, DataLoader, {units.count(count, 'worker')}", measure))
-    nbytes = row_bytes(setting.pack)
-    copy = CopyLimit(size * nbytes, setting.pack.rows * nbytes, setting.threads)
-    packed_in = partial(Packed, setting.pack, size, threads=setting.threads)
-    packed = {order: packed_in(order) for order in ORDERS}
-    loading += [
-        Lane(f"packed, {order}", partial(loader.rate, seconds), lambda: copy.rate(seconds) * size)
-        for order, loader in packed.items()
-    ]
+    if run.pack.format == "h5" and not run.pack.shards:
+        labels = any(f.name == "label" and f.shape == () for f in run.pack.fields)
+        items = Hdf5Items(run.pack.path, run.pack.rows, labels=labels)
+        name, rate = run.best_loader("h5py item by item, DataLoader", items)
+        loading.append(Lane(name, partial(rate, items)))
+    packed = {order: run.packed(order) for order in ORDERS}
+    loading += run.packed_lanes(packed, run.copy_limit(run.threads))
 
-    height, width, _ = setting.spec.shape
+    height, width, _ = spec.shape
     transforms: list[Transform] = [
         RandomCrop((height, width), padding=(width // 8, height // 8)),
         RandomHorizontalFlip(),
     ]
-    packed["augmented"] = packed_in("slices", augment=transforms)
-    augmented = RawImages(setting.source, setting.indices, setting.spec, augment=True)
+    packed["augmented"] = run.packed("slices", augment=transforms)
     training = [
-        Lane(raw_name, partial(raw_rate, augmented)),
-        Lane("packed, slices", partial(packed["augmented"].rate, seconds)),
+        Lane(raw_name, partial(raw_rate, RawImages(source, indices, spec, augment=True))),
+        Lane("packed, slices", partial(packed["augmented"].rate, run.seconds)),
     ]
-    warm = {"warm page cache": loading, "warm, with random crop and flip": training}
-    run_rounds(warm, rounds, say)
+    threads = units.count(run.threads, "thread")
+    run.measure(
+        {"warm page cache": loading, "warm, with random crop and flip": training}, f"memcpy, {threads}"
+    )
     for loader in packed.values():
         loader.batches.close()  # what is mapped cannot be dropped from the page cache
-    sections = {
-        "warm page cache": measured(loading, f"limit: memcpy, {units.count(setting.threads, 'thread')}"),
-        "warm, with random crop and flip": measured(training),
-    }
 
     if cold and not page_cache_drop.CAN_DROP:
-        notes.append("cold page cache: this system cannot be asked to empty it; not measured.")
-    elif cold and not setting.files:
-        notes.append(
-            f"cold page cache: {setting.source.name} is read through an unpacked copy; not measured."
-        )
+        run.notes.append("cold page cache: this system cannot be asked to empty it; not measured.")
+    elif cold and not images:
+        run.notes.append(f"cold page cache: {source.name} is read through an unpacked copy; not measured.")
     elif cold:
-        files = pack_files(setting.pack)
         page_cache_drop.drop(files)
         if (share := page_cache_drop.resident_share(files[0])) is None or share > FEW_PAGES:
-            notes.append(
+            run.notes.append(
                 "cold page cache: the system did not let go of the pack; those rates may be warm ones."
             )
-        limit = partial(_cold, files, lambda: read_rate(files, setting.threads, seconds) / nbytes)
-        reading = [Lane(raw_name, partial(_cold, setting.files, partial(raw_rate, raw, epochs=1)))]
-        reading += [
-            Lane(
-                f"packed, {order}",
-                partial(_cold, files, partial(first_epoch, partial(packed_in, order), seconds)),
-                limit,
-            )
-            for order in ORDERS[:3]
-        ]
-        run_rounds({"cold page cache": reading}, rounds, say)
-        sections["cold page cache"] = measured(
-            reading, f"limit: plain reads, {units.count(setting.threads, 'thread')}"
-        )
-    return sections, notes
+        limit = partial(_cold, files, lambda: read_rate(files, run.threads, run.seconds) / run.row_bytes)
+        reading = [Lane(raw_name, partial(_cold, images, partial(raw_rate, raw, epochs=1)))]
+        for order in ORDERS[:3]:
+            first = partial(_first_epoch, run, order)
+            reading.append(Lane(f"packed, {order}", partial(_cold, files, first), limit))
+        run.measure({"cold page cache": reading}, f"plain reads, {threads}")
+
+
+def _first_epoch(run: BenchRun, order: str) -> float:
+    return run.packed(order).first_epoch(run.seconds)
 
 
 def _cold(files: Sequence[str], measure: Callable[[], float]) -> float:
@@ -267,20 +210,3 @@ def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:
     while not os.path.isfile(archive):
         archive = os.path.dirname(archive)
     return (archive,) if archive.lower().endswith((".tar", ".zip")) else ()
-
-
-def _has_labels(pack: Pack) -> bool:
-    return any(f.name == "label" and f.shape == () for f in pack.fields)
-
-
-def _conditions(setting: _BenchSetting, checked: int) -> dict[str, object]:
-    """Return the conditions that a reader needs to judge the numbers."""
-    return {
-        **machine(),
-        "versions": versions() | decoder_versions(),
-        "threads": setting.threads,
-        "encoded_bytes": int(setting.source.sizes.sum()),
-        "packed_bytes": setting.pack.nbytes,
-        "images_sampled": len(setting.indices),
-        "rows_compared": checked,
-    }

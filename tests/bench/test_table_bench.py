@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from packer import convert_table
-from packer.bench import table_bench, table_parsing
+from packer.bench import table_bench, table_lanes
 from packer.bench.table_bench import bench
 from packer.errors import PackerError, SourceError, UsageError
 
@@ -161,7 +161,7 @@ def test_packs_that_are_no_tables_are_refused(photo_folder: Path, pack: Path, ta
 def test_parsing_is_left_out_and_that_is_said(
     table: Path, packed: Path, monkeypatch: pytest.MonkeyPatch, most: int, missing: bool, note: str
 ) -> None:
-    monkeypatch.setattr(table_parsing, "MOST_BYTES", most)
+    monkeypatch.setattr(table_lanes, "MOST_BYTES", most)
     if missing:
         monkeypatch.setitem(sys.modules, "pandas", None)
     report = bench(table, packed, rounds=1, seconds=0.01, workers=[0])

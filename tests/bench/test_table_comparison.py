@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer import convert_table
-from packer.bench.packed_lane import fixed_fields
+from packer.bench.lanes import fixed_fields
 from packer.bench.table_comparison import HeldRows, SoughtRows, check_epoch, epoch_sum, reading_of, row_keys
 from packer.errors import PackerError, UsageError
 from packer.format.pack import open_pack

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+
+import pandas
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate
+from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate, parser
+from packer.tables.reading.table_source import ReadOptions
 
 ROWS = 100
 
@@ -40,3 +45,53 @@ def test_a_rate_counts_whole_epochs() -> None:
     before = len(asked)
     epochs_rate(Epoch(), 1000, 1e-9)
     assert len(asked) == before + 1
+
+
+def frames(monkeypatch: pytest.MonkeyPatch, function: str) -> list[pandas.DataFrame]:
+    """What a function of pandas gives from now on."""
+    found: list[pandas.DataFrame] = []
+    real = getattr(pandas, function)
+
+    def kept(*given: object, **options: object) -> pandas.DataFrame:
+        found.append(real(*given, **options))
+        return found[-1]
+
+    kept.__name__ = function
+    monkeypatch.setattr(pandas, function, kept)
+    return found
+
+
+def test_pandas_reads_what_packer_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = frames(monkeypatch, "read_csv")
+    one, two = tmp_path / "one.csv.gz", tmp_path / "two.tsv"
+    one.write_bytes(gzip.compress(b"1.234,5;'a;b';none\n7,25;c;3\n"))
+    two.write_bytes(b"1,5\t'x\ty'\t2\n")
+    reading = ReadOptions(header=False, quote="'", decimal=",", thousands=".", na=("none",))
+    parse, name = parser([str(one), str(two)], reading)
+    assert parse is not None
+    assert name == "pandas.read_csv"
+    assert len(found) == 2  # it was tried
+    assert parse() > 0
+    assert len(found) == 4
+    first = found[2].astype(object).where(found[2].notna(), None)
+    assert first.to_numpy().tolist() == [[1234.5, "a;b", None], [7.25, "c", 3.0]]
+    assert found[3].to_numpy().tolist() == [[1.5, "x\ty", 2]]
+
+
+def test_parquet_and_feather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_feather(tmp_path / "t.arrow")
+    for name, function in (("t.parquet", "read_parquet"), ("t.arrow", "read_feather")):
+        found = frames(monkeypatch, function)
+        parse, called = parser([str(tmp_path / name)], ReadOptions())
+        assert parse is not None
+        assert called == f"pandas.{function}"
+        assert found[0]["a"].tolist() == [1, 2]
+
+
+def test_a_file_that_pandas_refuses_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n1,2,3,4\n")
+    parse, why = parser([str(tmp_path / "t.csv")], ReadOptions())
+    assert parse is None
+    assert why.startswith("parsing with pandas: left out, it fails (ParserError: Error tokenizing data.")
