@@ -9,14 +9,14 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.sentence import Option
 
 _AT_A_TIME = 512 * 1024  # bytes of the compressed file; more brings nothing
 _ZSTD_MAGIC = 0xFD2FB528
-_ZSTD_SKIPPABLE = 0x184D2A50  # to ...5F
+_ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _STEP = 1 << 20  # bytes that are skipped, or transcoded, at a time
 _MARKS = {  # the longer ones first, as the bytes of UTF-16 begin those of UTF-32
     codecs.BOM_UTF32_LE: "utf-32",
@@ -33,6 +33,7 @@ class TextStream:
         """Open a file. Raises: SourceError; UsageError for an unknown encoding; MissingDependencyError for .zst."""
         self.name = name
         self._encoding = python_encoding(encoding)
+        self._suffix = compression(name)
         try:
             self._file = open(name, "rb", buffering=0)  # noqa: SIM115 — close() does
         except OSError as error:
@@ -49,54 +50,116 @@ class TextStream:
         return self._file.tell()
 
     def _start(self) -> None:
-        raw = Decompressed(self.name, self._file)
-        begin = bytearray(4)
-        have = 0
-        while have < 4 and (more := raw.readinto(memoryview(begin)[have:])):
-            have += more
-        self._pending = bytes(begin[:have])
+        self._pending = memoryview(b"")
         """Read, but not yet given."""
         self._mark = 0
         """Bytes before the text."""
-        self._reader: ByteReader = raw
+        self._open()
         if self._encoding != "utf-8":
-            self._reader = _Transcoder(self.name, self._pending, raw, self._encoding)
-            self._pending = b""
+            self._decoder = codecs.getincrementaldecoder(self._encoding)()
+            self._decoded = 0  # bytes that the decoder has got
+            self._begun = self._ended = False
             return
-        mark = next((mark for mark in _MARKS if self._pending.startswith(mark)), None)
+        begin = bytearray(4)
+        begin = begin[: self.fill(memoryview(begin))]
+        mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
         if mark is not None:
             raise SourceError(
                 f"{self.name}: begins as {_MARKS[mark].upper()} text does ({mark.hex(' ').upper()}); UTF-8 is expected. Pass ",
                 Option("encoding", _MARKS[mark]),
                 ".",
             )
-        if self._pending.startswith(codecs.BOM_UTF8):
+        if begin.startswith(codecs.BOM_UTF8):
             self._mark = len(codecs.BOM_UTF8)
-            self._pending = self._pending[self._mark :]
+        self._pending = memoryview(begin)[self._mark :]
+
+    def _open(self) -> None:
+        """Begin at the file's beginning. Raises: SourceError if it is not compressed though its name says so."""
+        self._file.seek(0)
+        self._bytes: Any = self._file
+        self._faults: tuple[type[Exception], ...] = (OSError,)
+        begin = self._file.read(6) if self._suffix else b""
+        self._file.seek(0)
+        if not begin:
+            return  # an empty file holds nothing, however it is named
+        magics, opener = _KINDS[self._suffix]
+        if not any(begin.startswith(magic) for magic in magics):
+            raise SourceError(
+                f"{self.name}: begins with {begin.hex(' ').upper()}, as no {self._suffix} file does; its name says it is one. "
+                "Rename it."
+            )
+        self._bytes, faults = opener(self._file)
+        self._faults += faults
 
     def fill(self, buffer: memoryview) -> int:
         """Fill a buffer of bytes, unless the text ends. Returns: how many it holds. Raises: SourceError."""
-        have = min(len(self._pending), len(buffer))
-        buffer[:have] = self._pending[:have]
-        self._pending = self._pending[have:]
-        while have < len(buffer) and (more := self._reader.readinto(buffer[have:])):
+        have = 0
+        read = self._read if self._encoding == "utf-8" else self._transcode
+        while have < len(buffer):
+            if self._pending:
+                more = min(len(self._pending), len(buffer) - have)
+                buffer[have : have + more] = self._pending[:more]
+                self._pending = self._pending[more:]
+            else:
+                more = read(buffer[have:])
+                if not more and not self._pending:
+                    break
             have += more
         return have
 
+    def _read(self, buffer: memoryview) -> int:
+        """Put bytes of the decompressed file into a buffer; none at its end."""
+        try:
+            return self._bytes.readinto(buffer) or 0
+        except EOFError:
+            raise SourceError(
+                f"{self.name}: its compressed data stop before their end, or other bytes are behind them;"
+                f" whole {self._suffix} files are read. Copy it again, or make it anew."
+            ) from None
+        except self._faults as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise unreadable(self.name, error) from None
+            raise SourceError(
+                f"{self.name}: its compressed data are damaged ({error}); whole {self._suffix} files are read. Copy it again."
+            ) from None
+
+    def _transcode(self, buffer: memoryview) -> int:
+        """Make more of the text pending, as UTF-8; nothing at its end."""
+        while not self._pending and not self._ended:
+            block = bytearray(_STEP)
+            data = block[: self._read(memoryview(block))]
+            self._ended = not data
+            held = len(self._decoder.getstate()[0])
+            try:
+                text = self._decoder.decode(data, self._ended)
+                if text and not self._begun:
+                    self._begun = True
+                    text = text.removeprefix("\ufeff")
+                self._pending = memoryview(text.encode())
+            except UnicodeDecodeError as error:
+                raise self._undecodable(self._decoded - held + error.start) from None
+            except UnicodeError:  # UTF-16 without its mark; text that cannot be UTF-8
+                raise self._undecodable(self._decoded - held) from None
+            self._decoded += len(data)
+        return 0
+
+    def _undecodable(self, offset: int) -> SourceError:
+        return SourceError(
+            f"{self.name}: byte {offset:,} is not {self._encoding.upper()}; the whole file must be. Pass another ",
+            Option("encoding"),
+            ".",
+        )
+
     def seek(self, offset: int) -> None:
         """Go to an offset in the text: at once in a plain file; others are read again, what comes before is thrown away."""
-        if self._plain:
-            self._pending = b""
+        if not self._suffix and self._encoding == "utf-8":
+            self._pending = memoryview(b"")
             self._file.seek(self._mark + offset)
             return
         self._start()
         waste = memoryview(bytearray(min(_STEP, offset)))
         while offset and (more := self.fill(waste[:offset])):
             offset -= more
-
-    @property
-    def _plain(self) -> bool:
-        return isinstance(self._reader, Decompressed) and not self._reader.compressed
 
     def close(self) -> None:
         """Close the file."""
@@ -116,108 +179,6 @@ def python_encoding(encoding: str) -> str:
     return "utf-8" if found.name in ("utf-8", "utf-8-sig", "ascii") else found.name
 
 
-class _Transcoder:
-    """Bytes of another encoding, as UTF-8."""
-
-    def __init__(self, name: str, begin: bytes, reader: ByteReader, encoding: str) -> None:
-        self._name, self._reader, self._encoding = name, reader, encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._block = bytearray(_STEP)
-        self._begin = begin
-        self._at = 0  # bytes that the decoder has got
-        self._text = memoryview(b"")
-        self._ended = False
-        self._begun = False
-
-    def readinto(self, buffer: memoryview) -> int:
-        while not self._text and not self._ended:
-            self._more()
-        count = min(len(self._text), len(buffer))
-        buffer[:count] = self._text[:count]
-        self._text = self._text[count:]
-        return count
-
-    def _more(self) -> None:
-        data = self._begin
-        if not data:
-            data = bytes(memoryview(self._block)[: self._reader.readinto(memoryview(self._block))])
-        self._begin = b""
-        self._ended = not data
-        held = len(self._decoder.getstate()[0])
-        try:
-            text = self._decoder.decode(data, self._ended)
-            if text and not self._begun:
-                self._begun = True
-                text = text.removeprefix("\ufeff")
-            self._text = memoryview(text.encode())
-        except UnicodeDecodeError as error:
-            raise self._undecodable(self._at - held + error.start) from None
-        except UnicodeError:  # UTF-16 without its mark; text that cannot be UTF-8
-            raise self._undecodable(self._at - held) from None
-        self._at += len(data)
-
-    def _undecodable(self, offset: int) -> SourceError:
-        return SourceError(
-            f"{self._name}: byte {offset:,} is not {self._encoding.upper()}; the whole file must be. Pass another ",
-            Option("encoding"),
-            ".",
-        )
-
-
-class ByteReader(Protocol):
-    """A source of bytes."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Put bytes into a buffer. Returns: how many, at least one unless the end is reached."""
-
-
-class Decompressed:
-    """The bytes of a file, decompressed if its name says that it is compressed."""
-
-    def __init__(self, name: str, file: io.FileIO) -> None:
-        """Begin at the file's beginning. Raises: SourceError if it is not compressed though it should be."""
-        self._name, self._file = name, file
-        file.seek(0)
-        self._suffix = compression(name)
-        self._reader: ByteReader = cast(ByteReader, file)
-        self._faults: tuple[type[Exception], ...] = (OSError,)
-        if not self._suffix:
-            return
-        magics, opener = _KINDS[self._suffix]
-        begin = file.read(6)
-        file.seek(0)
-        if not begin:
-            return  # an empty file holds nothing, however it is named
-        if not any(begin.startswith(magic) for magic in magics):
-            raise SourceError(
-                f"{name}: begins with {begin.hex(' ').upper()}, as no {self._suffix} file does; its name says it is one. "
-                "Rename it."
-            )
-        self._reader, faults = opener(file)
-        self._faults += faults
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Put bytes into a buffer. Raises: SourceError when they cannot be read."""
-        try:
-            return self._reader.readinto(buffer) or 0
-        except EOFError:
-            raise SourceError(
-                f"{self._name}: its compressed data stop before their end, or other bytes are behind them;"
-                f" whole {self._suffix} files are read. Copy it again, or make it anew."
-            ) from None
-        except self._faults as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise unreadable(self._name, error) from None
-            raise SourceError(
-                f"{self._name}: its compressed data are damaged ({error}); whole {self._suffix} files are read. Copy it again."
-            ) from None
-
-    @property
-    def compressed(self) -> bool:
-        """True for a compressed file."""
-        return bool(self._suffix)
-
-
 def unreadable(name: str, error: OSError) -> SourceError:
     """Return the error for a file that the system does not let us read."""
     return SourceError(f"{name}: cannot be read ({error.strerror}); readable files are needed. Check it.")
@@ -228,28 +189,20 @@ def compression(name: str) -> str:
     return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
 
 
-Opened = tuple[ByteReader, tuple[type[Exception], ...]]
-"""A source of bytes, and the errors of its own that it raises for damaged data."""
+Opened = tuple[Any, "tuple[type[Exception], ...]"]
+"""What has `readinto` for the decompressed bytes, and the errors of its own that it raises for damaged data."""
 
 
 def _gzip(file: io.FileIO) -> Opened:
     try:
         from isal import igzip, isal_zlib
     except ImportError:
-        return cast(ByteReader, gzip.GzipFile(fileobj=file, mode="rb")), (zlib.error,)
+        return gzip.GzipFile(fileobj=file, mode="rb"), (zlib.error,)
     # IGzipFile.readinto makes bytes and copies them; the reader below it, 5 % faster, decompresses into the buffer.
-    modules: tuple[Any, Any] = igzip, isal_zlib
+    modules: Any = (igzip, isal_zlib)
     bare = getattr(modules[1], "_GzipReader", None)
     reader = modules[0].IGzipFile(fileobj=file, mode="rb") if bare is None else bare(file, _AT_A_TIME)
-    return cast(ByteReader, reader), (zlib.error, modules[1].error)
-
-
-def _bz2(file: io.FileIO) -> Opened:
-    return cast(ByteReader, bz2.BZ2File(file)), (ValueError,)
-
-
-def _xz(file: io.FileIO) -> Opened:
-    return cast(ByteReader, lzma.LZMAFile(file)), (lzma.LZMAError,)
+    return reader, (zlib.error, modules[1].error)
 
 
 def _zst(file: io.FileIO) -> Opened:
@@ -270,27 +223,27 @@ class _Zst:
     def readinto(self, buffer: memoryview) -> int:
         have = int(self._reader.readinto(buffer))
         if not have and len(buffer):
-            check_frames(self._file)
+            _check_frames(self._file)
         return have
 
 
-def check_frames(file: io.FileIO) -> None:
+def _check_frames(file: io.FileIO) -> None:
     """Walk over the frames of a .zst file, block by block, without decompressing. Raises: EOFError if it was cut off.
 
     The layout: RFC 8878, 3.1.1. The file's position is kept.
     """
     position, size = file.tell(), file.seek(0, io.SEEK_END)
-    at = 0
 
-    def number(first: int, count: int) -> int:
-        file.seek(first)
+    def number(at: int, count: int) -> int:
+        file.seek(at)
         data = file.read(count)
         if len(data) < count:
             raise EOFError
         return int.from_bytes(data, "little")
 
+    at = 0
     while at < size:
-        if number(at, 4) & ~0xF == _ZSTD_SKIPPABLE:
+        if number(at, 4) in _ZSTD_SKIPPABLE:
             at += 8 + number(at + 4, 4)
             continue
         descriptor = number(at + 4, 1)
@@ -309,14 +262,8 @@ def check_frames(file: io.FileIO) -> None:
 
 _KINDS: dict[str, tuple[tuple[bytes, ...], Callable[[io.FileIO], Opened]]] = {
     ".gz": ((b"\x1f\x8b",), _gzip),
-    ".zst": (
-        (
-            _ZSTD_MAGIC.to_bytes(4, "little"),
-            *((_ZSTD_SKIPPABLE + n).to_bytes(4, "little") for n in range(16)),
-        ),
-        _zst,
-    ),
-    ".bz2": ((b"BZh",), _bz2),
-    ".xz": ((b"\xfd7zXZ\x00",), _xz),
+    ".zst": (tuple(n.to_bytes(4, "little") for n in (_ZSTD_MAGIC, *_ZSTD_SKIPPABLE)), _zst),
+    ".bz2": ((b"BZh",), lambda file: (bz2.BZ2File(file), (ValueError,))),
+    ".xz": ((b"\xfd7zXZ\x00",), lambda file: (lzma.LZMAFile(file), (lzma.LZMAError,))),  # noqa: SIM115
 }
 COMPRESSIONS = tuple(_KINDS)

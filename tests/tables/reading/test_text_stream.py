@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import functools
 import gzip
 import lzma
@@ -17,7 +18,6 @@ import zstandard
 
 from packer.cli.console import in_options
 from packer.errors import PackerError, SourceError, UsageError
-from packer.tables.reading import text_stream
 from packer.tables.reading.table_source import expand
 from packer.tables.reading.text_stream import TextStream
 
@@ -218,8 +218,8 @@ def test_without_isal_gzip_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(write("a.csv.gz", data + data)) == TEXT * 2
     assert "stop before their end" in refused(write("a.csv.gz", data[:-3]))
     assert "its compressed data are damaged" in refused(write("a.csv.gz", data + b"junk"))
-    with open("a.csv.gz", "rb", buffering=0) as file:
-        assert isinstance(text_stream.Decompressed("a.csv.gz", file)._reader, gzip.GzipFile)
+    with contextlib.closing(TextStream("a.csv.gz")) as stream:
+        assert isinstance(stream._bytes, gzip.GzipFile)
 
 
 def test_without_zstandard_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
