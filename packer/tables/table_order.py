@@ -16,8 +16,8 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -53,10 +53,7 @@ class PermutedRange(NamedTuple):
 
 
 class OrderSegment(NamedTuple):
-    """Rows taken from a permuted range: its positions start..start+rows-1, at least one.
-
-    members: the rows in rising order, where that is the one wanted: int64 [rows]; start is -1 if they stand anywhere in the deck.
-    """
+    """Rows of a permuted range, at least one: those at its positions start..start+rows-1; or `members`, rising, int64 [rows]."""
 
     deck: PermutedRange
     start: int
@@ -65,21 +62,18 @@ class OrderSegment(NamedTuple):
 
     def samples(self, positions: Numbers) -> Numbers:
         """Return the source rows at these positions of the segment."""
-        if self.members is not None:
-            return self.members[positions]
-        return self.deck.samples(self.start + positions)
+        return self.deck.samples(self.start + positions) if self.members is None else self.members[positions]
 
     def part(self, start: int, stop: int) -> OrderSegment:
         """Return the rows at its positions start..stop-1."""
-        if self.members is not None:
-            return OrderSegment(self.deck, -1, stop - start, self.members[start:stop])
-        return OrderSegment(self.deck, self.start + start, stop - start)
+        members = None if self.members is None else self.members[start:stop]
+        return OrderSegment(self.deck, self.start + start, stop - start, members)
 
 
 class SegmentedOrder:
     """A sequence of source rows, made of segments one after the other, no source row twice.
 
-    Slices and picks (int64 arrays of positions) give int64 arrays. Thread-safe; works in forked processes.
+    Slices and picks (int64 arrays of positions, from 0) give int64 arrays. Thread-safe; works in forked processes.
     """
 
     def __init__(self, segments: Sequence[OrderSegment]) -> None:
@@ -98,11 +92,11 @@ class SegmentedOrder:
     def __getitem__(self, rows: int | slice | Numbers) -> np.int64 | Numbers:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
-            if step == 1:
-                return self._slice(start, max(start, stop))
-            return self._at(np.arange(start, stop, step))
+            return (
+                self._slice(start, max(start, stop)) if step == 1 else self._at(np.arange(start, stop, step))
+            )
         if isinstance(rows, np.ndarray):
-            return self._at(np.where(rows < 0, rows + len(self), rows))
+            return self._at(rows)
         one: np.int64 = self._at(np.array([range(len(self))[rows]]))[0]
         return one
 
@@ -118,16 +112,14 @@ class SegmentedOrder:
     def positions(self, sources: Numbers) -> Numbers:
         """Return the positions of these source rows, int64 [n]; -1 for those that are not in the sequence."""
         found = np.full(len(sources), -1)
-        for first, (segment, mine, at) in zip(self._firsts.tolist(), self._places(sources), strict=False):
-            if segment.members is not None:
-                at = np.searchsorted(segment.members, sources)
+        for first, (mine, at) in zip(self._firsts.tolist(), self._places(sources), strict=False):
             found[mine] = first + at[mine]
         return found
 
     def owner(self, sources: Numbers) -> Numbers:
         """Return the number of the segment that holds each of these source rows, int64 [n]; -1 for none."""
         found = np.full(len(sources), -1)
-        for number, (_, mine, _) in enumerate(self._places(sources)):
+        for number, (mine, _) in enumerate(self._places(sources)):
             found[mine] = number
         return found
 
@@ -149,26 +141,21 @@ class SegmentedOrder:
             raise IndexError(f"positions beyond {len(self)} rows")
         return found
 
-    def _places(self, sources: Numbers) -> Iterator[tuple[OrderSegment, NDArray[np.bool_], Numbers]]:
-        """Yield each segment, which of the rows it holds, and where these stand in it (of the others: anything)."""
-        decks: dict[
-            PermutedRange, tuple[NDArray[np.bool_], Numbers]
-        ] = {}  # what several segments share is computed once
+    def _places(self, sources: Numbers) -> Iterator[tuple[NDArray[np.bool_], Numbers]]:
+        """Yield which of the rows each segment holds, and where these stand in it (of the others: anything)."""
+        decks: dict[PermutedRange, Numbers] = {}  # what several segments share is computed once
         for segment in self.segments:
+            if segment.members is not None:
+                at = np.searchsorted(segment.members, sources).clip(max=segment.rows - 1)
+                yield segment.members[at] == sources, at
+                continue
             deck = segment.deck
             if deck not in decks:
                 inside = (sources >= deck.low) & (sources < deck.low + deck.rows)
-                at = np.zeros(len(sources), np.int64)
-                at[inside] = deck.positions(sources[inside])
-                decks[deck] = inside, at
-            inside, at = decks[deck]
-            if segment.start >= 0:
-                at = at - segment.start
-                yield segment, inside & (at >= 0) & (at < segment.rows), at
-            else:
-                assert segment.members is not None
-                at = np.searchsorted(segment.members, sources).clip(max=segment.rows - 1)
-                yield segment, segment.members[at] == sources, at
+                decks[deck] = np.full(len(sources), -1)
+                decks[deck][inside] = deck.positions(sources[inside])
+            at = decks[deck] - segment.start
+            yield (decks[deck] >= 0) & (at >= 0) & (at < segment.rows), at
 
 
 @dataclass(frozen=True)
@@ -310,9 +297,7 @@ def _deal(parts: Mapping[str, float | str], rows: int, split: object) -> dict[st
 
 
 _PLACE = np.dtype("<u4")  # of a record in its bucket
-_PLACE_COST = (
-    2 * _PLACE.itemsize
-)  # bytes held a record beside it: where it is, and while that is found out, what it was
+_PLACE_COST = 2 * _PLACE.itemsize  # bytes held a record beside it: where it is; for a while, what it was
 _DEAL_COST = 48  # bytes held a record beside it and its copy, while it is dealt
 _LEAST_SHARES = (
     8  # a bucket is this part of the memory, or less: a few workers, each at a bucket of its own, fit
@@ -322,7 +307,7 @@ _WARM_BYTES = 4 << 20
 _KEPT = 2  # buckets a process keeps: workers that are threads are not all in the same one where one ends
 
 
-class ShuffledFile:
+class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     """A file of records, read in the order of a SegmentedOrder; a context manager that removes its own file.
 
     prepare() comes first, and once. take() then serves any number of threads and of processes forked afterwards.
@@ -351,24 +336,13 @@ class ShuffledFile:
         self._lock = threading.Lock()
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if os.fstat(self._fd).st_size < nbytes:
-            self.close()
+            os.close(self._fd)
             raise _cut_short(path)
 
-    def __enter__(self) -> ShuffledFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the files; remove the second one. Called again, it does nothing."""
+    def __exit__(self, *raised: object) -> None:
         self._kept = {}
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-            remove(self._work)
+        os.close(self._fd)
+        remove(self._work)
 
     def prepare(self) -> None:
         """Deal the records to buckets, unless they fit into the memory as they are."""
