@@ -34,8 +34,7 @@ from packer.format.working_folder import check_output, failure
 from packer.progress import Progress
 from packer.read.row_selection import select_rows
 from packer.tables.table_packs import TablePackRows, is_table
-from packer.tables.transform.column_transform import unique
-from packer.tables.transform.table_transform import TableTransform
+from packer.tables.transform.table_transform import TableTransform, unique
 
 SUFFIX = ".exporting"
 """Of the file's name while it is being written."""

@@ -6,8 +6,8 @@
     data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
     column_sums.py       statistics of columns
-    column_transform.py  the transform of one column
-    table_transform.py   the transform of a table, and its record in the header
+    table_transform.py   the transform of a table and of each column, and its record in the header
+    transform_check.py   a transform read from a header: its members must go together
     row_mapper.py        records in, fields out; apply: the same for the rows of a data frame
     table_summary.py     a line a column, as packer info shows it
 

@@ -13,10 +13,9 @@ from packer.errors import UsageError
 from packer.format.table_record import check_table
 from packer.tables.transform import data_frames
 from packer.tables.transform.column_plan import bad_rows
-from packer.tables.transform.column_transform import ColumnTransform
 from packer.tables.transform.column_types import MISSING_INTEGER, TEXT, TableColumn, as_float, is_missing
 from packer.tables.transform.records import RecordLayout, RecordMember
-from packer.tables.transform.table_transform import TableTransform
+from packer.tables.transform.table_transform import ColumnTransform, TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
 _CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache

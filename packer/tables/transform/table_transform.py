@@ -7,8 +7,11 @@ behind all of them those that tell missing cells. Categories are numbered from 1
 
 from __future__ import annotations
 
+import keyword
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,19 +20,10 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.column_plan import DTYPES, ColumnChoices, ColumnPlan, LabelField, nearest
-from packer.tables.transform.column_sums import ColumnSums, column_statistics
-from packer.tables.transform.column_transform import (
-    TAKEN,
-    ColumnTransform,
-    fit_numbers,
-    fit_texts,
-    kept_fields,
-    sound,
-    sound_label,
-    unique,
-)
-from packer.tables.transform.column_types import NOTATIONS, TableColumn
+from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, LabelField, nearest
+from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
+from packer.tables.transform.column_types import NOTATIONS, TYPES, ColumnType, TableColumn, shortest
+from packer.tables.transform.transform_check import MAX_NAME, TAKEN, check_transform
 
 MAX_FEATURES = 1 << 16
 
@@ -41,6 +35,65 @@ class FieldSpec(NamedTuple):
     dtype: str
     shape: tuple[int, ...] | None
     about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ColumnTransform:
+    """The transform of a column; its members are those of a column in the header's record.
+
+    type: that it is read as; missing: the policy, of features; fill: what missing cells become, after log1p; standardize: mean and
+    std, of a timestamp those of days and of seconds; categories: by rising text (numbers that are classes: by rising number).
+    """
+
+    name: str
+    type: str
+    role: str
+    missing: str | None = None
+    fill: float | None = None
+    indicator: bool = False
+    log1p: bool = False
+    standardize: tuple[float, ...] | None = None
+    categories: tuple[str, ...] | None = None
+    one_hot: bool = False
+    field: str | None = None
+    statistics: Mapping[str, Any] | None = None
+
+    @property
+    def kind(self) -> ColumnType:
+        """The entry of its type."""
+        return TYPES[self.type]
+
+    @property
+    def coded(self) -> bool:
+        """True for a column of the field `categories`."""
+        return self.role == "feature" and self.type == "category" and not self.one_hot
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of its features, but for its indicator; TableTransform.features tells equal ones apart."""
+        if self.role != "feature" or self.coded:
+            return ()
+        if self.one_hot:
+            return tuple(f"{self.name}={c}" for c in self.categories or ())
+        return (self.name, *(f"{self.name}.{part}" for part in list(self.kind.parts)[1:]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column of the header's record."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ColumnTransform:
+        """Read what to_json wrote, of a record that was checked."""
+        column = cls(**{f.name: record[f.name] for f in fields(cls)})
+        return replace(
+            column,
+            fill=None if column.fill is None else float(column.fill),
+            standardize=None if column.standardize is None else tuple(map(float, column.standardize)),
+            categories=None if column.categories is None else tuple(column.categories),
+            statistics=None if column.statistics is None else dict(column.statistics),
+        )
 
 
 @dataclass(frozen=True)
@@ -77,7 +130,7 @@ class TableTransform:
         """
         found = column_statistics(plan, sums, sample, dictionaries)
         places = {w.index: k for k, w in enumerate(plan.numeric)}
-        fields = kept_fields([c.name for c, r in zip(plan.columns, plan.roles, strict=True) if r == "keep"])
+        fields = _kept_fields([c.name for c, r in zip(plan.columns, plan.roles, strict=True) if r == "keep"])
         columns = []
         for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True)):
             name = column.name
@@ -87,9 +140,9 @@ class TableTransform:
             if role == "drop":
                 columns.append(treated)
             elif not column.kind.numeric:
-                columns.append(fit_texts(treated, plan.choices, dictionaries.get(index, ())))
+                columns.append(_fit_texts(treated, plan.choices, dictionaries.get(index, ())))
             else:
-                columns.append(fit_numbers(treated, plan, index, sums, sample[:, places[index]]))
+                columns.append(_fit_numbers(treated, plan, index, sums, sample[:, places[index]]))
         label = plan.label
         transform = cls(
             tuple(columns),
@@ -290,31 +343,104 @@ class TableTransform:
             record["fit"],
             dict(record["reading"]),
         )
-        transform._check(record)
+        check_transform(transform, record)
         return transform
 
-    def _check(self, record: Mapping[str, Any]) -> None:
-        """Raise ValueError if the members do not go together."""
-        if self.dtype not in {np.dtype(d).str for d in DTYPES}:
-            raise ValueError(f"features have dtype {self.dtype!r}")
-        whole = np.dtype(self.dtype).kind in "iu"
-        for c in self.columns:
-            fill = c.fill if c.fill is not None and c.standardize is None else 0.0
-            with np.errstate(over="ignore"):
-                stored = np.float64(fill).astype(self.dtype)
-            if not sound(c, whole) or (whole and fill) or not np.isfinite(stored):
-                raise ValueError(f"column {c.name[:80]!r} is malformed")
-        if len({c.missing for c in self.columns if c.role == "feature"}) > 1:
-            raise ValueError("missing cells become one thing in some columns, another in others")
-        labels = [c for c in self.columns if c.role == "label"]
-        if sorted(self.label) != sorted(c.name for c in labels):
-            raise ValueError("the label is not that of the columns")
-        if labels and not sound_label(labels, self.label_kind, self.label_dtype):
-            raise ValueError("the label is malformed")
-        if list(self.features) != list(record["features"]):
-            raise ValueError("the features are not those of the columns")
-        if list(self.categories) != list(record["categories"]):
-            raise ValueError("the categories are not those of the columns")
-        fields = [c.field.casefold() for c in self.columns if c.field is not None]
-        if len({*fields, *TAKEN}) != len(fields) + len(TAKEN):
-            raise ValueError("two fields have one name")
+
+def _fit_texts(column: ColumnTransform, choices: ColumnChoices, names: Sequence[str]) -> ColumnTransform:
+    """Fit the transform of a column of texts. names: the different ones. Raises UsageError if they are too many."""
+    if column.type == "text":
+        return column
+    check_categories(column.name, len(names), choices.max_categories, column.role)
+    feature = column.role == "feature"
+    return replace(
+        column,
+        missing=choices.missing if feature else None,
+        categories=tuple(sorted(names)),
+        one_hot=feature and (choices.one_hot == "all" or column.name in choices.one_hot),
+    )
+
+
+def _fit_numbers(
+    column: ColumnTransform, plan: ColumnPlan, index: int, sums: ColumnSums, sample: NDArray[np.float64]
+) -> ColumnTransform:
+    """Fit the transform of a column of numbers. index: its number; sample: float64 [m], NaN where missing. Raises UsageError."""
+    choices, found = plan.choices, sums.of(index)
+    if column.role == "label" and plan.label is not None and plan.label.kind == "classes":
+        if column.kind.classes:
+            return replace(column, categories=column.kind.classes)
+        values = sums.values.get(index, np.zeros(0))
+        return replace(column, categories=tuple(map(shortest, values.tolist())))
+    if column.role != "feature":
+        return column
+    log1p = column.name in choices.log1p
+    if log1p:
+        found = sums.of(index, "log1p")
+        sample = np.log1p(sample)
+    fill = {"mean": found.mean, "zero": 0.0}.get(choices.missing)
+    if choices.missing == "median":
+        present = sample[~np.isnan(sample)]
+        with np.errstate(over="ignore"):
+            fill = float(np.median(present)) if len(present) else 0.0
+    scale: tuple[float, ...] | None = None
+    if choices.standardize and column.kind.scaled:
+        parts = [sums.of(index, part) for part in column.kind.parts] or [found]
+        scale = tuple(x for p in parts for x in (p.mean, p.std or 1.0))
+    ways = ((Option("missing", choices.missing), (fill,)), (Option("standardize", True), scale or ()))
+    for option, needed in ways:
+        if not all(x is None or math.isfinite(x) for x in needed):
+            raise UsageError(
+                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot tell their mean and"
+                " deviation, which "
+                + option
+                + " needs; distances from 1e-140 to 1e140 are allowed. Leave the column out with "
+                + Option("drop", column.name)
+                + ", or give it in another unit."
+            )
+    return replace(
+        column,
+        missing=choices.missing,
+        fill=fill,
+        indicator=choices.indicators and found.count < sums.rows,
+        log1p=log1p,
+        standardize=scale,
+    )
+
+
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, made different: of equal ones the second is `name.1`, the third `name.2`."""
+    if len(set(names)) == len(names):
+        return tuple(names)
+    found: dict[str, None] = {}
+    next_of: dict[str, int] = {}
+    for base in names:
+        name = base
+        while name in found:
+            next_of[base] = next_of.get(base, 0) + 1
+            name = f"{base}.{next_of[base]}"
+        found[name] = None
+    return tuple(found)
+
+
+def _kept_fields(names: Sequence[str]) -> dict[str, str]:
+    """Return the fields' names of kept columns: all different, also without regard to case."""
+    fields: dict[str, str] = {}
+    taken = set(TAKEN)
+    for name in names:
+        field = base = _field_name(name)
+        number = 2
+        while field.casefold() in taken:
+            end = f"_{number}"
+            field = base[: MAX_NAME - len(end)] + end
+            number += 1
+        taken.add(field.casefold())
+        fields[name] = field
+    return fields
+
+
+def _field_name(name: str) -> str:
+    field = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    if not re.match(r"[A-Za-z]", field):
+        field = f"column_{field}"
+    field = field[:MAX_NAME]
+    return f"{field}_" if keyword.iskeyword(field) else field
