@@ -30,10 +30,10 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import Samples
 from packer.errors import ImageError, PackerError, SourceError
-from packer.format.header import Field
-from packer.format.pack_writer import Rows, WriteRows
+from packer.format.pack_writer import PackWriter, Rows
 from packer.sentence import Option
 from packer.starting import held_back
 
@@ -99,29 +98,9 @@ def _pixel_sums(channels: int, *begun: Any) -> PixelSums:
     return PixelSums(channels, *begun)
 
 
-class BlockWriter(Protocol):
-    """A taker of blocks: a PackWriter, or what repairs a pack."""
-
-    out: str
-    fields: tuple[Field, ...]
-    rows: int
-    block_rows: int
-    done: dict[int, Any]
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks."""
-
-    def open_block(self, block: int) -> AbstractContextManager[WriteRows]:
-        """See PackWriter."""
-
-    def record(self, block: int, note: Any) -> None:
-        """See PackWriter."""
-
-
 def make_blocks(
     maker: RowMaker,
-    writer: BlockWriter,
+    writer: PackWriter,
     samples: Samples,
     *,
     workers: int,
@@ -206,7 +185,7 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
 
 
 def _take(
-    future: Future[tuple[int, BlockResult]], writer: BlockWriter, outcome: BlockResult, run: _WorkerState
+    future: Future[tuple[int, BlockResult]], writer: PackWriter, outcome: BlockResult, run: _WorkerState
 ) -> None:
     """Journal a finished block, and add what it gave. Raises what the worker raised."""
     block, made = future.result()
@@ -284,7 +263,7 @@ class _StoppedError(Exception):
 class _WorkerState:
     """State that the workers of one run share; the counters lie in memory that forked processes share, too."""
 
-    def __init__(self, maker: RowMaker, writer: BlockWriter, samples: Samples, skip: bool) -> None:
+    def __init__(self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool) -> None:
         self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
         known = maker.columns(samples[:0])
         self._made = [f for f in maker.fields if not f.ragged and f.name not in known]

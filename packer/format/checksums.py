@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import xxhash
@@ -118,17 +118,7 @@ class Trailer:
 
     def to_bytes(self) -> bytes:
         """Return the 128 bytes."""
-        body = _LAYOUT.pack(
-            self.container_length,
-            self.header_offset,
-            self.header_length,
-            self.header_digest,
-            self.checksums_offset,
-            self.checksums_length,
-            self.checksums_digest,
-            self.rest_digest,
-            bytes(24),
-        )
+        body = _LAYOUT.pack(*astuple(self), bytes(24))
         return body + xxhash.xxh3_64_digest(body) + MAGIC
 
     @classmethod

@@ -44,17 +44,22 @@ class NpyContainer:
         for name in set(os.listdir(path)) - {f"{f.name}.npy" for f in self._fixed}:
             os.unlink(os.path.join(path, name))
         for f in self._fixed:
-            assert f.shape is not None
             if f.compressed:
                 raise UsageError(
                     f"{path}: {f.name!r} is to be compressed; .npy files never are. Pass an output that ends in .h5."
                 )
-            extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
-            fd = os.open(os.path.join(path, extent.file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._fds[f.name] = fd
-            pwrite_all(fd, preamble(f.dtype, (rows, *f.shape)), 0)
-            os.ftruncate(fd, extent.end)
-            self.extents[f.name] = (extent,)
+            file = os.path.join(path, f"{f.name}.npy")
+            self._fds[f.name] = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._resize(f, rows)
+
+    def _resize(self, f: Field, rows: int) -> bytes:
+        """Give the file of a fixed field so many rows. Returns its head."""
+        head, fd = preamble(f.dtype, (rows, *(f.shape or ()))), self._fds[f.name]
+        extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
+        pwrite_all(fd, head, 0)
+        os.ftruncate(fd, extent.end)
+        self.extents[f.name] = (extent,)
+        return head
 
     def place(self, name: str, row: int) -> tuple[int, int]:
         """Return file descriptor and byte offset of a row of a fixed field."""
@@ -69,17 +74,11 @@ class NpyContainer:
         header: Callable[[Extents], bytes],
     ) -> None:
         """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
-        extents: Extents = {}
         preambles: dict[str, bytes] = {}
         for f in self._fixed:
-            assert f.shape is not None
-            fd = self._fds[f.name]
-            extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
-            preambles[f.name] = preamble(f.dtype, (rows, *f.shape))
-            pwrite_all(fd, preambles[f.name], 0)
-            os.ftruncate(fd, extent.end)
-            os.fsync(fd)
-            extents[f.name] = (extent,)
+            preambles[f.name] = self._resize(f, rows)
+            os.fsync(self._fds[f.name])
+        extents = dict(self.extents)
         for name, array in added.items():
             assert not isinstance(array, CompressedArray)
             if isinstance(array, StreamedArray):

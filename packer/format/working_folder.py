@@ -31,6 +31,7 @@ from packer.format.shards import INDEX_FILE
 from packer.sentence import Option
 
 _ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
+_OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
 
@@ -345,34 +346,13 @@ def read_journal(path: str) -> list[Any]:
     return records
 
 
-_OTHERS = frozenset(
-    [
-        ".beton",
-        ".csv",
-        ".ffcv",
-        ".json",
-        ".lmdb",
-        ".mdb",
-        ".npy",
-        ".npz",
-        ".parquet",
-        ".pt",
-        ".pth",
-        ".tar",
-        ".tfrecord",
-        ".zarr",
-        ".zip",
-    ]
-)
-
-
 def format_of(out: str, *, sharded: bool = False) -> str:
     """Return the format a name asks for: "h5" for ``.h5`` and ``.hdf5``, in any case, else "npy", a directory; of shards "h5".
 
     Raises UsageError for a name that ends as files of other formats do.
     """
     stem, ending = os.path.splitext(out.rstrip("/"))
-    if ending.lower() in _OTHERS:
+    if ending.lower() in _OTHERS.split():
         raise UsageError(
             f"{out}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory of .npy files (no ending) is"
             f" written. Pass {stem}.h5 or {stem}, or say ",
