@@ -335,9 +335,10 @@ class Prefetcher:
     ) -> tuple[list[Any], Draws | None]:
         """Wait for a request; return its batches, the last one first, and their draws. Re-raises the error of a thread."""
         ragged: dict[str, list[Any]] = {}
+        reads, pending.rows.reads = deque(pending.rows.reads), ()
         try:
-            for future in pending.rows.reads:
-                read = future.result()
+            while reads:
+                read = reads.popleft().result()
                 stats.read_seconds += read.read_seconds
                 stats.transform_seconds += read.transform_seconds
                 if read.kept and self._workers and (warning := self._workers.watch(read.kept)):
@@ -345,8 +346,11 @@ class Prefetcher:
                 for name, rows in read.ragged.items():
                     ragged.setdefault(name, []).extend(rows)
             draws = pending.draws.result() if pending.draws is not None else None
-        except CancelledError:
-            self._check_open()
+        except BaseException as error:
+            # Its traceback refers to this frame: the slot would stay held until the garbage collector runs.
+            pending.rows, pending.draws = FetchedRows({}), None
+            if isinstance(error, CancelledError):
+                self._check_open()
             raise
         pending.advance()
         sent, sizes = pending.rows.sent, pending.request.sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer.errors import UsageError
+from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack
 from packer.load.batch import LentSlot, SlotLayout, allocate
 from packer.load.caches.memory_cache import MemoryCache, MemoryRows
@@ -131,6 +132,28 @@ def test_rows_are_placed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> No
     assert request.rows(0, request.count).rows().tolist() == request.counters().rows().tolist() == whole
     assert len(placed) == 1
     assert request.rows(3, 9).rows().tolist() == whole[3:9]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_a_failed_reads_slot_comes_back_at_once(pack: Pack, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
+    """Not only when the garbage collector runs: nothing that the error's traceback holds refers to the error."""
+
+    def fail(self: RowReader, *_: Any) -> None:
+        raise FormatError("p.h5: is damaged.")
+
+    files, reader, fields = files_of(pack)
+    prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=prefetch)
+    monkeypatch.setattr(RowReader, "read", fail)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            with pytest.raises(FormatError):
+                next(prefetcher.batches_of([request_of(reader, Rows(), 5, 30)], Stats()))
+        assert prefetcher._slots.made == 1
+    finally:
+        gc.enable()
+        prefetcher.close()
 
 
 class Work:
