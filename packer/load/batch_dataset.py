@@ -12,31 +12,20 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.pack import Pack
 from packer.load import augmenting, dataset_options, other_loaders
-from packer.load.dataset_options import AUTO, parse_order, resumed_order, shuffled_order
-from packer.load.epoch_progress import (
-    STATE_VERSION,
-    EpochProgress,
-    Mark,
-    check_state,
-    check_worker,
-    register,
-    this_worker,
-)
-from packer.load.other_loaders import RowsInfo
+from packer.load.dataset_options import AUTO, parse_order, shuffled_order
+from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted, as_transform
 from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch, RowOrder, Share, read_request, read_requests
+from packer.orders.epochs import RowOrder, Share, read_request, read_requests
 from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
 from packer.read.row_selection import ROW
@@ -56,7 +45,7 @@ PREFETCH = 2
 _LOG = logging.getLogger("packer.load")
 
 
-class PackedBatchDataset(RowsInfo):
+class PackedBatchDataset(ResumableEpochs):
     """Batches of a pack, in a chosen order, read ahead by threads.
 
     Iterating yields named tuples ``(image, label, ...)``: images are uint8 tensors [N, C, H, W] with channels_last strides
@@ -244,7 +233,7 @@ class PackedBatchDataset(RowsInfo):
                 " a shuffled epoch decodes a block for almost every row. Convert it again without "
                 + Option("shuffle", False)
                 + ", or pass placement='ram', or order='slices' for speed.",
-                stacklevel=2,
+                stacklevel=3,
             )
         self._placement_why = why
         if not len(self) and self.ends == "drop":
@@ -267,21 +256,11 @@ class PackedBatchDataset(RowsInfo):
         return self._ranks.now()[1]
 
     @property
-    def epoch(self) -> int:
-        """The epoch that the last ``iter()`` began, or, before one, that the next begins or goes on with; ``ds[i]`` reads it."""
-        return self._progress.epoch(self._ended)
-
-    @property
     def sampler(self) -> PackedBatchDataset:
         """Itself: Lightning looks here, and at `batch_sampler`, for the ``set_epoch`` that it calls before each epoch."""
         return self
 
     batch_sampler = sampler
-
-    @property
-    def batches_left(self) -> int:
-        """Batches that the next ``iter()`` gives: ``len()``, but for an epoch that goes on after load_state_dict."""
-        return self._share(self._progress.coming(self._ended)[1]).steps
 
     @property
     def resident(self) -> bool:
@@ -399,57 +378,9 @@ class PackedBatchDataset(RowsInfo):
         register(PackedBatchDataset, load=self.output == "torch")
         self._progress.share()
 
-    def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
-        other_loaders.refuse_caller()
-        self._progress.set_epoch(whole("epoch", epoch, 0), self._ended)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iterator is: seed, epoch, rows handed to all ranks together, and the order.
-
-        The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
-        """
-        epoch, rows, own = self._progress.position()
-        worker = this_worker() if own else None
-        return {
-            "version": STATE_VERSION,
-            "seed": self.seed,
-            "epoch": epoch,
-            "rows": rows,
-            "of": self.rows,
-            "subset": self._fingerprint,
-            "order": self.order.record(),
-        } | ({} if worker is None else {"worker": [worker.number, worker.workers]})
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
-
-        Seed and lengths of slices are taken from the state. Raises UsageError if it is of other rows or another order.
-        """
-        record = check_state(state)
-        if (record["of"], record["subset"]) != (self.rows, self._fingerprint):
-            raise UsageError(
-                f"load_state_dict: the state is of {record['of']} rows of a pack; this dataset has {self.rows}, or others."
-                " Pass a state of the same pack, split, classes and subset."
-            )
-        order = resumed_order(self.order, record["order"], chosen=self._chosen)
-        rows = whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
-        epoch = whole("load_state_dict: epoch", record["epoch"], 0)
-        self.seed = whole("load_state_dict: seed", record["seed"])
-        own = check_worker(record.get("worker"))
-        if order.length(self.rows) != self.order.length(self.rows):
-            self.close()  # batches may be larger than those that slots were made for
-        self.order, self._by_pack = order, None
-        self._keep_blocks()
-        self._progress.go_on(epoch, rows, self._ended, own=own)
-
     @property
     def _num_classes(self) -> int | None:
         return len(self.pack.header.classes or ()) or None
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return self.subset.fingerprint
 
     def stats(self) -> Stats:
         """Return the time spent in each stage since the latest ``iter()``."""
@@ -473,12 +404,11 @@ class PackedBatchDataset(RowsInfo):
             prefetcher.close()
         self._reader.close()
 
-    def _sequence(self, epoch: int) -> Epoch:
-        return Epoch(self.order, self.subset, self.seed, epoch)
-
-    def _ended(self, origin: int) -> bool:
-        # Every rank has to say the same: the first one has a batch for as long as any has.
-        return not replace(self._share(origin), rank=0).steps
+    def _reorder(self, order: RowOrder) -> None:
+        if order.length(self.rows) != self.order.length(self.rows):
+            self.close()  # batches may be larger than those that slots were made for
+        self.order, self._by_pack = order, None
+        self._keep_blocks()
 
     def _share(self, origin: int) -> Share:
         rank, world_size = self._ranks.now()

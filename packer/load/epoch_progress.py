@@ -14,10 +14,18 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
 from multiprocessing import context, parent_process
 from typing import Any, NamedTuple
 
+from packer.arguments import whole
 from packer.errors import UsageError
+from packer.load import other_loaders
+from packer.load.dataset_options import resumed_order
+from packer.load.other_loaders import RowsInfo
+from packer.orders.epochs import Epoch, RowOrder, Share
 from packer.starting import ForkSafeLock
 
 Ended = Callable[[int], bool]
@@ -50,25 +58,19 @@ class EpochProgress:
         self._lock = ForkSafeLock()
         self._epoch, self._origin, self._begun = 0, 0, False
         self._own = False  # the origin is that of a DataLoader's worker, which goes on by itself
-        self._handed: tuple[int, int, bool] | None = None
         self._latest: Mark | None = None
-        self._before: tuple[int, int, bool, tuple[int, int, bool] | None] = 0, 0, False, None
+        self._before: tuple[int, int, bool, Mark | None] = 0, 0, False, None
         self._passes = Passes()
         self._passes.set(0)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             self._absorb()
-            return self.__dict__ | {"_handed": self._noted, "_latest": None}
+            return dict(self.__dict__)
 
     def share(self) -> None:
         """Make the memory by which workers of a DataLoader agree on epochs, after unpickling."""
         self._passes.share()
-
-    @property
-    def _noted(self) -> tuple[int, int, bool] | None:
-        latest = self._latest
-        return (latest.epoch, latest.handed, latest.own) if latest else self._handed
 
     @property
     def _elsewhere(self) -> int | None:
@@ -78,8 +80,7 @@ class EpochProgress:
     def _absorb(self) -> None:
         """Take over the epoch that the workers began."""
         if (elsewhere := self._elsewhere) is not None:
-            self._epoch, self._origin, self._begun = elsewhere, 0, True
-            self._handed = self._latest = None
+            self._epoch, self._origin, self._begun, self._latest = elsewhere, 0, True, None
 
     def epoch(self, ended: Ended) -> int:
         """Return the epoch that the latest iterator began, or else the next one will."""
@@ -106,7 +107,7 @@ class EpochProgress:
         """
         with self._lock:
             self._absorb()
-            self._before = self._epoch, self._origin, self._begun, self._noted
+            self._before = self._epoch, self._origin, self._begun, copy(self._latest)
             epoch, origin = self.coming(ended)
             worker = this_worker()
             if worker is None:
@@ -126,8 +127,7 @@ class EpochProgress:
         """Undo `begin` for the latest iterator if it failed before it handed anything out."""
         with self._lock:
             if self._latest is mark and mark.handed == self._origin:
-                self._epoch, self._origin, self._begun, self._handed = self._before
-                self._latest = None
+                self._epoch, self._origin, self._begun, self._latest = self._before
                 self._passes.set(self._coming_here(ended)[0])
 
     def set_epoch(self, epoch: int, ended: Ended) -> None:
@@ -135,7 +135,7 @@ class EpochProgress:
         with self._lock:
             coming, origin = self.coming(ended)
             self._origin = origin if epoch == coming and not self._begun else 0
-            self._epoch, self._begun, self._handed, self._latest = epoch, False, None, None
+            self._epoch, self._begun, self._latest = epoch, False, None
             self._passes.set(epoch)
 
     def position(self) -> tuple[int, int, bool]:
@@ -146,13 +146,15 @@ class EpochProgress:
                     "state_dict: batches are read by workers of a DataLoader, and only they know how far they are."
                     " Pass num_workers=0 (the dataset has threads), or take the state_dict() of torchdata's StatefulDataLoader."
                 )
-            return self._noted or (self._epoch, self._origin, self._own)
+            if (latest := self._latest) is None:
+                return self._epoch, self._origin, self._own
+            return latest.epoch, latest.handed, latest.own
 
     def go_on(self, epoch: int, positions: int, ended: Ended, *, own: bool = False) -> None:
         """Make the rest of an epoch come next. own: True for the state of this DataLoader worker."""
         with self._lock:
             self._epoch, self._origin, self._own = epoch, positions, own
-            self._begun, self._handed, self._latest = False, None, None
+            self._begun, self._latest = False, None
             worker = this_worker()
             if worker is None:
                 self._passes.set(self._coming_here(ended)[0], state=True)
@@ -160,7 +162,88 @@ class EpochProgress:
                 self._passes.load(worker, self.coming(ended)[0])
 
 
-def check_state(state: Any) -> dict[str, Any]:
+class ResumableEpochs(RowsInfo):
+    """Base of PackedBatchDataset: which epoch comes next, how far it is, and the state that goes on with it."""
+
+    order: RowOrder
+    seed: int
+    rows: int
+    _chosen: bool
+    """True if the order was chosen here."""
+    _progress: EpochProgress
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the last ``iter()`` began, or, before one, that the next begins or goes on with; ``ds[i]`` reads it."""
+        return self._progress.epoch(self._ended)
+
+    @property
+    def batches_left(self) -> int:
+        """Batches that the next ``iter()`` gives: ``len()``, but for an epoch that goes on after load_state_dict."""
+        return self._share(self._progress.coming(self._ended)[1]).steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the one that ``ds[i]`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
+        other_loaders.refuse_caller()
+        self._progress.set_epoch(whole("epoch", epoch, 0), self._ended)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the latest iterator is: seed, epoch, rows handed to all ranks together, and the order.
+
+        The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
+        """
+        epoch, rows, own = self._progress.position()
+        worker = this_worker() if own else None
+        return {
+            "version": STATE_VERSION,
+            "seed": self.seed,
+            "epoch": epoch,
+            "rows": rows,
+            "of": self.rows,
+            "subset": self._fingerprint,
+            "order": self.order.record(),
+        } | ({} if worker is None else {"worker": [worker.number, worker.workers]})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
+
+        Seed and lengths of slices are taken from the state. Raises UsageError if it is of other rows or another order.
+        """
+        record = _check_state(state)
+        if (record["of"], record["subset"]) != (self.rows, self._fingerprint):
+            raise UsageError(
+                f"load_state_dict: the state is of {record['of']} rows of a pack; this dataset has {self.rows}, or others."
+                " Pass a state of the same pack, split, classes and subset."
+            )
+        order = resumed_order(self.order, record["order"], chosen=self._chosen)
+        rows = whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
+        epoch = whole("load_state_dict: epoch", record["epoch"], 0)
+        self.seed = whole("load_state_dict: seed", record["seed"])
+        own = _check_worker(record.get("worker"))
+        self._reorder(order)
+        self._progress.go_on(epoch, rows, self._ended, own=own)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.subset.fingerprint
+
+    def _share(self, origin: int) -> Share:
+        """Return this rank's batches of an epoch of which `origin` positions were handed out before."""
+        raise NotImplementedError
+
+    def _reorder(self, order: RowOrder) -> None:
+        """Go on in another order."""
+        raise NotImplementedError
+
+    def _sequence(self, epoch: int) -> Epoch:
+        return Epoch(self.order, self.subset, self.seed, epoch)
+
+    def _ended(self, origin: int) -> bool:
+        # Every rank has to say the same: the first one has a batch for as long as any has.
+        return not replace(self._share(origin), rank=0).steps
+
+
+def _check_state(state: Any) -> dict[str, Any]:
     """Return the state as a dict. Raises UsageError for another version or missing entries."""
     if not isinstance(state, Mapping) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, Mapping) else state
@@ -175,7 +258,7 @@ def check_state(state: Any) -> dict[str, Any]:
     return dict(state)
 
 
-def check_worker(recorded: Any) -> bool:
+def _check_worker(recorded: Any) -> bool:
     """Return True if the state is this DataLoader worker's own. Raises UsageError if it is another worker's."""
     worker = this_worker()
     if recorded is not None and (worker is None or list(recorded) != [worker.number, worker.workers]):

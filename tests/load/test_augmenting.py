@@ -481,7 +481,9 @@ def test_a_dataloader_augments_alike(paired: Pack, context: str):
 
     augment = {"a": STACK, "b": Pipeline([RandomResizedCrop(6)], seed=3)}
     dataset = PackedBatchDataset(paired, 8, order="rows", seed=2, fields=FIELDS, augment=augment)
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)  # type: ignore[arg-type]
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=1 + (context == "fork"), multiprocessing_context=context
+    )  # type: ignore[arg-type]
     count = 0
     for number, batch in enumerate(loader):
         for name in batch._fields:

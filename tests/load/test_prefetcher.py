@@ -135,7 +135,9 @@ def test_rows_are_placed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("prefetch", [0, 1])
-def test_a_failed_reads_slot_comes_back_at_once(pack: Pack, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
+def test_a_failed_reads_slot_comes_back_at_once(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch, prefetch: int
+) -> None:
     """Not only when the garbage collector runs: nothing that the error's traceback holds refers to the error."""
 
     def fail(self: RowReader, *_: Any) -> None:
