@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.label_values import number_labels
+from packer.inputs.label_values import CheckedRows, number_labels
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader, decode_ragged
 
@@ -137,7 +137,9 @@ class LabelFiles:
         if classes is not None and not by_folders:
             cells = [name.strip() for name in classes]
             try:
-                read = number_labels(LABELS_FILE, cells, range(len(cells)), label_as="classes")[1]
+                read = number_labels(CheckedRows(LABELS_FILE, range(len(cells))), cells, label_as="classes")[
+                    1
+                ]
             except SourceError:
                 read = None
             if read is None or set(read) != set(classes):

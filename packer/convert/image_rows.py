@@ -16,8 +16,8 @@ from packer.convert.row_maker import MadeRow
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
-from packer.inputs.image_pairs import MOST_BYTES_A_PIXEL, Pair
-from packer.inputs.image_sources import ImageSource
+from packer.inputs.image_pairs import Pair
+from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, ImageSource, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place
 from packer.pixels.image_decoder import ScratchBuffers, decode, largest_value, read_image_header
@@ -65,13 +65,7 @@ class ImageRows:
         """Decode the picture and its partners."""
         if sample in self._refused:
             raise ImageError(self._refused[sample])
-        nbytes, most = int(self._source.sizes[sample]), MOST_BYTES_A_PIXEL * self._spec.max_pixels
-        if nbytes > most:
-            raise ImageError(
-                f"{nbytes:,} bytes; at most {most:,} are read. Raise ",
-                Option("max_pixels"),
-                " if it is meant.",
-            )
+        check_bytes(int(self._source.sizes[sample]), self._spec.max_pixels)
         data = self._source.read(sample)
         read, ragged, narrowed = len(data), {}, False
         if self._keep:
@@ -161,7 +155,7 @@ def survey(source: ImageSource, spec: PixelSpec) -> list[str]:
     enlarged = narrowed = 0
     largest: int | None = None
     for index in picked:
-        if source.sizes[index] > 16 * spec.max_pixels:
+        if source.sizes[index] > MOST_BYTES_A_PIXEL * spec.max_pixels:
             continue
         try:
             data = source.read(index)

@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 
 from packer.errors import ImageError, SourceError, SpaceError, UsageError
 from packer.format.file_io import pread_all
-from packer.inputs.file_names import changed, is_hidden, is_image, shorten
+from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten
 
 _COMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {
     ".tar.gz": gzip.open,
@@ -160,6 +160,12 @@ class Archive(ABC):
     def holds_only(self, folder: str) -> bool:
         """Say whether everything that is listed lies in one folder at the top, and that folder is called so."""
         return "" not in self.loose and {path.partition("/")[0] for path in self.folders} == {folder}
+
+    @property
+    def base(self) -> str:
+        """The folder of the archive's own name that it was made of, a slash behind it; "" if it was made of something else."""
+        stem = as_text(archive_stem(self.path))
+        return f"{stem}/" if not self._inside and self.holds_only(stem) else ""
 
     def check_inside(self) -> None:
         """Raise UsageError when a folder was asked for and the archive has none of that name."""

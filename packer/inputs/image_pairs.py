@@ -44,8 +44,8 @@ from packer.codecs.jpeg import EXIF_TAG, upright
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.file_names import as_text, is_hidden, on_disk
-from packer.inputs.image_archives import archive_stem, open_archive
-from packer.inputs.image_sources import newest_file, read_file, split_archive
+from packer.inputs.image_archives import open_archive
+from packer.inputs.image_sources import check_bytes, newest_file, read_file, split_archive
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec
 from packer.pixels.image_decoder import (
     DAMAGE,
@@ -72,8 +72,6 @@ _BEFORE_SUFFIX = "_-. "
 _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
 _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
-MOST_BYTES_A_PIXEL = 16
-"""Files larger than max_pixels times this, four floats, are not read, as anyone can make an endless one."""
 _TRIES = 100
 _NONE = 255
 _SHOWN = 3
@@ -166,11 +164,7 @@ class Pair:
         self.close()
 
     def _data(self, index: int) -> bytes:
-        size, most = int(self._files.sizes[index]), MOST_BYTES_A_PIXEL * self._max_pixels
-        if size > most:
-            raise ImageError(
-                f"{size:,} bytes; at most {most:,} are read. Raise ", Option("max_pixels"), " if it is meant."
-            )
+        check_bytes(int(self._files.sizes[index]), self._max_pixels)
         return self._files.read(index)
 
     def _first_kind(self) -> PairKind:
@@ -391,29 +385,18 @@ def _is_partner(path: str) -> bool:
 
 def _in_folder(name: str, place: str, keys: list[str], images: str | None, skip: bool) -> _PairedFiles:
     folders, place = {key.rpartition("/")[0] for key in keys}, as_text(place)
+    own: frozenset[str] = frozenset()  # files that are images lie in the same folder
     with suppress(OSError):
         if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
             own = frozenset(keys)
-            return _read_from(
-                place,
-                _PairedFiles(
-                    name, place, keys, lambda: (e for e in _scan(place, folders) if e.path not in own), skip
-                ),
-            )
-    return _read_from(place, _PairedFiles(name, place, keys, lambda: _scan(place, folders), skip))
 
+    def entries() -> Iterator[_ListedFile]:
+        return (entry for entry in _scan(place, folders) if entry.path not in own)
 
-def _read_from(place: str, files: _PairedFiles) -> _PairedFiles:
-    """Have the files read from a folder."""
-
-    def read(index: int) -> bytes:
-        try:
-            listed = int(files.sizes[index]), int(files.times[index])
-            return read_file(on_disk(os.path.join(place, files.path(index))), listed)
-        except OSError as error:
-            raise ImageError(f"cannot be read ({error.strerror}).") from None
-
-    files.read = read
+    files = _PairedFiles(name, place, keys, entries, skip)
+    files.read = lambda index: read_file(
+        on_disk(os.path.join(place, files.path(index))), (int(files.sizes[index]), int(files.times[index]))
+    )
     return files
 
 
@@ -446,9 +429,7 @@ def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, s
         raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
     archive = open_archive(path, as_text(inside), spool_dir)
     try:
-        stem = as_text(archive_stem(path))
-        base = "" if inside or not archive.holds_only(stem) else f"{stem}/"
-        time = archive.time
+        base, time = archive.base, archive.time
 
         def entries() -> Iterator[_ListedFile]:
             for position, (key, size) in enumerate(zip(archive.keys, archive.sizes, strict=True)):
@@ -535,8 +516,9 @@ def _decode_picture(
             orientation = image.getexif().get(EXIF_TAG, 1)
             values = np.asarray(image.convert("L") if image.mode == "1" else image)
     except (*DAMAGE, Image.DecompressionBombError) as error:
-        if isinstance(error, SyntaxError) and "mode" in str(error):
-            raise _inexact() from None  # Pillow opens no TIFF whose pixels it has no mode for
+        missing = error.__cause__.args[:1] if isinstance(error.__cause__, KeyError) else ()
+        if name == "TIFF" and missing and isinstance(missing[0], tuple):
+            raise _inexact() from None  # TiffImagePlugin.OPEN_INFO, by kinds of pixels, has no entry for these
         if is_short_of_memory(0):
             raise MemoryError from None
         raise ImageError(f"a damaged or truncated {name} file.") from None

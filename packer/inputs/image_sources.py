@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 
@@ -30,71 +31,49 @@ from packer.inputs.file_names import (
     on_disk,
     shorten,
 )
-from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
+from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, is_archive, open_archive
 from packer.inputs.label_csv import read_lines
-from packer.inputs.label_values import Bad, describe_labels, number_labels
+from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
 from packer.sentence import Option
 
 LIST_EXTENSIONS = (".lst", ".txt")
 
 
+@dataclass(eq=False)
 class ImageSource:
     """Images to be packed: their names, labels and bytes. A context manager; made by `open_source`."""
 
-    def __init__(
-        self,
-        name: str,
-        keys: list[str],
-        layout: FolderLayout,
-        sizes: NDArray[np.int64],
-        times: NDArray[np.int64],
-        newest: str,
-        folder: str | None,
-        read: Callable[[int], bytes],
-        close: Callable[[], None],
-        labelled: bool,
-        refused: Mapping[int, str] | None = None,
-        skipped: Iterable[dict[str, str]] = (),
-    ) -> None:
-        """Put together what `open_source` found."""
-        self.name = name
-        """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
-        self.keys = keys
-        """Paths below the source's folder, "/"-separated, as `as_text` has them."""
+    name: str
+    """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
+    keys: list[str]
+    """Paths below the source's folder, "/"-separated, as `as_text` has them."""
+    layout: InitVar[FolderLayout]
+    sizes: NDArray[np.int64]
+    """int64 [N], bytes of the image files."""
+    times: NDArray[np.int64]
+    """int64 [N], when each was changed last, in nanoseconds since 1970; [1] of an archive."""
+    newest: str
+    """Which of the files was changed last, and when: tells whether one has been changed since."""
+    folder: str | None
+    """Where the keys are files, as `as_text` has it; None in an archive."""
+    read: Callable[[int], bytes]
+    """Reads the image file of ``keys[index]``, whole; thread-safe, in any order. Raises ImageError without the file's name."""
+    labelled: InitVar[bool]
+    close: Callable[[], None] = lambda: None
+    """Closes what is open; closing again does nothing."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """Image -> why it cannot be packed, in words that follow its name."""
+    skipped: tuple[dict[str, str], ...] = ()
+    """What is no image and was left out: ({"key", "reason"}, ...)."""
+
+    def __post_init__(self, layout: FolderLayout, labelled: bool) -> None:
+        """Take what the folders, or the list, say; note what the user may not expect, a sentence each."""
         self.labels, self.classes, self.splits = layout
-        """What the folders, or the list, say: int64 [N] or None; names of the classes, None where labels are plain numbers;
-        split -> its images."""
-        self.notes = notes_on(keys, labelled or self.labels is not None, self.classes)
-        """What the user may not expect, a sentence each."""
-        self.refused = dict(refused or {})
-        """Image -> why it cannot be packed, in words that follow its name."""
-        self.skipped = tuple(skipped)
-        """What is no image and was left out: ({"key", "reason"}, ...)."""
-        self.sizes = sizes
-        """int64 [N], bytes of the image files."""
-        self.times = times
-        """int64 [N], when each was changed last, in nanoseconds since 1970; [1] of an archive."""
-        self.newest = newest
-        """Which of the files was changed last, and when: tells whether one has been changed since."""
-        self.folder = folder
-        """Where the keys are files, as `as_text` has it; None in an archive."""
-        self._read = read
-        self._close = close
+        self.notes = notes_on(self.keys, labelled or self.labels is not None, self.classes)
 
     def __len__(self) -> int:
         """Count the images."""
         return len(self.keys)
-
-    def read(self, index: int) -> bytes:
-        """Read the image file of ``keys[index]``, whole; thread-safe, in any order.
-
-        Raises: ImageError with the reason, but not the file's name.
-        """
-        return self._read(index)
-
-    def close(self) -> None:
-        """Close what is open; closing again does nothing."""
-        self._close()
 
     def __enter__(self) -> ImageSource:
         """Give the source itself."""
@@ -189,7 +168,6 @@ def _open_folder(name: str, arrange: Arrange, labelled: bool) -> ImageSource:
         newest,
         folder,
         _reader(folder, keys, nbytes, changes),
-        _nothing,
         labelled,
     )
     return source if labelled else _hint(source, name)
@@ -274,24 +252,34 @@ def _loop(root: str, key: str, folder: str, depth: int) -> SourceError:
 def _reader(
     root: str, keys: list[str], sizes: NDArray[np.int64], times: NDArray[np.int64]
 ) -> Callable[[int], bytes]:
-    def read(index: int) -> bytes:
-        try:
-            return read_file(on_disk(os.path.join(root, keys[index])), (int(sizes[index]), int(times[index])))
-        except OSError as error:
-            raise ImageError(f"cannot be read ({error.strerror}).") from None
+    return lambda index: read_file(
+        on_disk(os.path.join(root, keys[index])), (int(sizes[index]), int(times[index]))
+    )
 
-    return read
+
+MOST_BYTES_A_PIXEL = 16
+"""Files larger than max_pixels times this, four floats, are not read, as anyone can make an endless one."""
+
+
+def check_bytes(nbytes: int, max_pixels: int) -> None:
+    """Raise ImageError for a file too large to be read."""
+    most = MOST_BYTES_A_PIXEL * max_pixels
+    if nbytes > most:
+        raise ImageError(
+            f"{nbytes:,} bytes; at most {most:,} are read. Raise ", Option("max_pixels"), " if it is meant."
+        )
 
 
 def read_file(path: str | bytes, listed: tuple[int, int]) -> bytes:
     """Read a file in as few system calls as can be: `open(path, "rb").read()` makes seven.
 
     listed: its size, and the time of its last change in nanoseconds, when its label was found out.
-    Raises: OSError; ImageError for what is no file (a pipe, a device), and for one that is no longer as it was listed.
+    Raises: ImageError for what cannot be read, for what is no file (a pipe, a device), and for one that is no longer as it was listed.
     """
-    # Without O_NONBLOCK, opening a pipe waits for its writer; reading files does not change by it.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = -1
     try:
+        # Without O_NONBLOCK, opening a pipe waits for its writer; reading files does not change by it.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise ImageError("not a regular file.")
@@ -303,12 +291,11 @@ def read_file(path: str | bytes, listed: tuple[int, int]) -> bytes:
         if (len(data), os.fstat(fd).st_mtime_ns) != listed:
             raise ImageError("changed since the conversion began.")
         return data
+    except OSError as error:
+        raise ImageError(f"cannot be read ({error.strerror}).") from None
     finally:
-        os.close(fd)
-
-
-def _nothing() -> None:
-    """Close a source that holds nothing open."""
+        if fd >= 0:
+            os.close(fd)
 
 
 # Archives
@@ -330,8 +317,7 @@ def _open_archive(
 ) -> ImageSource:
     archive = open_archive(path, as_text(inside), spool_dir)
     try:
-        stem = as_text(archive_stem(path))
-        base = "" if inside or not archive.holds_only(stem) else f"{stem}/"
+        base = archive.base
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
@@ -351,8 +337,8 @@ def _open_archive(
         newest,
         None,
         lambda index: archive.read(int(order[index])),
-        archive.close,
         labelled,
+        archive.close,
     )
     return source if labelled else _hint(source, place)
 
@@ -401,8 +387,8 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSou
     labels: NDArray[np.int64] | None = None
     classes: list[str] | None = None
     given = [text for text in texts if text is not None]
-    bad: Bad | None = {} if skip else None
-    if given and len(given) < len(keys) and bad is None:
+    rows = CheckedRows(name, lines, skip=skip)
+    if given and len(given) < len(keys) and not skip:
         without = texts.index(None)
         raise SourceError(
             f"{name} line {lines[without]}: no label for {keys[without]}, though other lines have one; "
@@ -416,7 +402,7 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSou
         )
     if given:
         cells = [text or "" for text in texts]
-        labels, classes = number_labels(name, cells, lines, label_as=label_as, bad=bad)
+        labels, classes = number_labels(rows, cells, label_as=label_as)
     nbytes, changes = np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
     source = ImageSource(
         name,
@@ -427,10 +413,9 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSou
         newest_file(keys, changes),
         folder,
         _reader(folder, keys, nbytes, changes),
-        _nothing,
         labelled,
-        bad,
-        skipped,
+        refused=rows.refused,
+        skipped=tuple(skipped),
     )
     if labels is not None:
         kept = np.ones(len(keys), np.bool_)

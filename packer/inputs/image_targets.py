@@ -33,7 +33,6 @@ from packer.format.header import Field
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_values import (
     BARS,
-    Bad,
     check_label_as,
     describe_labels,
     find_separator,
@@ -304,28 +303,22 @@ def read_targets(
     check_label_as(label_as)
     _check_choice(labels, corners, points, bool(multi_label))
     _check_taken(labels, corners, points, bool(multi_label), label_as, label_separator)
-    skipped: list[dict[str, str]] | None = [] if skip else None
-    refused: dict[int, str] | None = {} if skip else None
-    table = LabelTable(
-        path, keys, (*labels, *corners, *points), file_column=label_file_column, skipped=skipped
-    )
-    found = None if not corners else _boxes(table, labels, corners, len(keys), label_as, refused)
-    moved = None if not points else _keypoints(table, points, refused)
-    if found is not None:
-        boxes_of, classes = found
-        targets = ImageTargets(None, classes, boxes=boxes_of, keypoints=moved, refused=refused)
-    elif labels or not points:
-        separator = None
+    table = LabelTable(path, keys, (*labels, *corners, *points), file_column=label_file_column, skip=skip)
+    boxes_of, values, classes, about, separator = None, None, None, None, None
+    if corners:
+        boxes_of, classes = _boxes(table, labels, corners, len(keys), label_as)
+    moved = _keypoints(table, points) if points else None
+    if not corners and (labels or not points):
         if multi_label:
             column = next(iter(table.columns.values()))
             separator = _SEPARATORS.get(label_separator or "", label_separator) or find_separator(column)
-        values, classes, about = _labels(table, labels, separator, label_as, refused)
-        targets = ImageTargets(values, classes, about=about, keypoints=moved, refused=refused)
-        targets.separator = separator
+        values, classes, about = _labels(table, labels, separator, label_as)
+    targets = ImageTargets(
+        values, classes, about=about, boxes=boxes_of, keypoints=moved, refused=table.refused
+    )
+    targets.skipped, targets.separator = tuple(table.skipped), separator
+    if values is not None:
         targets.notes += _notes_on(values, classes, separator, targets.refused)
-    else:
-        targets = ImageTargets(keypoints=moved, refused=refused)
-    targets.skipped = tuple(skipped or ())
     return targets
 
 
@@ -418,35 +411,20 @@ def _check_taken(
 
 
 def _labels(
-    table: LabelTable, names: list[str], separator: str | None, label_as: str, refused: dict[int, str] | None
+    table: LabelTable, names: list[str], separator: str | None, label_as: str
 ) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
     """Return the label of each image, the classes, and what there is to say about the field."""
     columns = [table.columns[name] for name in names] or list(table.columns.values())
-    rows = table.one_an_image(columns, "label", refused)
+    rows, checked = table.one_an_image(columns, "label"), table.checked()
     called = names[0] if names else "the label"
-    bad: Bad | None = None if refused is None else {}
-    numbered: list[str] | None = None
-    about: dict[str, Any] = {}
-    values: NDArray[Any]
     if len(columns) > 1:
-        values = number_columns(table.path, columns, table.lines, names, label_as=label_as, bad=bad)
-        about = {"columns": names}
-    elif separator is not None:
-        values, numbered = multi_hot(table.path, columns[0], table.lines, called, separator)
-        about = {"columns": numbered}
-    else:
-        values, numbered = number_labels(
-            table.path, columns[0], table.lines, column=called, label_as=label_as, bad=bad
-        )
-    _refuse_owners(table.images, bad, refused)
-    return values[rows], numbered, about
-
-
-def _refuse_owners(images: NDArray[np.int64], bad: Bad | None, refused: dict[int, str] | None) -> None:
-    """Refuse the images that bad rows are about; images: of the rows."""
-    for row, reason in (bad or {}).items():
-        if refused is not None:
-            refused.setdefault(int(images[row]), reason)
+        values = number_columns(checked, columns, names, label_as=label_as)
+        return values[rows], None, {"columns": names}
+    if separator is not None:
+        hot, numbered = multi_hot(table.path, columns[0], called, separator)
+        return hot[rows], numbered, {"columns": numbered}
+    values, found = number_labels(checked, columns[0], column=called, label_as=label_as)
+    return values[rows], found, {}
 
 
 def _boxes(
@@ -455,56 +433,40 @@ def _boxes(
     corners: list[str],
     images: int,
     label_as: str,
-    refused: dict[int, str] | None,
 ) -> tuple[Boxes, list[str] | None]:
     """Return the boxes, and the classes that their labels number."""
     texts = [table.columns[name] for name in corners]
     there = np.flatnonzero([any(cells) for cells in zip(*texts, strict=True)])
     if not len(there):
         raise SourceError(f"{table.path}: holds no boxes; some are needed. Check its columns.")
-    lines = table.lines[there]
-    bad: Bad | None = None if refused is None else {}
+    rows = table.checked(there)
     sides = [
-        finite_numbers(table.path, [t[row] for row in there.tolist()], lines, n, bad=bad)
+        finite_numbers(rows, [t[row] for row in there.tolist()], n)
         for t, n in zip(texts, corners, strict=True)
     ]
     xyxy = np.stack(sides, axis=1)
     for low, high in ((0, 2), (1, 3)):
         for row in np.flatnonzero(xyxy[:, low] >= xyxy[:, high]).tolist():
             found = f"{corners[high]} is {xyxy[row, high]:.10g}, and {corners[low]} {xyxy[row, low]:.10g}"
-            if bad is None:
-                raise SourceError(
-                    f"{table.path} line {lines[row]}: {found}; boxes have a width and a height. Correct or remove the row."
-                )
-            bad.setdefault(row, f"{found} ({os.path.basename(table.path)} line {lines[row]}).")
+            rows.refuse(row, found, "boxes have a width and a height. Correct or remove the row.")
     labels, classes = None, None
     if label:
         cells = table.columns[label[0]]
         own = [cells[row] for row in there.tolist()]
-        labels, classes = number_labels(
-            table.path, own, lines, column=label[0], regression=False, label_as=label_as, bad=bad
-        )
-    _refuse_owners(table.images[there], bad, refused)
-    return Boxes(table.path, xyxy, table.images[there], lines, labels, images), classes
+        labels, classes = number_labels(rows, own, column=label[0], regression=False, label_as=label_as)
+    return Boxes(table.path, xyxy, table.images[there], table.lines[there], labels, images), classes
 
 
-def _keypoints(table: LabelTable, names: list[str], refused: dict[int, str] | None) -> NDArray[np.float64]:
+def _keypoints(table: LabelTable, names: list[str]) -> NDArray[np.float64]:
     """Return float64 [N, K, 2], NaN where both cells are empty."""
     columns = [table.columns[name] for name in names]
-    rows = table.one_an_image(columns, "keypoints", refused)
-    bad: Bad | None = None if refused is None else {}
+    rows, checked = table.one_an_image(columns, "keypoints"), table.checked()
     points = np.empty((len(rows), len(names) // 2, 2))
     for number, (column, name) in enumerate(zip(columns, names, strict=True)):
-        values = finite_numbers(table.path, column, table.lines, name, missing=True, bad=bad)
+        values = finite_numbers(checked, column, name, missing=True)
         points[:, number // 2, number % 2] = values[rows]
-    _refuse_owners(table.images, bad, refused)
     for image, point in np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1])).tolist():
         given, empty = names[2 * point : 2 * point + 2][:: 1 if np.isnan(points[image, point, 1]) else -1]
-        line = table.lines[rows[image]]
-        if refused is None:
-            raise SourceError(
-                f"{table.path} line {line}: {empty} is empty, and {given} is not; a point has both or neither. Correct it."
-            )
-        reason = f"{empty} is empty, and {given} is not ({os.path.basename(table.path)} line {line})."
-        refused.setdefault(image, reason)
+        found = f"{empty} is empty, and {given} is not"
+        checked.refuse(int(rows[image]), found, "a point has both or neither. Correct it.")
     return points

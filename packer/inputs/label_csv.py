@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.inputs.file_names import changed, is_image, shorten
-from packer.inputs.label_values import Bad
+from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option, Sentence
 
 LONGEST = 16 << 20
@@ -54,16 +54,19 @@ class LabelTable:
         chosen: tuple[str, ...],
         *,
         file_column: str | None = None,
-        skipped: list[dict[str, str]] | None = None,
+        skip: bool = False,
     ) -> None:
         """Read it; ``chosen`` names columns, none: there are two, and the one that does not name files is read.
 
-        file_column: the column that names files; None: the first that has a name. skipped: takes rows that are about no image, or
-        cannot be read, as {"key", "reason"}; None: the first of them is an error.
+        file_column: the column that names files; None: the first that has a name. skip: leave out rows that are about no image, or
+        cannot be read, and note images that cannot be used; else the first of them is an error.
         """
         self.path = path
-        self._keys = keys
-        self._skipped = skipped
+        self._keys, self._skip = keys, skip
+        self.skipped: list[dict[str, str]] = []
+        """Rows left out: {"key", "reason"}."""
+        self.refused: dict[int, str] = {}
+        """Image -> why it cannot be used, in words that follow its name."""
         self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
         """The cells of each chosen column; "" for the one that was not chosen by name."""
         names = _Names(self._keys)
@@ -71,9 +74,10 @@ class LabelTable:
             images, lines = self._read(rows, chosen, file_column, names)
         self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
         """int64 [rows]: index of the image, line in the file."""
-        if skipped and not len(self.images):
+        if self.skipped and not len(self.images):
+            first = self.skipped[0]
             raise SourceError(
-                f"{path}: none of its {len(skipped):,} rows can be used; the first, {skipped[0]['key']}: {skipped[0]['reason']}"
+                f"{path}: none of its {len(self.skipped):,} rows can be used; the first, {first['key']}: {first['reason']}"
             )
 
     def _read(
@@ -122,10 +126,10 @@ class LabelTable:
 
     def _leave_out(self, line: int, wrong: _UnusableRowError) -> None:
         """Note a row that cannot be used, or raise SourceError."""
-        if self._skipped is None:
+        if not self._skip:
             raise wrong.told(self.path, line) from None
         key = f"{os.path.basename(self.path)} line {line}"
-        self._skipped.append({"key": key, "reason": f"{wrong.found}."})
+        self.skipped.append({"key": key, "reason": f"{wrong.found}."})
 
     def _find(
         self, header: list[str], line: int, chosen: tuple[str, ...], file_column: str | None
@@ -168,14 +172,18 @@ class LabelTable:
             )
         return file, others
 
-    def one_an_image(
-        self, columns: Sequence[Sequence[str]], what: str, bad: Bad | None = None
-    ) -> NDArray[np.int64]:
-        """Find the first row of each image.
+    def checked(self, rows: slice | NDArray[np.intp] = slice(None)) -> CheckedRows:
+        """Return rows to be checked; the images that refused ones are about are refused."""
+        images = self.images[rows]
+        return CheckedRows(
+            self.path,
+            self.lines[rows],
+            skip=self._skip,
+            then=lambda row, reason: self.refused.setdefault(int(images[row]), reason),
+        )
 
-        bad: takes images whose rows disagree, or that have none, and get any row. Returns: int64 [N].
-        Raises: SourceError without bad, for the first of those.
-        """
+    def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:
+        """Find the first row of each image, int64 [N]; images whose rows disagree, or that have none, are refused, and get any row."""
         first = np.full(len(self._keys), -1, np.int64)
         owners, rows = np.unique(self.images, return_index=True)
         first[owners] = rows
@@ -185,16 +193,16 @@ class LabelTable:
             now, then = (",".join(column[r] for column in columns) for r in (row, earlier))
             if now == then:
                 continue
-            if bad is None:
+            if not self._skip:
                 raise SourceError(
                     f"{self.path} line {self.lines[row]}: {self._keys[image]} has the {what} {now}, and {then} in line "
                     f"{self.lines[earlier]}; each image has one. Remove one of the rows."
                 )
             called, line = os.path.basename(self.path), self.lines[row]
             reason = f"its {what} is {then} ({called} line {self.lines[earlier]}) and {now} (line {line})."
-            bad.setdefault(image, reason)
+            self.refused.setdefault(image, reason)
         missing = np.flatnonzero(first < 0)
-        if len(missing) and bad is None:
+        if len(missing) and not self._skip:
             others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
             raise SourceError(
                 f"{self.path}: no {what} for {self._keys[missing[0]]}{others}; every image needs one. "
@@ -204,9 +212,8 @@ class LabelTable:
             )
         if len(missing) and not len(self.images):
             raise SourceError(f"{self.path}: holds no rows; one for each image is needed. Add them.")
-        if bad is not None:
-            for image in missing.tolist():
-                bad.setdefault(image, f"has no row in {os.path.basename(self.path)}.")
+        for image in missing.tolist():
+            self.refused.setdefault(image, f"has no row in {os.path.basename(self.path)}.")
         first[missing] = 0
         return first
 

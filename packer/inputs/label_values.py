@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import shorten
-from packer.sentence import Option
+from packer.sentence import Option, Part
 
 LABEL_AS = ("auto", "classes", "float", "number")
 """How labels may be taken; "number" is another word for "float"."""
@@ -40,27 +40,57 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT64 = np.iinfo(np.int64)
 _DIGITS = 25  # more than an int64 has, few enough to be made an int of
 _SHOWN = 3
-Lines = Sequence[int] | NDArray[np.int64]
-"""Where rows stand in their file, counted from 1."""
-Bad = dict[int, str]
-"""Position of a label that is refused -> the reason, in words that follow the image's name."""
+
+
+class CheckedRows:
+    """Rows of a file; the first that cannot be used is an error, or all of them are noted.
+
+    subject: the file; lines: where the rows stand in it, counted from 1; skip: note them; then: called with each row that is noted
+    and its reason, in words that follow the image's name. refused: row -> reason.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        lines: Sequence[int] | NDArray[np.int64],
+        *,
+        skip: bool = False,
+        then: Callable[[int, str], object] | None = None,
+    ) -> None:
+        self.subject, self._lines, self._skip, self._then = subject, lines, skip, then
+        self.refused: dict[int, str] = {}
+
+    def refuse(self, row: int, found: str, *allowed: Part) -> None:
+        """Note a row, or raise SourceError. found: what is wrong with it; allowed: what is right, and a remedy."""
+        if not self._skip:
+            raise self.error(row, f"{found}; ", *allowed)
+        if row not in self.refused:
+            reason = f"{found} ({os.path.basename(self.subject)} line {self.line(row)})."
+            self.refused[row] = reason
+            if self._then is not None:
+                self._then(row, reason)
+
+    def error(self, row: int, *parts: Part) -> SourceError:
+        """Return the error for a row."""
+        return SourceError(f"{self.subject} line {self.line(row)}: ", *parts)
+
+    def line(self, row: int) -> int:
+        """Return where a row stands."""
+        return int(self._lines[row])
 
 
 def number_labels(
-    subject: str,
+    rows: CheckedRows,
     texts: Sequence[str],
-    lines: Lines,
     *,
     column: str = "the label",
     regression: bool = True,
     label_as: str = "auto",
-    bad: Bad | None = None,
 ) -> tuple[NDArray[Any], list[str] | None]:
     """Turn labels as text into numbers.
 
-    subject: the file they come from; texts: one label a sample; lines: where each of them stands.
+    rows: refuse labels that are empty, not finite or too large, whose number is then 0; texts: the label of each.
     column: what to call them; regression: accept numbers that are not whole; label_as: as the module's table tells.
-    bad: takes labels that are empty, not finite or too large, whose number is then 0; None: the first of them is an error.
     Returns: int64 or float32 [N], and the class names that they number, or None where they were numbers already.
     Raises: SourceError for a label that is refused, and for names and numbers that are not written plainly in one column.
     """
@@ -71,40 +101,41 @@ def number_labels(
         if _WHOLE.fullmatch(text):
             continue
         if not text or _NOT_FINITE.fullmatch(text):
-            _refuse(subject, row, lines, column, text, regression, bad)
+            _refuse(rows, row, column, text, regression)
         elif label_as == "classes":
             name = row if name is None else name
         elif _NUMBER.fullmatch(text):
             number = row if number is None else number
             if _whole(text) is None:
                 if not regression:
-                    _refuse(subject, row, lines, column, text, regression, bad)
+                    _refuse(rows, row, column, text, regression)
                 else:
                     fraction = row if fraction is None else fraction
         else:
             name = row if name is None else name
         if name is not None and floats:
-            raise SourceError(
-                f"{subject} line {lines[name]}: {column} is {texts[name]}; with label_as {label_as} numbers are accepted. "
-                "Correct it, or leave that out."
+            raise rows.error(
+                name,
+                f"{column} is {texts[name]}; with label_as {label_as} numbers are accepted. "
+                "Correct it, or leave that out.",
             )
         if name is not None and number is not None:
             first, second = sorted((name, number))
-            raise SourceError(
-                f"{subject} line {lines[second]}: {column} is {texts[second]}, and {texts[first]} in line {lines[first]}; "
+            raise rows.error(
+                second,
+                f"{column} is {texts[second]}, and {texts[first]} in line {rows.line(first)}; "
                 "numbers or class names are accepted, not both. Correct one, or pass ",
                 Option("label_as", "classes"),
                 ".",
             )
-    refused = bad or {}
+    refused = rows.refused
     if name is not None or label_as == "classes":
         return _number_names([None if row in refused else text for row, text in enumerate(texts)])
     whole = fraction is None and not floats
     too_large = _beyond_int64 if whole else _beyond_float32
     for row, text in enumerate(texts):
         if row not in refused and too_large(text):
-            _refuse(subject, row, lines, column, text, regression, bad)
-    refused = bad or {}
+            _refuse(rows, row, column, text, regression)
     kept = texts if not refused else ["0" if row in refused else text for row, text in enumerate(texts)]
     if whole:
         return np.fromiter(map(_int, kept), np.int64, len(texts)), None
@@ -186,17 +217,11 @@ def combined_names(classes: Sequence[str]) -> str | None:
 
 
 def number_columns(
-    subject: str,
-    columns: Sequence[Sequence[str]],
-    lines: Lines,
-    names: Sequence[str],
-    *,
-    label_as: str = "auto",
-    bad: Bad | None = None,
+    rows: CheckedRows, columns: Sequence[Sequence[str]], names: Sequence[str], *, label_as: str = "auto"
 ) -> NDArray[Any]:
     """Turn several columns of numbers into one label each sample.
 
-    columns: texts of each; names: of each, for messages; lines: where the samples stand; bad: as in `number_labels`.
+    columns: texts of each; names: of each, for messages.
     Returns: uint8 [N, C] if all are 0 or 1 (several labels, each there or not), else float32 [N, C]; label_as "float": always.
     Raises: SourceError for anything but a finite number; UsageError for label_as "classes".
     """
@@ -205,16 +230,16 @@ def number_columns(
         raise UsageError(
             f"label_as classes: goes with one label column, and {len(columns)} are chosen. Choose one, or leave it out."
         )
-    values = np.empty((len(lines), len(columns)), np.float32)
+    values = np.empty((len(columns[0]), len(columns)), np.float32)
     for number, texts in enumerate(columns):
-        values[:, number] = finite_numbers(subject, texts, lines, names[number], bad=bad)
+        values[:, number] = finite_numbers(rows, texts, names[number])
     if label_as == "auto" and ((values == 0) | (values == 1)).all():
         return values.astype(np.uint8)
     return values
 
 
 def multi_hot(
-    subject: str, texts: Sequence[str], lines: Lines, column: str, separator: str = BARS
+    subject: str, texts: Sequence[str], column: str, separator: str = BARS
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Turn cells of several class names into one entry a class.
 
@@ -226,7 +251,7 @@ def multi_hot(
     names = {name for text in set(texts) for name in split_names(text, separator)}
     if not names:
         raise SourceError(
-            f"{subject}: {column} is empty in all {len(lines):,} rows; class names are needed. Add some."
+            f"{subject}: {column} is empty in all {len(texts):,} rows; class names are needed. Add some."
         )
     whole = all(_WHOLE.fullmatch(name) for name in names)
     classes = sorted(
@@ -261,18 +286,12 @@ def split_names(text: str, separator: str) -> list[str]:
 
 
 def finite_numbers(
-    subject: str,
-    texts: Sequence[str],
-    lines: Lines,
-    column: str,
-    *,
-    missing: bool = False,
-    bad: Bad | None = None,
+    rows: CheckedRows, texts: Sequence[str], column: str, *, missing: bool = False
 ) -> NDArray[np.float64]:
     """Read one column of numbers.
 
-    missing: take empty cells for NaN; bad: takes the cells that are refused, which are then 0.
-    Returns: float64 [N], each within float32's range. Raises: SourceError for anything but a finite number.
+    rows: refuse anything but a finite number, which is then 0; missing: take empty cells for NaN.
+    Returns: float64 [N], each within float32's range. Raises: SourceError.
     """
     values = np.zeros(len(texts))
     for row, text in enumerate(texts):
@@ -280,12 +299,8 @@ def finite_numbers(
             values[row] = np.nan
         elif _NUMBER.fullmatch(text) and not _beyond_float32(text):
             values[row] = float(text)
-        elif bad is not None:
-            bad.setdefault(row, _reason(subject, lines[row], column, text))
         else:
-            raise SourceError(
-                f"{subject} line {lines[row]}: {column} is {text or 'empty'}; finite numbers are accepted. Correct it."
-            )
+            rows.refuse(row, _found(column, text), "finite numbers are accepted. Correct it.")
     return values
 
 
@@ -318,21 +333,17 @@ def _beyond_float32(text: str) -> bool:
     return abs(float(text)) > _FLOAT32_MAX
 
 
-def _refuse(
-    subject: str, row: int, lines: Lines, column: str, text: str, regression: bool, bad: Bad | None
-) -> None:
-    """Note a label that is no label, or raise SourceError."""
-    if bad is not None:
-        bad.setdefault(row, _reason(subject, lines[row], column, text))
-        return
+def _refuse(rows: CheckedRows, row: int, column: str, text: str, regression: bool) -> None:
+    """Refuse a label that is no label."""
     numbers = "finite numbers, whole ones" if regression else "whole numbers"
-    raise SourceError(
-        f"{subject} line {lines[row]}: {column} is {shorten(text) or 'empty'}; {numbers} from -2**63 to 2**63 - 1, "
-        "or class names, are accepted. Correct it, or pass ",
+    rows.refuse(
+        row,
+        _found(column, text),
+        f"{numbers} from -2**63 to 2**63 - 1, or class names, are accepted. Correct it, or pass ",
         Option("on_error", "skip"),
         ".",
     )
 
 
-def _reason(subject: str, line: int, column: str, text: str) -> str:
-    return f"{column} is {shorten(text) or 'empty'} ({os.path.basename(subject)} line {line})."
+def _found(column: str, text: str) -> str:
+    return f"{column} is {shorten(text) or 'empty'}"

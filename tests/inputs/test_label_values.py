@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from packer.errors import SourceError, UsageError
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_values import (
+    CheckedRows,
     combined_names,
     describe_labels,
     find_separator,
@@ -51,9 +52,8 @@ def refused(path: str, keys: list[str] = KEYS, *chosen: str) -> str:
 
 
 def test_whole_numbers_stay_int64() -> None:
-    labels, classes = number_labels(
-        "l.csv", ["5", "0", "07", "9223372036854775807", "0" * 5000 + "1"], range(5)
-    )
+    texts = ["5", "0", "07", "9223372036854775807", "0" * 5000 + "1"]
+    labels, classes = number_labels(CheckedRows("l.csv", range(5)), texts)
     assert labels.dtype == np.int64
     assert labels.tolist() == [5, 0, 7, 2**63 - 1, 1]
     assert classes is None
@@ -61,14 +61,14 @@ def test_whole_numbers_stay_int64() -> None:
 
 @pytest.mark.parametrize("texts", [["0.5", "3", "1e3"], ["-1", "0", "1.5"], ["+.5", "2.", "-1E-2"]])
 def test_other_numbers_are_float32(texts: list[str]) -> None:
-    labels, classes = number_labels("l.csv", texts, range(3))
+    labels, classes = number_labels(CheckedRows("l.csv", range(3)), texts)
     assert labels.dtype == np.float32
     assert labels.tolist() == np.array(texts, np.float32).tolist()
     assert classes is None
 
 
 def test_class_names_are_numbered_in_sorted_order() -> None:
-    labels, classes = number_labels("l.csv", ["wolf", "ant", "7", "wolf"], range(4))
+    labels, classes = number_labels(CheckedRows("l.csv", range(4)), ["wolf", "ant", "7", "wolf"])
     assert labels.dtype == np.int64
     assert labels.tolist() == [2, 1, 0, 2]
     assert classes == ["7", "ant", "wolf"]
@@ -89,7 +89,7 @@ def test_class_names_are_numbered_in_sorted_order() -> None:
 )
 def test_labels_that_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
-        number_labels("l.csv", texts, [1, 2, 3])
+        number_labels(CheckedRows("l.csv", [1, 2, 3]), texts)
     assert str(error.value) == (
         f"l.csv {message}; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
         "Correct it, or pass on_error='skip'."
@@ -105,7 +105,7 @@ def test_labels_that_are_refused(texts: list[str], message: str) -> None:
 )
 def test_names_and_fractions_do_not_mix(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
-        number_labels("l.csv", texts, [1, 2, 3])
+        number_labels(CheckedRows("l.csv", [1, 2, 3]), texts)
     assert str(error.value) == (
         f"l.csv {message}; numbers or class names are accepted, not both. Correct one, or pass label_as='classes'."
     )
@@ -113,18 +113,18 @@ def test_names_and_fractions_do_not_mix(texts: list[str], message: str) -> None:
 
 def test_without_regression_only_whole_numbers_and_names_are_taken() -> None:
     with pytest.raises(SourceError) as error:
-        number_labels("l.csv", ["1", "-1.5"], [4, 5], column="kind", regression=False)
+        number_labels(CheckedRows("l.csv", [4, 5]), ["1", "-1.5"], column="kind", regression=False)
     assert str(error.value) == (
         "l.csv line 5: kind is -1.5; whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
         "Correct it, or pass on_error='skip'."
     )
-    assert number_labels("l.csv", ["1", "2"], [4, 5], regression=False)[0].tolist() == [1, 2]
+    assert number_labels(CheckedRows("l.csv", [4, 5]), ["1", "2"], regression=False)[0].tolist() == [1, 2]
 
 
 @given(st.lists(st.text(st.characters(categories=["L", "N", "Zs"]), max_size=6), min_size=1, max_size=8))
 def test_numbered_names_lead_back_to_the_names(texts: list[str]) -> None:
     try:
-        labels, classes = number_labels("l.csv", texts, list(range(len(texts))))
+        labels, classes = number_labels(CheckedRows("l.csv", list(range(len(texts)))), texts)
     except SourceError:
         return
     found = [str(label) if classes is None else classes[label] for label in labels]
@@ -132,13 +132,13 @@ def test_numbered_names_lead_back_to_the_names(texts: list[str]) -> None:
 
 
 def test_several_columns_are_float32() -> None:
-    values = number_columns("l.csv", [["1", "2.5"], ["-3", "4"]], range(2), ["a", "b"])
+    values = number_columns(CheckedRows("l.csv", range(2)), [["1", "2.5"], ["-3", "4"]], ["a", "b"])
     assert values.dtype == np.float32
     assert values.tolist() == [[1, -3], [2.5, 4]]
 
 
 def test_several_columns_of_zeros_and_ones_are_uint8() -> None:
-    values = number_columns("l.csv", [["1", "0"], ["0.0", "1.0"]], range(2), ["a", "b"])
+    values = number_columns(CheckedRows("l.csv", range(2)), [["1", "0"], ["0.0", "1.0"]], ["a", "b"])
     assert values.dtype == np.uint8
     assert values.tolist() == [[1, 0], [0, 1]]
 
@@ -148,30 +148,30 @@ def test_several_columns_of_zeros_and_ones_are_uint8() -> None:
 )
 def test_several_columns_hold_finite_numbers(text: str, found: str) -> None:
     with pytest.raises(SourceError) as error:
-        number_columns("l.csv", [["1", "2"], ["3", text]], [8, 9], ["a", "b"])
+        number_columns(CheckedRows("l.csv", [8, 9]), [["1", "2"], ["3", text]], ["a", "b"])
     assert str(error.value) == f"l.csv line 9: b is {found}; finite numbers are accepted. Correct it."
 
 
 def test_missing_numbers_are_nan_where_that_is_allowed() -> None:
-    values = finite_numbers("l.csv", ["1", ""], [1, 2], "x", missing=True)
+    values = finite_numbers(CheckedRows("l.csv", [1, 2]), ["1", ""], "x", missing=True)
     assert values[0] == 1
     assert np.isnan(values[1])
 
 
 def test_multi_hot_cells_are_parted_by_bars_or_semicolons() -> None:
-    hot, classes = multi_hot("l.csv", ["fog | rain", "", "sun;fog;", "sun"], range(4), "weather")
+    hot, classes = multi_hot("l.csv", ["fog | rain", "", "sun;fog;", "sun"], "weather")
     assert classes == ["fog", "rain", "sun"]
     assert hot.dtype == np.uint8
     assert hot.tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 1]]
 
 
 def test_multi_hot_numbers_are_sorted_as_numbers() -> None:
-    assert multi_hot("l.csv", ["10|9", "2|010", "0"], range(3), "x")[1] == ["0", "2", "9", "010", "10"]
+    assert multi_hot("l.csv", ["10|9", "2|010", "0"], "x")[1] == ["0", "2", "9", "010", "10"]
 
 
 def test_multi_hot_needs_a_name() -> None:
     with pytest.raises(SourceError) as error:
-        multi_hot("l.csv", ["", "|"], [1, 2], "weather")
+        multi_hot("l.csv", ["", "|"], "weather")
     assert str(error.value) == "l.csv: weather is empty in all 2 rows; class names are needed. Add some."
 
 
@@ -299,7 +299,9 @@ def test_broken_quotes_are_a_sentence(write: Write) -> None:
 
 @pytest.mark.parametrize("text", ["3", "3.0", "+3", "03.", "3e0", "30e-1", ".3e1"])
 def test_whole_numbers_are_whole_however_they_are_written(text: str) -> None:
-    labels, classes = number_labels("l.csv", [text, "-1", "0.0", "-9223372036854775808"], range(4))
+    labels, classes = number_labels(
+        CheckedRows("l.csv", range(4)), [text, "-1", "0.0", "-9223372036854775808"]
+    )
     assert labels.dtype == np.int64
     assert labels.tolist() == [3, -1, 0, -(2**63)]
     assert classes is None
@@ -307,7 +309,7 @@ def test_whole_numbers_are_whole_however_they_are_written(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["3.5", "1e-3", "1e30", "0.3e0", "3.0000000000000000000000001"])
 def test_one_number_that_is_not_whole_makes_all_float32(text: str) -> None:
-    labels, _ = number_labels("l.csv", ["1", text, "-2.0"], range(3))
+    labels, _ = number_labels(CheckedRows("l.csv", range(3)), ["1", text, "-2.0"])
     assert labels.dtype == np.float32
     assert labels.tolist() == np.array(["1", text, "-2.0"], np.float32).tolist()
 
@@ -317,39 +319,39 @@ def test_one_number_that_is_not_whole_makes_all_float32(text: str) -> None:
 )
 def test_numbers_beyond_every_type_are_refused(text: str) -> None:
     with pytest.raises(SourceError, match="line 2: the label is"):
-        number_labels("l.csv", ["1", text], [1, 2])
+        number_labels(CheckedRows("l.csv", [1, 2]), ["1", text])
 
 
 def test_label_as() -> None:
     texts = ["10", "-1", "9.0", "9"]
-    labels, classes = number_labels("l.csv", texts, range(4), label_as="classes")
+    labels, classes = number_labels(CheckedRows("l.csv", range(4)), texts, label_as="classes")
     assert (labels.tolist(), classes) == ([2, 0, 1, 1], ["-1", "9", "10"])
-    labels, classes = number_labels("l.csv", ["1.5", "x", "1e3"], range(3), label_as="classes")
+    labels, classes = number_labels(CheckedRows("l.csv", range(3)), ["1.5", "x", "1e3"], label_as="classes")
     assert (labels.tolist(), classes) == ([0, 2, 1], ["1.5", "1e3", "x"])
     for word in ("float", "number"):
-        labels, classes = number_labels("l.csv", texts, range(4), label_as=word)
+        labels, classes = number_labels(CheckedRows("l.csv", range(4)), texts, label_as=word)
         assert (labels.dtype, labels.tolist(), classes) == (np.float32, [10, -1, 9, 9], None)
     with pytest.raises(SourceError) as error:
-        number_labels("l.csv", ["1", "cat"], [1, 2], label_as="float")
+        number_labels(CheckedRows("l.csv", [1, 2]), ["1", "cat"], label_as="float")
     assert str(error.value) == (
         "l.csv line 2: the label is cat; with label_as float numbers are accepted. Correct it, or leave that out."
     )
     with pytest.raises(UsageError, match="is not one of auto, classes, float, number"):
-        number_labels("l.csv", ["1"], [1], label_as="text")
-    values = number_columns("l.csv", [["1"], ["0"]], [1], ["a", "b"], label_as="float")
+        number_labels(CheckedRows("l.csv", [1]), ["1"], label_as="text")
+    values = number_columns(CheckedRows("l.csv", [1]), [["1"], ["0"]], ["a", "b"], label_as="float")
     assert values.dtype == np.float32
     with pytest.raises(UsageError, match="goes with one label column, and 2 are chosen"):
-        number_columns("l.csv", [["1"], ["0"]], [1], ["a", "b"], label_as="classes")
+        number_columns(CheckedRows("l.csv", [1]), [["1"], ["0"]], ["a", "b"], label_as="classes")
 
 
 def test_refused_labels_have_reasons_and_are_no_classes() -> None:
-    bad: dict[int, str] = {}
-    labels, classes = number_labels("d/l.csv", ["b", "", "a", "nan"], [4, 5, 6, 7], bad=bad)
+    rows = CheckedRows("d/l.csv", [4, 5, 6, 7], skip=True)
+    labels, classes = number_labels(rows, ["b", "", "a", "nan"])
     assert (classes, labels[[0, 2]].tolist()) == (["a", "b"], [1, 0])
-    assert bad == {1: "the label is empty (l.csv line 5).", 3: "the label is nan (l.csv line 7)."}
-    bad = {}
-    labels, _ = number_labels("l.csv", ["1", "9" * 30, "2"], [1, 2, 3], bad=bad)
-    assert (labels.dtype, labels[[0, 2]].tolist(), list(bad)) == (np.int64, [1, 2], [1])
+    assert rows.refused == {1: "the label is empty (l.csv line 5).", 3: "the label is nan (l.csv line 7)."}
+    rows = CheckedRows("l.csv", [1, 2, 3], skip=True)
+    labels, _ = number_labels(rows, ["1", "9" * 30, "2"])
+    assert (labels.dtype, labels[[0, 2]].tolist(), list(rows.refused)) == (np.int64, [1, 2], [1])
 
 
 @pytest.mark.parametrize(
