@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -30,10 +31,11 @@ from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.table_order import ShuffledFile
-from packer.tables.transform.column_plan import as_category
-from packer.tables.transform.column_types import TEXT, TableColumn
+from packer.tables.transform.column_plan import ColumnPlan, as_category
+from packer.tables.transform.column_types import TEXT
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
+from packer.tables.transform.table_transform import TableTransform
 
 FOLDER = "staging"  # in the workplace
 MAX_SKIPPED = 1000  # listed in the header; all are counted
@@ -70,46 +72,29 @@ class Staged:
         return {"rows": self.skipped_rows, "reasons": dict(self.reasons), "first": self.skipped}
 
 
-@dataclass(frozen=True)
-class StagingRules:
-    """The rules for the rows of a table.
-
-    layout: how they are read; check: records [n] -> which of them are bad, None for none, and why (Bad.line is a record's number);
-    known: column number -> the texts it may hold, with their codes, for the label of a mapping that is given; skip: leave bad rows
-    out, else the first one ends the run; max_categories: of a column; like: the mapping is given.
-    """
-
-    layout: RecordLayout
-    check: Callable[[NDArray[Any]], tuple[NDArray[np.bool_] | None, list[BadRow]]]
-    known: Mapping[int, Mapping[str, int]]
-    skip: bool
-    max_categories: int
-    like: bool
-
-
 def stage(
     source: TableSource,
-    rules: StagingRules,
+    plan: ColumnPlan,
     place: WorkingFolder,
     *,
+    like: TableTransform | None,
+    skip: bool,
     workers: int,
     progress: Callable[[int], None],
 ) -> Staged:
     """Read a table, or the rest of it, into the workplace.
 
-    workers: threads that take text apart; progress: called with the bytes of input read.
+    like: the transform, where it is given; skip: leave bad rows out, else the first one ends the run; workers: threads that take
+    text apart; progress: called with the bytes of input read.
     Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
     """
-    folder = os.path.join(place.path, FOLDER)
-    os.makedirs(folder, exist_ok=True)
-    staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), rules.layout)
-    writer = _Writer(source, staged, place, rules)
+    writer = _Writer(source, plan, place, like, skip)
     try:
         after, done = writer.take_over()
-        if done or staged.resumed:
+        if done or writer.staged.resumed:
             progress(writer.bytes_done)
         if not done:
-            for piece in _pieces(source, rules, after, workers):
+            for piece in _pieces(source, plan, writer.known, after, workers):
                 writer.add(piece)
                 progress(writer.bytes_done)
             writer.finish()
@@ -117,7 +102,7 @@ def stage(
         raise failure(place.out, error) from error
     finally:
         writer.close()
-    return staged
+    return writer.staged
 
 
 class _Piece(NamedTuple):
@@ -128,15 +113,15 @@ class _Piece(NamedTuple):
     bad: Counter[str]
 
 
-def _read(chunk: TableChunk, columns: Sequence[TableColumn], rules: StagingRules) -> _Piece:
+def _read(chunk: TableChunk, plan: ColumnPlan, known: Mapping[int, Mapping[str, int]]) -> _Piece:
     """Take a piece apart, and leave out the rows that have no place in the pack."""
     parsed = chunk.read()
-    reasons = Counter(_reason(b, columns) for b in parsed.bad)
-    for check in (rules.check, lambda records: _unknown(parsed, rules.known)):
+    reasons = Counter(_reason(b, plan) for b in parsed.bad)
+    for check in (plan.bad_rows, lambda records: _unknown(parsed, known)):
         mask, found = check(parsed.records)
         if mask is not None:
             first = {b.line: b for b in reversed(found)}
-            reasons.update(_reason(b, columns) for b in first.values())
+            reasons.update(_reason(b, plan) for b in first.values())
             parsed.leave_out(mask, found)
     if parsed.bad_rows > reasons.total():
         reasons["not told apart, as there are so many"] = parsed.bad_rows - reasons.total()
@@ -160,21 +145,25 @@ def _unknown(
     return None, []
 
 
-def _reason(bad: BadRow, columns: Sequence[TableColumn]) -> str:
-    return str(bad.reason) if bad.column is None else f"column {columns[bad.column].name!r} {bad.reason}"
+def _reason(bad: BadRow, plan: ColumnPlan) -> str:
+    return str(bad.reason) if bad.column is None else f"column {plan.columns[bad.column].name!r} {bad.reason}"
 
 
 def _pieces(
-    source: TableSource, rules: StagingRules, after: list[Any] | None, workers: int
+    source: TableSource,
+    plan: ColumnPlan,
+    known: Mapping[int, Mapping[str, int]],
+    after: list[Any] | None,
+    workers: int,
 ) -> Iterator[_Piece]:
     """Yield the pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
-    chunks = source.chunks(rules.layout, after)
+    chunks = source.chunks(plan.layout, after)
     waiting: deque[Future[_Piece]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
         try:
             while True:
                 for chunk in islice(chunks, _AHEAD * workers - len(waiting)):
-                    waiting.append(pool.submit(_read, chunk, source.columns, rules))
+                    waiting.append(pool.submit(_read, chunk, plan, known))
                 if not waiting:
                     return
                 yield waiting.popleft().result()
@@ -187,22 +176,35 @@ class _Writer:
     """Puts what was read down, in order, and notes how far it came."""
 
     def __init__(
-        self, source: TableSource, staged: Staged, place: WorkingFolder, rules: StagingRules
+        self,
+        source: TableSource,
+        plan: ColumnPlan,
+        place: WorkingFolder,
+        like: TableTransform | None,
+        skip: bool,
     ) -> None:
-        self._source, self._staged, self._place, self._rules = source, staged, place, rules
-        self._size = staged.layout.dtype.itemsize
-        self._records = os.open(staged.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._texts = os.open(staged.texts, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._source, self._place, self._skip, self._like = source, place, skip, like is not None
+        # The texts that the label of a given transform may hold.
+        self.known = like.known(source.columns) if like is not None else {}
+        self._max_categories = sys.maxsize if like is not None else plan.choices.max_categories
+        folder = os.path.join(place.path, FOLDER)
+        os.makedirs(folder, exist_ok=True)
+        self.staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), plan.layout)
+        self._size = plan.layout.dtype.itemsize
+        self._records, self._texts = (
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            for path in (self.staged.path, self.staged.texts)
+        )
         self._text_bytes = 0
         self._pieces = 0
         self._input, self._lines = "", 0
         self.bytes_done = 0
         self._codes: dict[int, dict[str, int]] = {}
-        self._text_members = [w.name for w in staged.layout.members if w.dtype == TEXT]
-        for w in staged.layout.members:
+        self._text_members = [w.name for w in plan.layout.members if w.dtype == TEXT]
+        for w in plan.layout.members:
             if w.column.type == "category":
-                given = list(rules.known.get(w.index, {}))
-                staged.dictionaries[w.index] = given
+                given = list(self.known.get(w.index, {}))
+                self.staged.dictionaries[w.index] = given
                 self._codes[w.index] = {text: code for code, text in enumerate(given)}
 
     def take_over(self) -> tuple[list[Any] | None, bool]:
@@ -221,13 +223,13 @@ class _Writer:
                 pieces.append(record)
         after: list[Any] | None = None
         for number, piece in enumerate(pieces):
-            if not self._same(piece) or (piece["reasons"] and not self._rules.skip):
+            if not self._same(piece) or (piece["reasons"] and not self._skip):
                 done = False  # from here on it is read again: a bad row is then told
                 break
             after = piece["after"]
             self._pieces = number + 1
             self._note(piece)
-        self._staged.resumed = self._staged.rows
+        self.staged.resumed = self.staged.rows
         return after, done and self._pieces == len(pieces)
 
     def add(self, read: _Piece) -> None:
@@ -236,7 +238,7 @@ class _Writer:
         if chunk.name != self._input:
             self._input, self._lines = chunk.name, self._source.first_line(chunk.name)
         bad = [self._told(b) for b in parsed.bad]
-        if bad and not self._rules.skip:
+        if bad and not self._skip:
             self._check_unchanged()
             raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. " + self._remedy(parsed.bad[0]))
         fresh = self._merge(parsed)
@@ -245,7 +247,7 @@ class _Writer:
             records[name]["at"] += self._text_bytes
         nbytes = records.nbytes
         data = records.view(np.uint8).reshape(-1) if nbytes else np.empty(0, np.uint8)
-        pwrite_all(self._records, data.data, self._staged.rows * self._size)
+        pwrite_all(self._records, data.data, self.staged.rows * self._size)
         if parsed.texts:
             pwrite_all(self._texts, parsed.texts, self._text_bytes)
         piece = {
@@ -258,20 +260,20 @@ class _Writer:
             "lines": parsed.lines,
             "nbytes": parsed.nbytes,
             "new": {str(index): texts for index, texts in fresh.items()},
-            "skipped": bad[: max(0, MAX_SKIPPED - len(self._staged.skipped))],
+            "skipped": bad[: max(0, MAX_SKIPPED - len(self.staged.skipped))],
             "reasons": dict(read.bad),
         }
         self._place.record(piece)
         if not self._pieces:
             self._check_room(len(records), parsed.nbytes)
         self._pieces += 1
-        self._staged.bytes_read += parsed.nbytes
+        self.staged.bytes_read += parsed.nbytes
         self._note(piece)
 
     def finish(self) -> None:
         """Record that all pieces are there. Raises SourceError if no row is, or the files have been changed."""
         self._check_unchanged()
-        staged = self._staged
+        staged = self.staged
         if not staged.rows:
             names = ", ".join(self._source.names[:3])
             self._place.recorded = False  # there is nothing to go on with
@@ -284,14 +286,11 @@ class _Writer:
 
     def _check_unchanged(self) -> None:
         """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
-        for name, before, now in zip(
-            self._source.names, self._source.state, _state(self._source.names), strict=True
-        ):
-            if before != now:
-                self._place.recorded = False
-                raise SourceError(
-                    f"{name}: was changed while it was read. Run the same command again when it is whole."
-                )
+        if (name := self._source.changed()) is not None:
+            self._place.recorded = False
+            raise SourceError(
+                f"{name}: was changed while it was read. Run the same command again when it is whole."
+            )
 
     def _check_room(self, rows: int, nbytes: int) -> None:
         """Refuse early when the disk has less room than all rows take, if the others are like those of the first piece."""
@@ -306,7 +305,7 @@ class _Writer:
 
     def _note(self, piece: Mapping[str, Any]) -> None:
         """Count a piece that is down, new or taken over."""
-        staged = self._staged
+        staged = self.staged
         if piece["input"] != self._input:
             self._input, self._lines = piece["input"], self._source.first_line(piece["input"])
         self._lines += piece["lines"]
@@ -323,7 +322,7 @@ class _Writer:
     def _same(self, piece: Mapping[str, Any]) -> bool:
         """Tell whether a journalled piece's bytes are those that were written."""
         size = self._size
-        data = pread_all(self._records, piece["rows"] * size, self._staged.rows * size)
+        data = pread_all(self._records, piece["rows"] * size, self.staged.rows * size)
         texts = pread_all(self._texts, piece["texts"][0], self._text_bytes)
         sums = [block_checksum(np.frombuffer(part, np.uint8)) for part in (data, texts)]
         return sums == [piece["sum"], piece["texts"][1]] and len(data) == piece["rows"] * size
@@ -334,9 +333,9 @@ class _Writer:
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
             fresh[index] = [text for text in texts if text not in codes]
-            if len(codes) + len(fresh[index]) > self._rules.max_categories:
+            if len(codes) + len(fresh[index]) > self._max_categories:
                 raise UsageError(
-                    f"column {name!r}: has more than {self._rules.max_categories:,} different texts; as many categories are allowed. Pass ",
+                    f"column {name!r}: has more than {self._max_categories:,} different texts; as many categories are allowed. Pass ",
                     Option("drop", name),
                     ", ",
                     Option("keep", name),
@@ -372,7 +371,7 @@ class _Writer:
             return "Pass " + Option("encoding") + ", for example cp1252 or latin-1, or " + skip
         if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
             return "Mend it, or pass " + Option("quote", "") + ", or " + skip
-        if not bad.value or self._rules.like:
+        if not bad.value or self._like:
             return "Mend it, or pass " + skip
         if bad.reason is CellFault.NOT_WHOLE:
             return "Mend it, pass " + Option("types", {name: "number"}) + ", or " + skip
@@ -417,15 +416,3 @@ class TableRows(ColumnRows):
                 ".",
             )
         return mapped.fields
-
-
-def _state(names: Sequence[str]) -> list[tuple[int, int]]:
-    """Return what tells whether files are still the same: size and time of the last change, in nanoseconds; (-1, 0) of one that is gone."""
-    found = []
-    for name in names:
-        try:
-            status = os.stat(name)
-            found.append((status.st_size, status.st_mtime_ns))
-        except FileNotFoundError:
-            found.append((-1, 0))
-    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -36,7 +35,7 @@ from packer.sentence import Option
 from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought
 from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
 from packer.tables.reading.type_inference import SAMPLE_ROWS
-from packer.tables.staging import Staged, StagingRules, TableRows, stage
+from packer.tables.staging import Staged, TableRows, stage
 from packer.tables.table_order import ShuffledFile, TableOrder, parse_parts, table_order
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
 from packer.tables.transform.row_mapper import RowMapper
@@ -427,16 +426,16 @@ class _TableJob:
 def _read(job: _TableJob, place: WorkingFolder) -> Staged:
     """Stage all rows, in raw form, in the working folder."""
     job.begin(Stage("reading", job.table.nbytes, "B"))
-    like = job.transform is not None
-    rules = StagingRules(
-        job.plan.layout,
-        job.plan.bad_rows,
-        job.transform.known(job.table.columns) if job.transform is not None else {},
-        job.run.running.skip,
-        sys.maxsize if like else job.plan.choices.max_categories,
-        like,
+    running = job.run.running
+    return stage(
+        job.table,
+        job.plan,
+        place,
+        like=job.transform,
+        skip=running.skip,
+        workers=running.workers,
+        progress=running.progress,
     )
-    return stage(job.table, rules, place, workers=job.run.running.workers, progress=job.run.running.progress)
 
 
 def _fit(job: _TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:

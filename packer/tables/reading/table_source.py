@@ -96,8 +96,7 @@ class TableSource:
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
         self.names = tuple(names)
         self._reading = reading
-        status = [os.stat(name) for name in names]
-        self.state = [(s.st_size, s.st_mtime_ns) for s in status]
+        self.state = [_state(name) for name in names]
         self.nbytes = sum(size for size, _ in self.state)
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
@@ -118,10 +117,26 @@ class TableSource:
             "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
         }
 
+    def changed(self) -> str | None:
+        """Return the first input that is another one than when reading began, None if all are as they were."""
+        return next(
+            (name for name, before in zip(self.names, self.state, strict=True) if _state(name) != before),
+            None,
+        )
+
     def newest(self) -> str:
         """Return the name of the file that was changed last, and when."""
         times = np.array([time for _, time in self.state])
         return newest_file([os.path.basename(name) for name in self.names], times)
+
+
+def _state(name: str) -> tuple[int, int]:
+    """Return what tells whether a file is still the same: size and time of the last change; (-1, 0) of one that is gone."""
+    try:
+        status = os.stat(name)
+    except FileNotFoundError:
+        return -1, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def compare_names(name: str, found: Sequence[str], first: str, columns: Sequence[str]) -> None:
