@@ -25,7 +25,6 @@ from packer.convert.row_maker import ColumnRows
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.file_io import pread_all, pwrite_all
-from packer.format.header import Field
 from packer.format.pack_writer import Rows
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.sentence import Option, Sentence
@@ -390,9 +389,7 @@ class TableRows(ColumnRows):
         self._dtype = staged.layout.dtype
         # A label that all files lack (with `like`) is no field; a kept column neither.
         made = mapper.map(np.zeros(0, self._dtype)).fields
-        self.fields = tuple(
-            Field(f.name, f.dtype, f.shape, f.about) for f in mapper.transform.fields() if f.name in made
-        )
+        self.fields = tuple(f for f in mapper.transform.fields() if f.name in made)
         self._texts: bytes | mmap.mmap = b""
         size = os.path.getsize(staged.texts)
         if size:

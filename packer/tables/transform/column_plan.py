@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.sentence import Option
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn, as_float, is_missing, shortest
-from packer.tables.transform.records import MAX_BAD, BadRow, CellFault, RecordLayout, RecordMember
+from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 DTYPES = (
     "float32",
@@ -205,17 +205,29 @@ class ColumnPlan:
             return CellRule(w, missing)
         return CellRule(w, missing, dtype=dtype)
 
-    def bad_rows(self, records: NDArray[Any]) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
-        """Find the rows of the layout that cannot be mapped; see bad_rows."""
-        return bad_rows(records, self.rules, MOST_BAD)
+    def bad_rows(
+        self, records: NDArray[Any], most: int = MOST_BAD
+    ) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
+        """Find the rows of the layout that cannot be mapped.
+
+        Returns: bool [n], None if there are none; and at most `most` of them, by rising row: `line` of each is the row, from 0.
+        """
+        mask: NDArray[np.bool_] | None = None
+        found: list[BadRow] = []
+        for rule in self.rules:
+            x = records[rule.member.name]
+            for wrong, reason in _wrong(x, rule):
+                if wrong.any():
+                    mask = wrong.copy() if mask is None else mask | wrong
+                    rows = np.flatnonzero(wrong)[:most].tolist()
+                    found += (BadRow(row, rule.member.index, _text(x[row], rule), reason) for row in rows)
+        found.sort(key=lambda bad: (bad.line, bad.column))
+        return mask, found[:most]
 
     def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
         """Return the numbers of some records as statistics take them: float64 [m, len(numeric)], NaN for missing."""
-        return (
-            np.stack([as_float(records[w.name]) for w in self.numeric], axis=1, dtype=np.float64)
-            if (self.numeric)
-            else np.empty((len(records), 0))
-        )
+        columns = [as_float(records[w.name]) for w in self.numeric]
+        return np.stack(columns, axis=1) if columns else np.empty((len(records), 0))
 
     def _single(self, column: TableColumn, role: str) -> bool:
         if column.type != "number" or role == "keep":
@@ -372,27 +384,6 @@ def _listed(words: Sequence[str]) -> str:
 def as_category(name: str) -> Option:
     """Return the option by which a column is read as categories."""
     return Option("types", {name: "category"})
-
-
-def bad_rows(
-    records: NDArray[Any], rules: Sequence[CellRule], most: int = MAX_BAD
-) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
-    """Find the rows that break a rule.
-
-    records: [n] with the members that the rules name. Returns: bool [n], None if no row does; and at most `most` of them, by rising
-    row: `line` of each is the row, counted from 0.
-    """
-    mask: NDArray[np.bool_] | None = None
-    found: list[BadRow] = []
-    for rule in rules:
-        x = records[rule.member.name]
-        for wrong, reason in _wrong(x, rule):
-            if wrong.any():
-                mask = wrong.copy() if mask is None else mask | wrong
-                rows = np.flatnonzero(wrong)[:most].tolist()
-                found += (BadRow(row, rule.member.index, _text(x[row], rule), reason) for row in rows)
-    found.sort(key=lambda bad: (bad.line, bad.column))
-    return mask, found[:most]
 
 
 def _wrong(x: NDArray[Any], rule: CellRule) -> list[tuple[NDArray[np.bool_], str]]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.table_record import check_table
 from packer.tables.transform import data_frames
-from packer.tables.transform.column_plan import bad_rows
 from packer.tables.transform.column_types import MISSING_INTEGER, TEXT, TableColumn, as_float, is_missing
 from packer.tables.transform.records import RecordLayout, RecordMember
 from packer.tables.transform.table_transform import ColumnTransform, TableTransform
@@ -66,26 +65,17 @@ class RowMapper:
         exact = transform.classes is not None and transform.column(transform.label[0]).type == "integer"
         self._classes = np.array(transform.class_values or (), np.int64 if exact else np.float64)
 
-    def map(
-        self, records: NDArray[Any], texts: bytes | memoryview = b"", features: NDArray[Any] | None = None
-    ) -> MappedRows:
-        """Map records [n] of the layout.
+    def map(self, records: NDArray[Any], texts: bytes | memoryview = b"") -> MappedRows:
+        """Map records [n] of the layout. texts: the blob that `at` of text columns counts from.
 
-        texts: the blob that `at` of text columns counts from; features: [n, F] of the transform's dtype, C-contiguous, is filled if
-        given. Raises ValueError if the records are of another layout.
+        Raises ValueError if the records are of another layout.
         """
         if records.dtype != self.layout.dtype:
             raise ValueError(f"records have dtype {records.dtype}; {self.layout.dtype} is mapped")
         transform, n = self.transform, len(records)
         mapped = MappedRows({})
         if transform.features:
-            shape = (n, len(transform.features))
-            if features is None:
-                features = np.empty(shape, self._dtype)
-            elif features.shape != shape or features.dtype != self._dtype:
-                raise ValueError(
-                    f"features are {features.dtype} {features.shape}; {self._dtype} {shape} is needed"
-                )
+            features = np.empty((n, len(transform.features)), self._dtype)
             with np.errstate(all="ignore"):
                 beyond = [found for step in self._steps if (found := step(records, features)) is not None]
             mapped.beyond = min(beyond, default=None, key=lambda found: found[0])
@@ -310,7 +300,7 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
             with np.errstate(over="ignore"):
                 records[w.name] = raw
             _check_range(raw, records[w.name], w.column)
-    mask, bad = bad_rows(records, plan.rules, 1)
+    mask, bad = plan.bad_rows(records, 1)
     if mask is not None:
         name = plan.columns[bad[0].column or 0].name
         shown = f"{bad[0].value!r} " if bad[0].value else ""

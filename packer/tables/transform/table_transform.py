@@ -13,12 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.format.header import Field
 from packer.sentence import Option
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, LabelField, nearest
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
@@ -26,15 +27,6 @@ from packer.tables.transform.column_types import NOTATIONS, TYPES, ColumnType, T
 from packer.tables.transform.transform_check import MAX_NAME, TAKEN, check_transform
 
 MAX_FEATURES = 1 << 16
-
-
-class FieldSpec(NamedTuple):
-    """A field of the pack. shape: of a row, None if rows are texts of any length; about: plain JSON."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...] | None
-    about: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -189,21 +181,21 @@ class TableTransform:
     def _named(self) -> dict[str, ColumnTransform]:
         return {c.name: c for c in self.columns}
 
-    def fields(self) -> tuple[FieldSpec, ...]:
+    def fields(self) -> tuple[Field, ...]:
         """Return the fields in order: features, categories, label, kept columns."""
         fields = []
         if self.features:
-            fields.append(FieldSpec("features", self.dtype, (len(self.features),), {}))
+            fields.append(Field("features", self.dtype, (len(self.features),)))
         if self.categories:
-            fields.append(FieldSpec("categories", "<i8", (len(self.categories),), {}))
+            fields.append(Field("categories", "<i8", (len(self.categories),)))
         if self.label and self.label_dtype:
             shape = () if len(self.label) == 1 else (len(self.label),)
-            fields.append(FieldSpec("label", self.label_dtype, shape, {}))
+            fields.append(Field("label", self.label_dtype, shape))
         for c in self.columns:
             if c.field is not None and c.kind.kept:
                 dtype, about = c.kind.kept
                 fields.append(
-                    FieldSpec(c.field, dtype, None if c.type == "text" else (), {"column": c.name, **about})
+                    Field(c.field, dtype, None if c.type == "text" else (), {"column": c.name, **about})
                 )
         return tuple(fields)
 
@@ -281,15 +273,15 @@ class TableTransform:
         sums: ColumnSums,
         sample: NDArray[np.float64],
         dictionaries: Mapping[int, Sequence[str]],
-        fit_name: str | None = None,
+        fit_name: str = "all",
     ) -> TableTransform:
         """Return the same transform with the statistics of other rows; none for columns that these lack.
 
-        plan: of self.plan; sums, sample, dictionaries: as in fit; fit_name: of the rows that count, None: leave it.
+        plan: of self.plan; the others: as in fit.
         """
         found = column_statistics(plan, sums, sample, dictionaries)
         columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
-        return replace(self, columns=columns, fit_name=self.fit_name if fit_name is None else fit_name)
+        return replace(self, columns=columns, fit_name=fit_name)
 
     def unknown(
         self, plan: ColumnPlan, sums: ColumnSums, dictionaries: Mapping[int, Sequence[str]]
