@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from packer.codecs.block_codecs import BlockCodec
+from packer.codecs.block_codecs import BlockCodec, codec_from_record
 from packer.format.header import Field
 
 
@@ -42,10 +43,15 @@ AddedArray = NDArray[np.generic] | StreamedArray | CompressedArray
 
 
 class BlockFiles:
-    """The files of one field. Writing is thread-safe for different blocks."""
+    """The files of one field, of so many rows in blocks of `block_rows`. Writing is thread-safe for different blocks.
 
-    def __init__(self, folder: str, name: str) -> None:
-        self._stem = os.path.join(folder, f"{name}.")
+    The rows of a block are an array, [block_rows, *shape], where a codec packs them, else a list of each row's bytes.
+    """
+
+    def __init__(self, folder: str, field: Field, rows: int, block_rows: int) -> None:
+        self._stem = os.path.join(folder, f"{field.name}.")
+        self._field, self._rows, self._block_rows = field, rows, block_rows
+        self.codec = codec_from_record(dict(field.codec or {})) if field.compressed else None
 
     def write(self, block: int, *pieces: bytes | memoryview) -> int:
         """Write a block's file anew; returns its XXH3-64."""
@@ -57,10 +63,6 @@ class BlockFiles:
                 while view:
                     view = view[file.write(view) :]
         return state.intdigest()
-
-    def nbytes(self, blocks: int) -> int:
-        """Return the bytes of the files of the first so many blocks."""
-        return sum(os.path.getsize(f"{self._stem}{block}") for block in range(blocks))
 
     def read(self, block: int) -> bytes:
         """Read a block's file. Raises FileNotFoundError."""
@@ -74,102 +76,78 @@ class BlockFiles:
         except FileNotFoundError:
             return False
 
-    def write_rows(self, block: int, rows: Sequence[bytes]) -> int:
-        """Write a block of rows of any length; returns the file's XXH3-64."""
+    def empty(self) -> Any:
+        """Return the rows of a block that has none yet, or zeros."""
+        shape = (self._block_rows, *(self._field.shape or ()))
+        return [] if self.codec is None else np.zeros(shape, self._field.dtype)
+
+    def store(self, block: int, rows: Any) -> int:
+        """Write a block's rows; returns the file's XXH3-64."""
+        if self.codec is not None:
+            return self.write(block, self.codec.compress(rows))
         lengths = np.fromiter(map(len, rows), "<i8", len(rows))
         return self.write(block, lengths.tobytes(), b"".join(rows))
 
-    def lengths(self, block: int, rows: int) -> NDArray[np.int64]:
-        """Read the lengths of a block's rows, int64 [rows]."""
-        with open(f"{self._stem}{block}", "rb") as file:
-            return np.frombuffer(file.read(8 * rows), "<i8")
-
-    def rows(self, block: int, rows: int) -> list[bytes]:
+    def load(self, block: int) -> Any:
         """Read a block's rows."""
         data = self.read(block)
-        bounds = [8 * rows, *(8 * rows + np.cumsum(np.frombuffer(data, "<i8", rows))).tolist()]
+        if self.codec is not None:
+            rows = self.empty()
+            self.codec.decompress_into(data, rows.reshape(-1).view(np.uint8))
+            return rows
+        lengths = self._lengths(block, data)
+        bounds = [8 * len(lengths), *(8 * len(lengths) + np.cumsum(lengths)).tolist()]
         return [data[a:b] for a, b in itertools.pairwise(bounds)]
 
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy rows (to, from), in that order; none is copied that was copied over before."""
+        size = self._block_rows
+        donor, donors = -1, self.empty()  # rows that follow each other come from one block, mostly
+        for block, group in itertools.groupby(moves, lambda move: move[0] // size):
+            rows = self.load(block)
+            for to, origin in group:
+                if origin // size != donor:
+                    donor = origin // size
+                    donors = self.load(donor)
+                rows[to % size] = donors[origin % size]
+            self.store(block, rows)
 
-class MovedRows:
-    """Rows of a field as they are to be in the finished pack: some of them come from elsewhere.
-
-    planned: rows when the blocks were written; kept: rows of the finished pack; moves: row -> the row it comes from.
-    """
-
-    def __init__(
-        self, files: BlockFiles, *, block_rows: int, planned: int, kept: int, moves: Mapping[int, int]
-    ) -> None:
-        self.files, self.block_rows = files, block_rows
-        self.planned, self.kept, self.moves = planned, kept, moves
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the finished pack."""
-        return -(-self.kept // self.block_rows)
-
-    def changed(self, block: int) -> bool:
-        """Return True if the finished block differs from the one that was written."""
-        start = block * self.block_rows
-        stop = min(start + self.block_rows, self.planned)
-        return stop > self.kept or any(row in self.moves for row in range(start, stop))
-
-    def ragged_offsets(self) -> NDArray[np.int64]:
-        """Return where each finished row begins in the blob, int64 [kept + 1]."""
-        lengths = np.concatenate(
-            [
-                self.files.lengths(b, self._count(b, self.planned))
-                for b in range(-(-self.planned // self.block_rows))
-            ]
-        )
-        for row, origin in self.moves.items():
-            lengths[row] = lengths[origin]
-        offsets = np.zeros(self.kept + 1, "<i8")
-        np.cumsum(lengths[: self.kept], out=offsets[1:])
+    def offsets(self, kept: int) -> NDArray[np.int64]:
+        """Return where each of the first rows begins in the blob, int64 [kept + 1]."""
+        lengths = []
+        for block in self._blocks(kept):
+            with open(f"{self._stem}{block}", "rb") as file:
+                lengths.append(self._lengths(block, file.read(8 * self._block_rows)))
+        offsets = np.zeros(kept + 1, "<i8")
+        np.cumsum(np.concatenate(lengths)[:kept], out=offsets[1:])
         return offsets
 
-    def ragged(self) -> Iterator[bytes]:
-        """Yield the bytes of each finished block's rows."""
-        kept: tuple[int, list[bytes]] | None = None
-        for block in range(self.blocks):
-            planned = self._count(block, self.planned)
-            if not self.changed(block):
-                yield self.files.read(block)[8 * planned :]
+    def blob(self, kept: int) -> Iterator[bytes]:
+        """Yield the bytes of each block of the first rows."""
+        for block in self._blocks(kept):
+            data = self.read(block)
+            lengths = self._lengths(block, data)
+            stop = 8 * len(lengths) + int(lengths[: kept - block * self._block_rows].sum())
+            yield data[8 * len(lengths) : stop]
+
+    def nbytes(self, kept: int) -> int:
+        """Return the bytes of the files of the first rows."""
+        return sum(os.path.getsize(f"{self._stem}{block}") for block in self._blocks(kept))
+
+    def packed(self, kept: int) -> Iterator[bytes]:
+        """Yield each block of the first rows as it is to be stored: a chunk is always full, behind the last row with zeros."""
+        assert self.codec is not None
+        for block in self._blocks(kept):
+            start = block * self._block_rows
+            if min(start + self._block_rows, self._rows) <= kept:
+                yield self.read(block)
                 continue
-            start = block * self.block_rows
-            rows = self.files.rows(block, planned)[: self.kept - start]
-            for i in range(len(rows)):
-                if start + i in self.moves:
-                    block_of, at = divmod(self.moves[start + i], self.block_rows)
-                    if (
-                        kept is None or kept[0] != block_of
-                    ):  # rows that follow each other come from one block, mostly
-                        kept = block_of, self.files.rows(block_of, self._count(block_of, self.planned))
-                    rows[i] = kept[1][at]
-            yield b"".join(rows)
+            rows = self.load(block)
+            rows[kept - start :] = 0
+            yield self.codec.compress(rows[: min(self._block_rows, kept)])
 
-    def coded(self, field: Field, codec: BlockCodec) -> Iterator[bytes]:
-        """Yield each finished block as it is to be stored."""
-        kept: tuple[int, NDArray[np.generic]] | None = None
-        for block in range(self.blocks):
-            if not self.changed(block):
-                yield self.files.read(block)
-                continue
-            start, rows = block * self.block_rows, self.decoded(block, field, codec)
-            rows[max(0, self.kept - start) :] = 0
-            for i in range(self._count(block, self.kept)):
-                if start + i in self.moves:
-                    block_of, at = divmod(self.moves[start + i], self.block_rows)
-                    if kept is None or kept[0] != block_of:
-                        kept = block_of, self.decoded(block_of, field, codec)
-                    rows[i] = kept[1][at]
-            yield codec.compress(rows[: min(self.block_rows, self.kept)])
+    def _blocks(self, kept: int) -> range:
+        return range(-(-kept // self._block_rows))
 
-    def decoded(self, block: int, field: Field, codec: BlockCodec) -> NDArray[np.generic]:
-        """Decode a written block's rows, [block_rows, *shape] (a chunk is always full)."""
-        rows = np.empty((self.block_rows, *(field.shape or ())), field.dtype)
-        codec.decompress_into(self.files.read(block), rows.reshape(-1).view(np.uint8))
-        return rows
-
-    def _count(self, block: int, rows: int) -> int:
-        return min(self.block_rows, rows - block * self.block_rows)
+    def _lengths(self, block: int, data: bytes) -> NDArray[np.int64]:
+        return np.frombuffer(data, "<i8", min(self._block_rows, self._rows - block * self._block_rows))

@@ -18,9 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs.block_codecs import BlockCodec, codec_from_record
 from packer.errors import PackerError
-from packer.format.block_files import AddedArray, BlockFiles, CompressedArray, MovedRows, StreamedArray
+from packer.format.block_files import AddedArray, BlockFiles, CompressedArray, StreamedArray
 from packer.format.checksums import BlockChecksum, block_checksum
 from packer.format.file_io import pread_all, pwrite_all, reserve, start_writeback
 from packer.format.hdf5_container import Hdf5Container
@@ -96,13 +95,9 @@ class PackWriter:
         self.out, self.fields, self.rows, self.block_rows = name or out, tuple(fields), rows, block_rows
         self.done: dict[int, Any] = {}
         self._plain = {f.name: f for f in fields if not f.ragged and not f.compressed}
-        self._codecs: dict[str, BlockCodec] = {
-            f.name: codec_from_record(dict(f.codec or {})) for f in fields if f.compressed
-        }
         self._columns = [name for f in fields for name in f.arrays]
         table = (-(-rows // block_rows), len(self._columns))
         self._checksums = np.frombuffer(mmap.mmap(-1, 8 * table[0] * table[1]), "<u8").reshape(table)
-        self._moves: dict[int, int] = {}
         self._finished, self._resumable = False, plan is not None
         self._closing = threading.Lock()
         self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=self.out)
@@ -110,7 +105,9 @@ class PackWriter:
         try:
             self.cleared = self._place.cleared
             self._files = {
-                f.name: BlockFiles(self._place.blocks, f.name) for f in fields if f.name not in self._plain
+                f.name: BlockFiles(self._place.blocks, f, rows, block_rows)
+                for f in fields
+                if f.name not in self._plain
             }
             if not os.path.exists(self._place.pack):
                 self._place.begin_anew()
@@ -160,7 +157,7 @@ class PackWriter:
         rows = min(self.block_rows, self.rows - block * self.block_rows)
         intakes: dict[str, _Intake] = {}
         for f in self.fields:
-            kind = _RaggedIntake if f.ragged else _CompressedIntake if f.compressed else _PlainIntake
+            kind = _PlainIntake if f.name in self._plain else _GatheredIntake
             intakes[f.name] = kind(self, f, block, rows)
         given = {f.name for f in self.fields if not f.ragged}
 
@@ -191,15 +188,19 @@ class PackWriter:
         self._recorded += 1
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
-        """Copy rows (to, from), in that order, and note the changed blocks' checksums anew."""
-        changed = set()
+        """Copy rows (to, from), in that order, and note the changed blocks' checksums anew; none that was copied over before."""
+        moves = list(moves)
         for to, origin in moves:
-            self._moves[to] = origin
             for name in self._plain:
                 self._write(name, to, self.read_rows(name, origin, origin + 1))
-            changed.add(to // self.block_rows)
-        for block in sorted(changed):
+        for block in sorted({to // self.block_rows for to, _ in moves}):
             self._checksum(block, self.rows)
+        for name, files in self._files.items():
+            if self._checksums[:, self._columns.index(name)].any():  # else it is given to finish()
+                try:
+                    files.move(moves)
+                except OSError as error:
+                    raise failure(self.out, error) from error
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
         """Read rows [start, stop) of a fixed field that is stored as it is, as written so far."""
@@ -304,17 +305,10 @@ class PackWriter:
             if f.name in self._plain:
                 continue
             column = self._columns.index(f.name)
-            moved = MovedRows(
-                self._files[f.name],
-                block_rows=self.block_rows,
-                planned=self.rows,
-                kept=rows,
-                moves=self._moves,
-            )
-            if f.compressed:
-                codec = self._codecs[f.name]
-                nbytes = self._files[f.name].nbytes(moved.blocks)
-                added[f.name] = CompressedArray(f, codec, self._noted(column, moved.coded(f, codec)), nbytes)
+            files = self._files[f.name]
+            if files.codec is not None:
+                blocks = self._noted(column, files.packed(rows))
+                added[f.name] = CompressedArray(f, files.codec, blocks, files.nbytes(rows))
                 continue
             if f.name in ragged:
                 blob, offsets = _joined(f.name, ragged[f.name], rows)
@@ -323,8 +317,8 @@ class PackWriter:
                     stop = min(start + block_rows, rows)
                     self._checksums[block, column] = block_checksum(blob[offsets[start] : offsets[stop]])
             else:
-                offsets = moved.ragged_offsets()
-                added[f.name] = StreamedArray(int(offsets[-1]), self._noted(column, moved.ragged()))
+                offsets = files.offsets(rows)
+                added[f.name] = StreamedArray(int(offsets[-1]), self._noted(column, files.blob(rows)))
             added[f.name + OFFSETS] = offsets
             for block, start in enumerate(range(0, rows, block_rows)):
                 stop = min(start + block_rows, rows)
@@ -398,33 +392,19 @@ class _PlainIntake(_Intake):
         return self._checksum.value()
 
 
-class _CompressedIntake(_Intake):
-    """Rows that are gathered, then compressed into a file."""
+class _GatheredIntake(_Intake):
+    """Rows that are gathered, then written to a file, of any length or compressed."""
 
     def __init__(self, writer: PackWriter, field: Field, block: int, rows: int) -> None:
         super().__init__(field, block, rows)
-        self._codec, self._files = writer._codecs[field.name], writer._files[field.name]
-        self._all = np.zeros((writer.block_rows, *(field.shape or ())), field.dtype)
+        self._files = writer._files[field.name]
+        self._all = self._files.empty()
 
-    def _take(self, part: NDArray[np.generic]) -> None:
+    def _take(self, part: Rows) -> None:
         self._all[self._count : self._count + len(part)] = part
 
     def _store(self) -> int:
-        return self._files.write(self._block, self._codec.compress(self._all))
-
-
-class _RaggedIntake(_Intake):
-    """Rows of any length that are gathered, then written to a file."""
-
-    def __init__(self, writer: PackWriter, field: Field, block: int, rows: int) -> None:
-        super().__init__(field, block, rows)
-        self._files, self._all = writer._files[field.name], list[bytes]()
-
-    def _take(self, part: Sequence[bytes]) -> None:
-        self._all += part
-
-    def _store(self) -> int:
-        return self._files.write_rows(self._block, self._all)
+        return self._files.store(self._block, self._all)
 
 
 def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
