@@ -192,6 +192,23 @@ def test_errors_while_sealing_are_sentences(
     assert os.listdir(tmp_path) == []
 
 
+def test_all_of_a_pack_and_its_name_are_on_the_disk_before_it_is_called_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+):
+    flushed = set[int]()
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        fsync(fd)
+        flushed.add(os.fstat(fd).st_ino)
+
+    monkeypatch.setattr(os, "fsync", note)
+    path = out_path(tmp_path, format)
+    write_pack(path)
+    parts = [tmp_path, path, *(path.iterdir() if path.is_dir() else [])]
+    assert {part.name for part in parts if part.stat().st_ino not in flushed} == set()
+
+
 def test_folder_that_does_not_exist_or_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
         UsageError, match=r"its folder .*/no does not exist\. Make it, or pass another name\.$"
