@@ -156,7 +156,12 @@ def test_what_a_crop_hid_stays_hidden_when_more_is_shown() -> None:
     pipeline = Pipeline([CenterCrop(20), RandomRotation(45)], (3, 40, 40))
     params = [{}, *given(angle=[45.0])]
     assert pipeline.apply_keypoints(torch.tensor([[[9.0, 20.0]]]), params).isnan().all()
-    for hidden in ([0.0, 15, 8, 25], [15.0, 0, 25, 8], [32.0, 15, 40, 25], [15.0, 32, 25, 40]):  # each side of the crop
+    for hidden in (
+        [0.0, 15, 8, 25],
+        [15.0, 0, 25, 8],
+        [32.0, 15, 40, 25],
+        [15.0, 32, 25, 40],
+    ):  # each side of the crop
         left, top, right, bottom = pipeline.apply_boxes(torch.tensor([[hidden]]), params)[0, 0].tolist()
         assert (right - left) * (bottom - top) == 0
 

@@ -140,6 +140,10 @@ def test_columns_blocks_and_row_bytes():
             "p: format version is 2; this packer reads 1. Upgrade packer, or convert the images again.",
         ),
         ({"format": "other"}, "p: header is not one of packer's. Convert the images again."),
+        (
+            {"rows": 1 << 62},
+            f"p: header is malformed (ValueError('{1 << 62} is not a size')). Convert the images again.",
+        ),
         ({"rows": -1}, "p: header is malformed (ValueError('-1 is not a size')). Convert the images again."),
         (
             {"rows": 7.0},

@@ -89,7 +89,9 @@ def test_figures_are_what_counting_gives(order: RowOrder, n: int, monkeypatch: p
     assert found.score == pytest.approx(new * min(1.0, 1 / found.label_mix))
 
 
-@pytest.mark.parametrize(("n", "b"), [(3000, 32), (3000, 500), (200_000, 64)])
+@pytest.mark.parametrize(
+    ("n", "b"), [(3000, 32), (3000, 500), (200_000, 64), (257 * 64, 64)]
+)  # 256 are looked for
 def test_a_full_permutation_is_as_good_as_uniform(n: int, b: int):
     labels = np.arange(n) * 10 // n  # sorted
     found, ideal = measure(Rows(), n, b, labels=labels), uniform(n, b)
