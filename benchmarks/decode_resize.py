@@ -20,9 +20,9 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from packer import native
+from packer.convert.block_workers import PixelSums
 from packer.errors import PackerError
 from packer.inputs.image_sources import open_source
-from packer.pixels.channel_statistics import PixelSums
 from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions, place
 from packer.pixels.image_decoder import ScratchBuffers
 

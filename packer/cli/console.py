@@ -18,6 +18,8 @@ from packer.version import __version__
 _OPTIONS = {"pairs": "pair", "types": "type"}
 # Values that the command line spells otherwise.
 _SPELLED = {("quote", ""): "none"}
+# The one option in reasons that packs record, which hold text.
+_RECORDED = re.compile(r"\bRaise max_pixels=(?= if )")
 
 # Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -41,7 +43,9 @@ def say_lines(text: str, *, err: bool = False) -> None:
 
 def in_options(sentence: str) -> str:
     """Return the sentence with its options as they are typed: ``--on-error skip``."""
-    return sentence.render(_typed) if isinstance(sentence, Sentence) else sentence
+    if isinstance(sentence, Sentence):
+        return sentence.render(_typed)
+    return _RECORDED.sub("Raise --max-pixels", sentence)
 
 
 def _typed(part: Option | Call) -> str:

@@ -13,7 +13,7 @@
     row_storage.py       raw, JPEG or compressed, in how many shards, and how large that is
     reference_pack.py    a list of classes, or a pack to be like
     conversion_run.py    rows to a whole pack, of one part or of shards, interrupted or not
-    block_workers.py     blocks of rows on parallel workers
+    block_workers.py     blocks of rows on parallel workers; the sums for mean and standard deviation
 
 Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,
 tables, tables.reading.

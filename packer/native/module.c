@@ -13,7 +13,7 @@ static PyMethodDef methods[] = {
     ENTRY(willneed_rows, "As willneed_numpy in read/gather.py."),
     /* resample.c */
     ENTRY(resample, "As resample_numpy in pixels/decode_resize.py."),
-    ENTRY(channel_sums, "As channel_sums_opencv in pixels/channel_statistics.py."),
+    ENTRY(channel_sums, "As channel_sums_opencv in convert/block_workers.py."),
     /* csv.c */
     ENTRY(parse_csv, "As _parse_plain in tables/reading/record_parser.py."),
     ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser.py."),

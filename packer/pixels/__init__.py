@@ -3,7 +3,6 @@
     decode_resize.py       DecodeResize: decode, crop, resize (antialiased), turn upright; where boxes, points and masks go with it
     image_decoder.py       bytes -> 8-bit RGB, grey or RGBA (from CMYK, palettes, 16 bits), not turned or resized; a file's size
     plain_png.py           the plainest PNG files, through OpenCV
-    channel_statistics.py  exact per-channel mean and standard deviation
 
 Start with decode_resize.py. Imports: codecs.
 """
