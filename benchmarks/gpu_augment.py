@@ -28,18 +28,28 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from packer.augment.passes import pass_spec, torch_pass, triton_pass
+from packer.augment import (
+    ColorJitter,
+    Normalize,
+    Pipeline,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    Transform,
+)
+from packer.augment.pass_stages import PassStage
+from packer.augment.passes import torch_pass, triton_pass
 from packer.augment.passes.pass_spec import Pass
 from packer.bench.conditions import versions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SCALE = tuple(1 / (255 * s) for s in STD)
-SHIFT = tuple(-m / s for m, s in zip(MEAN, STD, strict=True))
 STACKS = ("crop, flip", "resized crop, turn, color, erase")
-TURN = math.radians(15)
 CACHE = 200 << 20
 """Bytes to rotate over: more than the largest cache of a GPU so far."""
 
@@ -74,95 +84,30 @@ class Result:
     host_microseconds: float | None
 
 
-def crop_and_flip(case: Case, dtype: str, draws: torch.Generator) -> tuple[Pass, Tensor, float]:
-    """The pass, its columns, and the source's bytes that it needs."""
-    n, size, padding = case.batch, case.size, case.padding
-    what = Pass(
-        3,
-        (size, size),
-        framed=padding > 0,
-        fill=(0.0, 0.0, 0.0) if padding else (),
-        scale=SCALE,
-        shift=SHIFT,
-        dtype=dtype,
-    )
-    columns = torch.zeros(n, what.width)
-    left, top = torch.randint(-padding, case.side + padding - size + 1, (2, n), generator=draws)
-    flipped = torch.rand(n, generator=draws) < 0.5
-    columns[:, 0] = torch.where(flipped, -1.0, 1.0)
-    columns[:, 2] = left + torch.where(flipped, size - 1, 0)
-    columns[:, 4], columns[:, 5] = 1, top
-    columns[:, 8:10] = case.side - 1
-    columns[:, 10:12] = 1
-    columns[:, 12:14], columns[:, 14:16] = -0.5, case.side - 0.5
-    columns[:, 16:18] = 1
-    seen = [(start.clamp(min=0) - (start + size).clamp(max=case.side)).abs() for start in (left, top)]
-    return what, columns, float((seen[0] * seen[1]).sum()) * 3
+def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, Tensor]:
+    """Return the one pass that a stack becomes, and its columns, float32 [batch, P]."""
+    if stack == STACKS[0]:
+        first: list[Transform] = [RandomCrop(case.size, case.padding or None), RandomHorizontalFlip()]
+    else:
+        first = [RandomResizedCrop(case.size), RandomHorizontalFlip()]
+        first += [RandomRotation(15, interpolation="bilinear"), ColorJitter(0.4, 0.4, 0.4, 0.1)]
+    last = [RandomErasing(0.25)] if stack != STACKS[0] else []
+    pipeline = Pipeline([*first, Normalize(MEAN, STD, dtype=dtype), *last], (3, case.side, case.side))
+    (stage,) = pipeline._stages
+    assert isinstance(stage, PassStage)
+    return stage.what, pipeline.prepare(pipeline.sample(np.arange(case.batch))).host
 
 
-def everything(case: Case, dtype: str, draws: torch.Generator) -> tuple[Pass, Tensor, float]:
-    """The same for the stack of many."""
-    n, size, side = case.batch, case.size, case.side
-    what = Pass(
-        3,
-        (size, size),
-        sampling="linear",
-        framed=True,
-        fill=(0.0, 0.0, 0.0),
-        steps=4,
-        contrast=True,
-        scale=SCALE,
-        shift=SHIFT,
-        boxes=1,
-        box_fill=(0.0, 0.0, 0.0),
-        dtype=dtype,
-    )
-
-    def uniform(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(n, generator=draws)
-
-    area = uniform(0.08, 1) * side * side
-    ratio = uniform(math.log(3 / 4), math.log(4 / 3)).exp()
-    width, height = ((area * ratio).sqrt().clamp(max=side), (area / ratio).sqrt().clamp(max=side))
-    angle = uniform(-TURN, TURN)
-    across, down = width / size, height / size
-    flip = torch.where(uniform(0, 1) < 0.5, -1.0, 1.0)
-    columns = torch.zeros(n, what.width)
-    columns[:, 0], columns[:, 1] = across * angle.cos() * flip, -across * angle.sin()
-    columns[:, 3], columns[:, 4] = down * angle.sin() * flip, down * angle.cos()
-    middle = (size - 1) / 2
-    for start, extent, at in ((0, width, 2), (3, height, 5)):
-        centre = (side - extent) * uniform(0, 1) + (extent - 1) / 2
-        columns[:, at] = centre - middle * (columns[:, start] + columns[:, start + 1])
-    columns[:, 8:10] = side - 1
-    columns[:, 10], columns[:, 11] = across.clamp(min=1), down.clamp(min=1)
-    columns[:, 12:14], columns[:, 14:16] = -0.5, side - 0.5
-    columns[:, 16], columns[:, 17] = 1 / across, 1 / down
-    grey = torch.tensor(pass_spec.GREY)
-    for step, (kind, factor) in enumerate(
-        (
-            (pass_spec.MATRIX, uniform(0.6, 1.4)),
-            (pass_spec.CONTRAST, uniform(0.6, 1.4)),
-            (pass_spec.MATRIX, uniform(0.6, 1.4)),
-            (pass_spec.HUE, uniform(-0.1, 0.1)),
-        )
-    ):
-        at = pass_spec.STEPS_AT + pass_spec.STEP_WIDTH * step
-        columns[:, at], columns[:, at + 1] = kind, factor
-        if kind == pass_spec.MATRIX:  # the brightness, then the saturation
-            matrix = torch.zeros(n, 3, 4)
-            matrix[:, :, :3] = factor[:, None, None] * torch.eye(3)
-            if step:
-                matrix[:, :, :3] += (1 - factor)[:, None, None] * grey
-            columns[:, at + 1 : at + 13] = matrix.flatten(1)
-    erased = uniform(0, 1) < 0.25
-    box = columns[:, what.boxes_at : what.boxes_at + 4]
-    box[:, :2] = (torch.stack([uniform(0, 0.6), uniform(0, 0.6)], 1) * size).floor()
-    box[:, 2:] = box[:, :2] + (size * 0.4 * erased[:, None]).floor()
-    return what, columns, float((width * height).sum()) * 3
-
-
-BUILDERS = dict(zip(STACKS, (crop_and_flip, everything), strict=True))
+def source_bytes(columns: Tensor, case: Case) -> float:
+    """Bytes of the images that results show: their areas, without what lies beyond the edges."""
+    a, b, c, d, e, f = columns[:, :6].T
+    needed = (a * e - b * d).abs() * case.size**2
+    for along, across, start in ((a, b, c), (d, e, f)):
+        middle = (along + across) * (case.size - 1) / 2 + start + 0.5
+        half = (along.abs() + across.abs()) * case.size / 2
+        inside = (middle + half).clamp(max=case.side) - (middle - half).clamp(min=0)
+        needed = needed * inside.clamp(min=0) / (2 * half)
+    return float(needed.sum()) * 3
 
 
 def synchronise(device: torch.device) -> None:
@@ -285,13 +230,12 @@ class Work:
 
 
 def make_work(case: Case, stack: str, dtype: str, device: torch.device, rotate: int) -> Work:
-    """Draw images and columns, and check that the kernel and plain operations agree on them."""
-    draws = torch.Generator().manual_seed(0)
-    what, columns, source = BUILDERS[stack](case, dtype, draws)
+    """Draw images and what is done to them, and check that the kernel and plain operations agree on them."""
     kept = getattr(torch, dtype)
+    what, columns = stacked(case, stack, kept)
     shape = (case.batch, case.side, case.side, 3)
     result = (case.batch, case.size, case.size, 3)
-    nbytes = source + math.prod(result) * kept.itemsize + columns.numel() * 4
+    nbytes = source_bytes(columns, case) + math.prod(result) * kept.itemsize + columns.numel() * 4
     turns = max(2, math.ceil(rotate / nbytes))
     images = [
         torch.randint(0, 256, shape, dtype=torch.uint8, device=device).permute(0, 3, 1, 2)

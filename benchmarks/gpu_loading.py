@@ -13,14 +13,17 @@ The last part trains a ResNet-50 (bf16, channels_last) on batches of the loader 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,38 +32,13 @@ from torch import Tensor, nn
 import packer
 from packer import PackedBatchDataset, open_pack, units
 from packer.augment import Normalize
+from packer.bench.bench_report import MeasuredLane
+from packer.bench.lanes import Lane, run_rounds
+from packer.bench.table_lanes import epochs_rate
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A way to load. bf16: normalised on the device, else uint8 as it is."""
-
-    placement: str
-    order: str
-    bf16: bool
-
-
-LANES = [
-    Lane(placement, order, bf16)
-    for placement in ("disk", "pinned", "gpu")
-    for order in ("slices", "rows")
-    for bf16 in (False, True)
-]
-
-
-@dataclass(frozen=True)
-class Result:
-    """Medians over the rounds; spread: the highest round's rate over the lowest's."""
-
-    name: str
-    images_per_second: float
-    gigabytes_per_second: float
-    share_of_limit: float
-    spread: float
 
 
 def make_pack(path: str, rows: int, side: int) -> None:
@@ -110,63 +88,55 @@ def bare_gather(rows: int, shape: tuple[int, ...], batch: int, device: torch.dev
     return batch * int(np.prod(shape)) * repeats / (time.perf_counter() - began)
 
 
-def epochs_rate(dataset: PackedBatchDataset, device: torch.device, seconds: float) -> float:
-    """Images a second over whole epochs, for at least that long."""
-    rows, began = 0, time.perf_counter()
-    while True:
-        for batch in dataset:
-            rows += len(batch.label)
-        synchronise(device)
-        if time.perf_counter() - began >= seconds:
-            return rows / (time.perf_counter() - began)
+class Epochs:
+    """Epochs of a dataset, at the end of each of which the device has done its work."""
+
+    def __init__(self, dataset: PackedBatchDataset, device: torch.device) -> None:
+        self.dataset, self._device = dataset, device
+
+    def __iter__(self) -> Iterator[object]:
+        yield from self.dataset
+        synchronise(self._device)
 
 
-def measure(path: str, batch: int, device: torch.device, rounds: int, seconds: float) -> list[Result]:
-    """Every lane beside its limit."""
+def measure(path: str, batch: int, device: torch.device, rounds: int, seconds: float) -> list[MeasuredLane]:
+    """Measure every lane beside its limit; images a second."""
     pack = open_pack(path)
     shape = pack.header.field("image").loaded.shape or ()
     row_bytes = int(np.prod(shape))
     repeats = max(2, int(seconds * 10e9 / (batch * row_bytes)))
-    lanes: dict[Lane, PackedBatchDataset] = {}
-    for lane in LANES:
-        if device.type != "cuda" and lane.placement != "disk":
+    limits = {
+        "gpu": lambda: bare_gather(pack.rows, shape, batch, device, repeats) / row_bytes,
+        "": lambda: bare_copy(batch * row_bytes, device, repeats) / row_bytes,
+    }
+    lanes = []
+    for placement, order, bf16 in itertools.product(
+        ("disk", "pinned", "gpu"), ("slices", "rows"), (False, True)
+    ):
+        if device.type != "cuda" and placement != "disk":
             continue
-        lanes[lane] = PackedBatchDataset(
+        dataset = PackedBatchDataset(
             pack,
             batch,
-            order=lane.order,
-            placement=lane.placement,
+            order=order,
+            placement=placement,
             device=str(device),
-            augment=[Normalize(MEAN, STD, dtype=torch.bfloat16)] if lane.bf16 else None,
+            augment=[Normalize(MEAN, STD, dtype=torch.bfloat16)] if bf16 else None,
         )
         for _ in range(2):  # slots are made, and rows that are to be kept are read
-            for _ in lanes[lane]:
-                pass
-        held = lanes[lane]
+            deque(dataset, maxlen=0)
         until = time.perf_counter() + 120
-        while not held.resident and lane.placement != "disk" and time.perf_counter() < until:
+        while not dataset.resident and placement != "disk" and time.perf_counter() < until:
             time.sleep(0.05)
-    rates: dict[Lane, list[float]] = {lane: [] for lane in lanes}
-    shares: dict[Lane, list[float]] = {lane: [] for lane in lanes}
-    for _ in range(rounds):
-        for lane, dataset in lanes.items():
-            limit = (
-                bare_gather(pack.rows, shape, batch, device, repeats)
-                if lane.placement == "gpu"
-                else bare_copy(batch * row_bytes, device, repeats)
+        lanes.append(
+            Lane(
+                f"{placement}, {order}, {'bf16, normalised' if bf16 else 'uint8'}",
+                partial(epochs_rate, Epochs(dataset, device), pack.rows, seconds),
+                limits.get(placement, limits[""]),
             )
-            rates[lane].append(epochs_rate(dataset, device, seconds))
-            shares[lane].append(rates[lane][-1] * row_bytes / limit)
-    return [
-        Result(
-            f"{lane.placement}, {lane.order}, {'bf16, normalised' if lane.bf16 else 'uint8'}",
-            statistics.median(rates[lane]),
-            statistics.median(rates[lane]) * row_bytes / 1e9,
-            statistics.median(shares[lane]),
-            max(rates[lane]) / min(rates[lane]),
         )
-        for lane in lanes
-    ]
+    run_rounds({"loading": lanes}, rounds, lambda _: None)
+    return [MeasuredLane(lane.name, tuple(lane.rates), limit=tuple(lane.limits)) for lane in lanes]
 
 
 class Bottleneck(nn.Module):
@@ -283,16 +253,16 @@ def main() -> None:
             make_pack(path, options.rows, side)
         results = measure(path, options.batch_size, device, options.rounds, options.seconds)
         steps = training(path, options.batch_size, device, options.rounds, options.steps, blocks)
-        rows = open_pack(path).rows
+        pack = open_pack(path)
+        rows, row_bytes = pack.rows, pack.header.field("image").loaded.row_bytes
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     print(
         f"{name}, torch {torch.__version__}, packer {packer.__version__}; {units.count(rows, 'row')}, batches of {options.batch_size}"
     )
     print(f"{'placement, order, result':36} {'images/s':>10} {'GB/s':>7} {'of limit':>9} {'spread':>7}")
     for r in results:
-        print(
-            f"{r.name:36} {r.images_per_second:10,.0f} {r.gigabytes_per_second:7.1f} {r.share_of_limit:9.2f} {r.spread:7.2f}"
-        )
+        rate = f"{r.rate:10,.0f} {r.rate * row_bytes / 1e9:7.1f} {r.of_limit:9.2f}"
+        print(f"{r.name:36} {rate} {max(r.rates) / min(r.rates):7.2f}")
     print(
         f"ResNet-50 step: {steps['loader']:.1f} ms with the loader, {steps['replay']:.1f} ms on batches that are there:"
         f" {steps['ratio']:.3f} of it"

@@ -21,7 +21,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from packer import open_pack
 from packer.bench.bench_report import BenchReport
-from packer.bench.conditions import load, machine, versions
-from packer.bench.hardware_limits import CopyLimit
-from packer.bench.lanes import ORDERS, Lane, Packed, measured, run_rounds
+from packer.bench.conditions import load
+from packer.bench.lanes import ORDERS, BenchRun, Lane
 from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
@@ -123,32 +121,20 @@ def measure(
     path: str, features: Tensor, numbers: Tensor, batch: int, options: argparse.Namespace
 ) -> LoadingReport:
     """Check and measure all lanes with one batch size."""
-    pack, rows, columns = open_pack(path), *features.shape
-    row_bytes = 4 * columns + 8
-    copy = CopyLimit(batch * row_bytes, rows * row_bytes, options.threads)
-    limit: Callable[[], float] = lambda: copy.rate(options.seconds) * batch  # noqa: E731
+    run = BenchRun(path, batch, options.rounds, options.seconds, None, None)
+    run.threads = options.threads
     lanes = []
-    for name, batches in peers(features, numbers, batch).items():
+    for name, batches in peers(features, numbers, run.batch_size).items():
         check(name, batches, features, numbers)
-        lanes.append(Lane(name, partial(epochs_rate, batches, rows, options.seconds)))
-    loaders = {f"packed, {order}": Packed(pack, batch, order, threads=options.threads) for order in ORDERS}
-    for name, loader in loaders.items():
-        check(name, loader.batches, features, numbers)
-        lanes.append(Lane(name, partial(loader.rate, options.seconds), limit))
-    title = "warm page cache"
-    run_rounds({title: lanes}, options.rounds, lambda _: None)
+        lanes.append(Lane(name, partial(epochs_rate, batches, len(numbers), options.seconds)))
+    loaders = {order: run.packed(order) for order in ORDERS}
+    for order, loader in loaders.items():
+        check(f"packed, {order}", loader.batches, features, numbers)
+    lanes += run.packed_lanes(loaders, run.copy_limit(options.threads))
+    run.measure({"warm page cache": lanes}, f"memcpy, {options.threads} threads")
     for loader in loaders.values():
         loader.batches.close()
-    return LoadingReport(
-        pack=path,
-        rows=rows,
-        columns=columns,
-        batch_size=batch,
-        rounds=options.rounds,
-        seconds=options.seconds,
-        sections={title: measured(lanes, f"limit: memcpy, {options.threads} threads")},
-        conditions={**machine(), "versions": versions(), "threads": options.threads, "load": load()},
-    )
+    return run.report(LoadingReport, {}, {"load": load()}, columns=features.shape[1])
 
 
 def main(argv: list[str] | None = None) -> None:
