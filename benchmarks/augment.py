@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ from packer.augment import (
     RandomRotation,
     Transform,
 )
+from packer.bench.bench_report import MeasuredLane
 from packer.bench.conditions import machine, versions
+from packer.bench.lanes import Lane, measured, run_rounds
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 JITTER = (0.4, 0.4, 0.4, 0.1)
@@ -55,17 +57,6 @@ class Case:
     count: int
     side: int
     size: int
-
-
-@dataclass(frozen=True)
-class Result:
-    """One subject on one case; the spread is the highest round's rate over the lowest's."""
-
-    case: str
-    subject: str
-    images_a_second: float
-    of_packer: float
-    spread: float
 
 
 CASES = (
@@ -181,7 +172,7 @@ class OpenCV:
         return image
 
 
-def measure(case: Case, rounds: int, least: float) -> list[Result]:
+def measure(case: Case, rounds: int, least: float) -> tuple[MeasuredLane, ...]:
     """Time every subject in turn, `rounds` times, for at least so many seconds each."""
     generator = np.random.default_rng(0)
     small = generator.integers(
@@ -206,24 +197,18 @@ def measure(case: Case, rounds: int, least: float) -> list[Result]:
     for work in works.values():
         work()
     check(out.permute(0, 2, 3, 1).numpy(), theirs)
-    rates: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
-        for name, work in works.items():
-            began, runs = time.perf_counter(), 0
-            while not runs or time.perf_counter() - began < least:
-                work()
-                runs += 1
-            rates[name].append(runs * case.count / (time.perf_counter() - began))
-    return [
-        Result(
-            case.name + f", {case.side} to {case.size} px",
-            name,
-            statistics.median(rate),
-            statistics.median(mine / ours for mine, ours in zip(rate, rates["packer"], strict=True)),
-            max(rate) / min(rate),
-        )
-        for name, rate in rates.items()
-    ]
+    lanes = [Lane(name, partial(rate, work, case.count, least)) for name, work in works.items()]
+    run_rounds({case.name: lanes}, rounds, lambda _: None)
+    return measured(lanes)
+
+
+def rate(work: Callable[[], object], count: int, least: float) -> float:
+    """Images a second, for at least so many seconds."""
+    began, runs = time.perf_counter(), 0
+    while not runs or time.perf_counter() - began < least:
+        work()
+        runs += 1
+    return runs * count / (time.perf_counter() - began)
 
 
 def check(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> None:
@@ -258,18 +243,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = []
     try:
         for case in SMOKE if options.smoke else CASES:
-            found = measure(case, rounds, 0 if options.smoke else 0.4)
-            results += found
-            print(f"\n{found[0].case}\n{'':10} {'images/s':>12} {'x packer':>9} {'spread':>7}")
-            for r in found:
-                print(f"{r.subject:10} {r.images_a_second:12,.0f} {r.of_packer:9.2f} {r.spread:6.2f}x")
+            title = f"{case.name}, {case.side} to {case.size} px"
+            print(f"\n{title}\n{'':10} {'images/s':>12} {'x packer':>9} {'spread':>7}")
+            for lane in measure(case, rounds, 0 if options.smoke else 0.4):
+                spread = max(lane.rates) / min(lane.rates)
+                print(f"{lane.name:10} {lane.rate:12,.0f} {lane.times_raw:9.2f} {spread:6.2f}x")
+                found = {"images_a_second": lane.rate, "of_packer": lane.times_raw, "spread": spread}
+                results.append({"case": title, "subject": lane.name, **found})
     finally:
         torch.set_num_threads(before[0])
         cv2.setNumThreads(before[1])
     if options.json:
-        options.json.write_text(
-            json.dumps(about | {"results": [asdict(r) for r in results]}, indent=1) + "\n"
-        )
+        options.json.write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@ photos.py      the photographs, and the pack that all stores are written from
 limits.py      what no loader can beat
 ours.py        packer
 plain.py       a folder of JPEGs, h5py, NumPy
-tables.py      TensorDict, Hugging Face datasets, grain
-streams.py     WebDataset, MosaicML streaming
-beton.py       FFCV
+peers.py       TensorDict, Hugging Face datasets, grain, WebDataset, MosaicML streaming, LitData, FFCV
 registry.py    the names of all of them
 
 content.py     is every row there, once, with its own label?

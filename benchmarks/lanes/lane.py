@@ -39,10 +39,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
+        """Return pixels, contiguous and of their own, and label."""
+        return np.array(self.images[index]), int(self.labels[index])
+
     def __iter__(self) -> Iterator[tuple[NDArray[np.uint8], int]]:
-        """Pixels, contiguous and of their own, and label, row by row."""
-        for image, label in zip(self.images, self.labels, strict=True):
-            yield np.array(image), int(label)
+        return map(self.__getitem__, range(len(self)))
 
 
 @dataclass(frozen=True)

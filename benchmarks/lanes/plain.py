@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,11 @@ Sample = tuple[Any, int]
 class Folder:
     """JPEG files, decoded and brought to size whenever they are asked for."""
 
-    def __init__(self, path: str, count: int, size: int) -> None:
+    def __init__(self, path: str, rows: Rows) -> None:
         import cv2
 
         cv2.setNumThreads(0)  # as torch's own examples do it: the processes are the parallelism
-        self._path, self._count, self._size = path, count, size
+        self._path, self._count, self._size = path, len(rows), rows.images.shape[1]
 
     def __len__(self) -> int:
         return self._count
@@ -42,19 +43,11 @@ class Folder:
         return read_photo(f"{self._path}/{index}.jpg", self._size), index
 
 
-def open_folder(path: str, setting: Setting) -> Epoch:
-    """ImageFolder's way: a sample is a file, a batch is collated."""
-    rows = Rows.of(setting.work)
-    folder = Folder(path, len(rows), rows.images.shape[1])
-    loader = dataloader(folder, setting, batch_size=setting.batch, shuffle=True)
-    return lambda: iter(loader)
-
-
 class H5:
     """Datasets of an HDF5 file, opened in each process. By row number, or by (start, stop) of a slice."""
 
-    def __init__(self, path: str, count: int) -> None:
-        self._path, self._count = path, count
+    def __init__(self, path: str, rows: Rows) -> None:
+        self._path, self._count = path, len(rows)
         self._file: Any = None
 
     def __len__(self) -> int:
@@ -67,13 +60,6 @@ class H5:
             self._file = h5py.File(self._path)
         at = slice(*index) if isinstance(index, tuple) else index
         return self._file["image"][at], self._file["label"][at]
-
-
-def open_h5py_items(path: str, setting: Setting) -> Epoch:
-    """Row by row, as h5py's examples for torch have it."""
-    dataset = H5(path, len(Rows.of(setting.work)))
-    loader = dataloader(dataset, setting, batch_size=setting.batch, shuffle=True)
-    return lambda: iter(loader)
 
 
 class Slices:
@@ -90,17 +76,10 @@ class Slices:
         return len(self._spans)
 
 
-def open_h5py_slices(path: str, setting: Setting) -> Epoch:
-    """A batch is a slice: d[i:j]."""
-    count = len(Rows.of(setting.work))
-    loader = dataloader(H5(path, count), setting, batch_size=None, sampler=Slices(count, setting.batch))
-    return lambda: iter(loader)
-
-
 class Mapped:
     """npy files, mapped; copy on write, for torch warns of arrays that it may not write to."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, rows: Rows) -> None:
         self._images = np.load(f"{path}/image.npy", mmap_mode="c")
         self._labels = np.load(f"{path}/label.npy")
 
@@ -111,23 +90,39 @@ class Mapped:
         return self._images[index], self._labels[index]
 
 
-def open_npy_items(path: str, setting: Setting) -> Epoch:
+def _items(make: Callable[[str, Rows], Any]) -> Callable[[str, Setting], Epoch]:
     """Row by row, collated by torch."""
-    loader = dataloader(Mapped(path), setting, batch_size=setting.batch, shuffle=True)
-    return lambda: iter(loader)
+
+    def open_items(path: str, setting: Setting) -> Epoch:
+        loader = dataloader(
+            make(path, Rows.of(setting.work)), setting, batch_size=setting.batch, shuffle=True
+        )
+        return lambda: iter(loader)
+
+    return open_items
 
 
-def open_npy_batches(path: str, setting: Setting) -> Epoch:
-    """mm[idx], a batch at a time."""
-    mapped = Mapped(path)
-    loader = dataloader(mapped, setting, batch_size=None, sampler=random_batches(len(mapped), setting.batch))
-    return lambda: iter(loader)
+def _whole(
+    make: Callable[[str, Rows], Any], sampler: Callable[[int, int], Any]
+) -> Callable[[str, Setting], Epoch]:
+    """A batch at a time: d[i:j], mm[idx]."""
+
+    def open_batches(path: str, setting: Setting) -> Epoch:
+        rows = Rows.of(setting.work)
+        loader = dataloader(
+            make(path, rows), setting, batch_size=None, sampler=sampler(len(rows), setting.batch)
+        )
+        return lambda: iter(loader)
+
+    return open_batches
 
 
 LANES = (
-    Lane("folder, DataLoader", JPEG, PHOTOS, ("torch", "cv2"), open_folder, workers=DATALOADER, exact=False),
-    Lane("h5py items", PLAIN, PACK_H5, ("torch", "h5py"), open_h5py_items, workers=DATALOADER),
-    Lane("h5py slices", PLAIN, PACK_H5, ("torch", "h5py"), open_h5py_slices, workers=DATALOADER),
-    Lane("npy items", PLAIN, PACK_NPY, ("torch",), open_npy_items, workers=DATALOADER),
-    Lane("npy mm[idx]", PLAIN, PACK_NPY, ("torch",), open_npy_batches, workers=DATALOADER),
+    Lane(
+        "folder, DataLoader", JPEG, PHOTOS, ("torch", "cv2"), _items(Folder), workers=DATALOADER, exact=False
+    ),
+    Lane("h5py items", PLAIN, PACK_H5, ("torch", "h5py"), _items(H5), workers=DATALOADER),
+    Lane("h5py slices", PLAIN, PACK_H5, ("torch", "h5py"), _whole(H5, Slices), workers=DATALOADER),
+    Lane("npy items", PLAIN, PACK_NPY, ("torch",), _items(Mapped), workers=DATALOADER),
+    Lane("npy mm[idx]", PLAIN, PACK_NPY, ("torch",), _whole(Mapped, random_batches), workers=DATALOADER),
 )
