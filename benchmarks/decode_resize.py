@@ -1,14 +1,11 @@
 """How fast images become pixels, beside the bare decoder.
 
 python benchmarks/decode_resize.py photos/                  a folder, list or archive of images
-PACKER_DATA=data python benchmarks/decode_resize.py         data/clothing.tar/train
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +17,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from packer import native
+from packer.bench.conditions import machine, versions
 from packer.convert.block_workers import PixelSums
 from packer.errors import PackerError
 from packer.inputs.image_sources import open_source
@@ -57,22 +55,14 @@ def crop_and_resize(interpolation: int) -> Way:
     return run
 
 
-def ours(size: int) -> Way:
-    """The subject: DecodeResize, all in."""
+def ours(size: int, sums: bool) -> Way:
+    """The subject: DecodeResize, all in. sums: and the statistics of what it made."""
     maker = DecodeResize(PixelSpec((size, size)))
 
     def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
         maker(data, out)
-
-    return run
-
-
-def with_sums(way: Way) -> Way:
-    """The subject and the statistics of what it made."""
-
-    def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
-        way(data, scratch, out)
-        PixelSums(3).add(out[None], 1)
+        if sums:
+            PixelSums(3).add(out[None], 1)
 
     return run
 
@@ -105,39 +95,32 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", nargs="?", help="JPEG photos; default: $PACKER_DATA/clothing.tar/train")
+    parser.add_argument("source", help="JPEG photos")
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--count", type=int, default=500, help="photos to sample")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(argv)
-    source = options.source or os.environ.get("PACKER_DATA")
-    if source is None:
-        parser.error(
-            "no photos: pass a folder or archive of JPEGs, or set PACKER_DATA to where clothing.tar lies"
-        )
-    if options.source is None:
-        source = os.path.join(source, "clothing.tar", "train")
     try:
-        files = load(source, options.count)
+        files = load(options.source, options.count)
     except PackerError as error:
         parser.error(str(error))
     if not files:
-        parser.error(f"{source}: holds no JPEGs")
+        parser.error(f"{options.source}: holds no JPEGs")
 
     ways = {
         "bare decode": bare,
-        "DecodeResize": ours(options.size),
-        "DecodeResize + sums": with_sums(ours(options.size)),
+        "DecodeResize": ours(options.size, False),
+        "DecodeResize + sums": ours(options.size, True),
         "decode + INTER_AREA": crop_and_resize(cv2.INTER_AREA),
         "decode + INTER_LINEAR": crop_and_resize(cv2.INTER_LINEAR),
     }
-    versions = " ".join(f"{name} {version}" for name, version in decoder_versions().items())
     print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        ", ".join(f"{name} {value}" for name, value in (machine() | versions() | decoder_versions()).items())
     )
-    loops = "compiled" if native.COMPILED else "in NumPy: packer was installed without a compiler"
-    print(f"{versions} numpy {np.__version__}; loops {loops}")
-    print(f"{len(files)} photos from {source} to {options.size} px; {options.rounds} rounds, 1 warm-up")
+    print("loops", "compiled" if native.COMPILED else "in NumPy: packer was installed without a compiler")
+    print(
+        f"{len(files)} photos from {options.source} to {options.size} px; {options.rounds} rounds, 1 warm-up"
+    )
 
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)

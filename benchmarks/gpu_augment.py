@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,21 +67,6 @@ class Case:
 CASES = tuple(Case(batch, *sizes) for sizes in ((256, 224, 0), (32, 32, 4)) for batch in (256, 1024))
 SMOKE_CASES = (Case(4, 16, 12, 0), Case(5, 8, 8, 2))
 DTYPES = ("float32", "float16", "bfloat16")
-
-
-@dataclass(frozen=True)
-class Result:
-    """One subject; times in microseconds a batch. spread: the 90th percentile over the 10th. host: None where not measured."""
-
-    stack: str
-    case: str
-    dtype: str
-    subject: str
-    microseconds: float
-    spread: float
-    gigabytes_per_second: float
-    share_of_copy: float
-    host_microseconds: float | None
 
 
 def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, Tensor]:
@@ -260,8 +245,8 @@ def compiled_plain() -> Callable[..., None]:
 
 def measure(
     cases: tuple[Case, ...], dtypes: tuple[str, ...], device: torch.device, repeats: int, small: bool
-) -> list[Result]:
-    """Every subject on every case."""
+) -> list[dict[str, Any]]:
+    """Every subject on every case; times in microseconds a batch, spread: the 90th percentile over the 10th."""
     results = []
     for case, stack, dtype in itertools.product(cases, STACKS, dtypes):
         limit = copy_rate(device, 1 << 20 if small else 512 << 20)
@@ -290,17 +275,17 @@ def measure(
             middle = statistics.median(times)
             rate = work.nbytes / middle * 1e6
             results.append(
-                Result(
-                    stack,
-                    f"{case.batch} x {case.side} -> {case.size}",
-                    dtype,
-                    name,
-                    middle,
-                    times[len(times) * 9 // 10] / times[len(times) // 10],
-                    rate / 1e9,
-                    rate / limit,
-                    host_microseconds(call, device, min(repeats, 50)) if ours else None,
-                )
+                {
+                    "stack": stack,
+                    "case": f"{case.batch} x {case.side} -> {case.size}",
+                    "dtype": dtype,
+                    "subject": name,
+                    "microseconds": middle,
+                    "spread": times[len(times) * 9 // 10] / times[len(times) // 10],
+                    "gigabytes_per_second": rate / 1e9,
+                    "share_of_copy": rate / limit,
+                    "host_microseconds": host_microseconds(call, device, min(repeats, 50)) if ours else None,
+                }
             )
     return results
 
@@ -340,14 +325,13 @@ def main() -> None:
         f"{'stack, batch, result, subject':86} {'us':>9} {'spread':>7} {'GB/s':>7} {'of copy':>8} {'host us':>8}"
     )
     for r in results:
-        host = f"{r.host_microseconds:8.1f}" if r.host_microseconds is not None else ""
-        print(
-            f"{f'{r.stack}; {r.case}; {r.dtype}; {r.subject}':86} {r.microseconds:9.1f} {r.spread:7.2f}"
-            f" {r.gigabytes_per_second:7.1f} {r.share_of_copy:8.2f} {host}"
-        )
+        title = "; ".join(r[key] for key in ("stack", "case", "dtype", "subject"))
+        host = "" if r["host_microseconds"] is None else f"{r['host_microseconds']:8.1f}"
+        rates = f"{r['gigabytes_per_second']:7.1f} {r['share_of_copy']:8.2f}"
+        print(f"{title:86} {r['microseconds']:9.1f} {r['spread']:7.2f} {rates} {host}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"conditions": where, "results": [asdict(r) for r in results]}, file, indent=1)
+            json.dump({"conditions": where, "results": results}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,20 @@ source, JPEG by PSNR.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.bench.bench_report import MeasuredLane
+from packer.bench.conditions import machine, versions
+from packer.bench.lanes import Lane, run_rounds
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, BlockCodec, block_codec
 from packer.errors import PackerError
@@ -47,6 +48,11 @@ def copy(unit: bytes, out: Images) -> None:
     np.copyto(out.reshape(-1), np.frombuffer(unit, np.uint8))
 
 
+def unpack(codec: BlockCodec, unit: bytes, out: Images) -> None:
+    """Unpack one block."""
+    codec.decompress_into(unit, out.reshape(-1))
+
+
 def stores(blocks: Sequence[Images], quality: int) -> dict[str, Store]:
     """Pack the blocks, each uint8 [rows, H, W, C], in every way whose package is here."""
     packed = {"raw": Store([block.tobytes() for block in blocks], 0.0, copy)}
@@ -64,17 +70,12 @@ def stores(blocks: Sequence[Images], quality: int) -> dict[str, Store]:
             continue
         started = time.process_time()
         units = [codec.compress(block) for block in blocks]
-        packed[name] = Store(units, time.process_time() - started, loader(codec))
+        packed[name] = Store(units, time.process_time() - started, partial(unpack, codec))
     return packed
 
 
-def loader(codec: BlockCodec) -> Callable[[bytes, Images], None]:
-    """Unpack one block."""
-    return lambda unit, out: codec.decompress_into(unit, out.reshape(-1))
-
-
-def seconds(store: Store, outs: Sequence[Images], pool: ThreadPoolExecutor) -> float:
-    """Time of unpacking everything once, shared out among as many threads as there are buffers.
+def rate(store: Store, images: int, outs: Sequence[Images], pool: ThreadPoolExecutor) -> float:
+    """Images a second of unpacking everything once, shared out among as many threads as there are buffers.
 
     Of one thread its processor time, which other work on the machine changes least; of several the wall time.
     """
@@ -86,7 +87,7 @@ def seconds(store: Store, outs: Sequence[Images], pool: ThreadPoolExecutor) -> f
 
     started = clock()
     list(pool.map(part, range(len(outs))))
-    return clock() - started
+    return images / (clock() - started)
 
 
 def fidelity(name: str, store: Store, blocks: Sequence[Images]) -> str:
@@ -122,14 +123,16 @@ def report(packed: dict[str, Store], blocks: Sequence[Images], rounds: int) -> s
     """Measure, in turns, and lay out the table."""
     images = sum(map(len, blocks))
     raw = sum(block.nbytes for block in blocks)
-    times: dict[tuple[str, int], list[float]] = {(name, n): [] for name in packed for n in THREADS}
     buffers = [np.ones_like(blocks[0]) for _ in range(max(THREADS))]
     with ThreadPoolExecutor(max(THREADS)) as pool:
-        for number in range(rounds + 1):
-            for (name, threads), took in times.items():
-                wall = seconds(packed[name], buffers[:threads], pool)
-                if number:
-                    took.append(wall)
+        lanes = {
+            (name, n): Lane(name, partial(rate, packed[name], images, buffers[:n], pool))
+            for name in packed
+            for n in THREADS
+        }
+        for lane in lanes.values():
+            lane.measure()
+        run_rounds({"": list(lanes.values())}, rounds, lambda _: None)
     head = f"{'':8}{'bytes/image':>12}{'smaller':>9}{'fidelity':>10}{'pack/s':>9}"
     head += "".join(f"{title:>15}{'x copy':>8}" for title in ("load/s, a core", "2 threads"))
     lines = [head]
@@ -138,9 +141,9 @@ def report(packed: dict[str, Store], blocks: Sequence[Images], rounds: int) -> s
         line = f"{name:8}{size / images:12,.0f}{raw / size:8.2f}x{fidelity(name, store, blocks):>10}"
         line += f"{images / store.seconds:9,.0f}" if store.seconds else f"{'':9}"
         for threads in THREADS:
-            pairs = zip(times["raw", threads], times[name, threads], strict=True)
-            share = statistics.median(limit / took for limit, took in pairs)
-            line += f"{images / statistics.median(times[name, threads]):15,.0f}{share:8.3f}"
+            lane = lanes[name, threads]
+            found = MeasuredLane(name, tuple(lane.rates), tuple(lanes["raw", threads].rates))
+            line += f"{found.rate:15,.0f}{found.times_raw:8.3f}"
         lines.append(line.rstrip())
     return "\n".join(lines)
 
@@ -162,10 +165,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(str(error))
     packed = stores(blocks, options.quality)
     height, width, channels = blocks[0].shape[1:]
-    print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},"
-        f" numpy {np.__version__}, h5py {h5py.__version__}"
-    )
+    about = machine() | versions() | {"h5py": h5py.__version__}
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
     made_by = jpeg.versions()
     for name in packed:
         if name in NAMES:

@@ -14,6 +14,7 @@ polars and isal are no dependencies of packer; lanes that are not installed are 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import resource
@@ -27,6 +28,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lanes.process import cpu_seconds
+
 from packer.bench.conditions import machine, versions
 
 SUBJECT = "packer"
@@ -34,8 +37,6 @@ SUBJECT = "packer"
 
 def columns(path: str) -> list[str]:
     """Names for the columns of a file without a header."""
-    import gzip
-
     opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
     with opener(path, "rt") as file:
         return [f"c{i}" for i in range(file.readline().count(",") + 1)]
@@ -81,24 +82,11 @@ def lane(name: str, path: str, out: str, workers: int) -> None:
     run, modules = LANES[name]
     for module in modules:
         import_module(module)
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
     rows = run(path, out, workers)
-    seconds = time.perf_counter() - began
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(
-        json.dumps(
-            {
-                "seconds": seconds,
-                "rows": rows,
-                "peak_mb": usage.ru_maxrss / 1024,
-                "base_mb": base / 1024,
-                "child_mb": children.ru_maxrss / 1024,
-                "cpu": usage.ru_utime + usage.ru_stime + children.ru_utime + children.ru_stime,
-            }
-        )
-    )
+    found = {"rows": rows, "seconds": time.perf_counter() - began, "cpu": cpu_seconds()}
+    usage = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    print(json.dumps(found | {"peak_mb": max(usage) / 1024}))
 
 
 def installed(name: str) -> bool:
@@ -123,9 +111,12 @@ def measure(path: str, out: str, names: list[str], rounds: int, workers: int) ->
                 sys.executable,
                 __file__,
                 path,
-                f"--lane={name}",
-                f"--out={out}",
-                f"--workers={workers}",
+                "--lane",
+                name,
+                "--out",
+                out,
+                "--workers",
+                str(workers),
             ]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             runs[name].append(json.loads(done.stdout.splitlines()[-1]))
@@ -139,7 +130,7 @@ def measure(path: str, out: str, names: list[str], rounds: int, workers: int) ->
             if fastest
             else None,
             "rows": rows,
-            "peak_mb": max(max(run["peak_mb"], run["child_mb"]) for run in runs[name]),
+            "peak_mb": max(run["peak_mb"] for run in runs[name]),
             "cpu_seconds": median(run["cpu"] for run in runs[name]),
             "all_seconds": [run["seconds"] for run in runs[name]],
         }
