@@ -128,11 +128,8 @@ def main(argv: list[str] | None = None) -> int:
     cv2.setNumThreads(previous)
     print(f"\n{'':22}{'1 thread':>18}{'2 threads':>18}")
     for name in ways:
-        row = f"{name:22}" + "".join(
-            f"{rate:9,.0f}/s x{share:.2f}" + " " * 2
-            for rate, share in (speeds[threads][name] for threads in (1, 2))
-        )
-        print(row)
+        found = (speeds[threads][name] for threads in (1, 2))
+        print(f"{name:22}" + "".join(f"{rate:9,.0f}/s x{share:.2f}  " for rate, share in found))
     return 0
 
 

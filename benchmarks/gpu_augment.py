@@ -24,7 +24,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +48,7 @@ from packer.augment.passes.pass_spec import Pass
 from packer.bench.conditions import versions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+JITTER = (0.4, 0.4, 0.4, 0.1)
 STACKS = ("crop, flip", "resized crop, turn, color, erase")
 CACHE = 200 << 20
 """Bytes to rotate over: more than the largest cache of a GPU so far."""
@@ -75,7 +75,7 @@ def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, Tensor]:
         first: list[Transform] = [RandomCrop(case.size, case.padding or None), RandomHorizontalFlip()]
     else:
         first = [RandomResizedCrop(case.size), RandomHorizontalFlip()]
-        first += [RandomRotation(15, interpolation="bilinear"), ColorJitter(0.4, 0.4, 0.4, 0.1)]
+        first += [RandomRotation(15, interpolation="bilinear"), ColorJitter(*JITTER)]
     last = [RandomErasing(0.25)] if stack != STACKS[0] else []
     pipeline = Pipeline([*first, Normalize(MEAN, STD, dtype=dtype), *last], (3, case.side, case.side))
     (stage,) = pipeline._stages
@@ -150,43 +150,32 @@ def copy_rate(device: torch.device, nbytes: int) -> float:
     return 2 * nbytes / statistics.median(times_of(lambda _: target.copy_(source), device, 20)) * 1e6
 
 
+def imported(name: str) -> Any:
+    """Return a module, or None if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
 def peers(case: Case, stack: str, dtype: torch.dtype) -> dict[str, Callable[[Tensor], Tensor]]:
     """What else does about the same, as far as it is installed."""
     made: dict[str, Callable[[Tensor], Tensor]] = {}
-    size = (case.size, case.size)
-    try:
-        v2: Any = importlib.import_module("torchvision.transforms.v2")
-    except ImportError:
-        pass
-    else:
-        if stack == STACKS[0]:
-            middle = [v2.RandomCrop(size, case.padding or None), v2.RandomHorizontalFlip()]
+    size, plain = (case.size, case.size), stack == STACKS[0]
+    if v2 := imported("torchvision.transforms.v2"):
+        if plain:
+            steps = [v2.RandomCrop(size, case.padding or None), v2.RandomHorizontalFlip()]
         else:
-            middle = [
-                v2.RandomResizedCrop(size),
-                v2.RandomHorizontalFlip(),
-                v2.RandomRotation(15, v2.InterpolationMode.BILINEAR),
-                v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
-            ]
-        last = [v2.ToDtype(dtype, scale=True), v2.Normalize(MEAN, STD)]
-        made["torchvision v2"] = v2.Compose(
-            middle + last + ([v2.RandomErasing(0.25)] if stack != STACKS[0] else [])
-        )
-    try:
-        k: Any = importlib.import_module("kornia.augmentation")
-    except ImportError:
-        pass
-    else:
-        if stack == STACKS[0]:
+            steps = [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()]
+            steps += [v2.RandomRotation(15, v2.InterpolationMode.BILINEAR), v2.ColorJitter(*JITTER)]
+        steps += [v2.ToDtype(dtype, scale=True), v2.Normalize(MEAN, STD)]
+        made["torchvision v2"] = v2.Compose(steps if plain else [*steps, v2.RandomErasing(0.25)])
+    if k := imported("kornia.augmentation"):
+        if plain:
             steps = [k.RandomCrop(size, padding=case.padding or None), k.RandomHorizontalFlip()]
         else:
-            steps = [
-                k.RandomResizedCrop(size),
-                k.RandomHorizontalFlip(),
-                k.RandomRotation(15.0, p=1.0),
-                k.ColorJitter(0.4, 0.4, 0.4, 0.1, p=1.0),
-                k.RandomErasing(p=0.25),
-            ]
+            steps = [k.RandomResizedCrop(size), k.RandomHorizontalFlip(), k.RandomRotation(15.0, p=1.0)]
+            steps += [k.ColorJitter(*JITTER, p=1.0), k.RandomErasing(p=0.25)]
         both = torch.nn.Sequential(*steps, k.Normalize(torch.tensor(MEAN), torch.tensor(STD)))
         made["kornia"] = lambda images: both(images.float() / 255).to(dtype)
     return made
@@ -296,10 +285,8 @@ def conditions(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         found |= {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
         found["capability"] = list(torch.cuda.get_device_capability(device))
-    for name in ("triton", "kornia", "torchvision"):
-        with suppress(ImportError):
-            found[name] = str(importlib.import_module(name).__version__)
-    return found
+    modules = {name: imported(name) for name in ("triton", "kornia", "torchvision")}
+    return found | {name: str(module.__version__) for name, module in modules.items() if module}
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import itertools
 import json
 import os
 import platform
-import statistics
 import tempfile
 import time
 from collections import deque
@@ -33,7 +32,7 @@ import packer
 from packer import PackedBatchDataset, open_pack, units
 from packer.augment import Normalize
 from packer.bench.bench_report import MeasuredLane
-from packer.bench.lanes import Lane, run_rounds
+from packer.bench.lanes import Lane, measured, run_rounds
 from packer.bench.table_lanes import epochs_rate
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
@@ -146,14 +145,13 @@ class Bottleneck(nn.Module):
         super().__init__()
         out = 4 * width
         self.body = nn.Sequential(
-            nn.Conv2d(inside, width, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(width, width, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(width, out, 1, bias=False),
-            nn.BatchNorm2d(out),
+            *(nn.Conv2d(inside, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)),
+            *(
+                nn.Conv2d(width, width, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ),
+            *(nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)),
         )
         self.short: nn.Module = nn.Identity()
         if stride > 1 or inside != out:
@@ -183,7 +181,7 @@ def resnet50(blocks: tuple[int, ...] = (3, 4, 6, 3)) -> nn.Sequential:
 def training(
     path: str, batch: int, device: torch.device, rounds: int, steps: int, blocks: tuple[int, ...]
 ) -> dict[str, float]:
-    """Milliseconds a training step: with the loader, and on batches that are there already; and their ratio."""
+    """Return milliseconds a training step: with the loader, and on batches that are there already; and their ratio."""
     model = resnet50(blocks).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_of = nn.CrossEntropyLoss()
@@ -212,20 +210,14 @@ def training(
         synchronise(device)
         return (time.perf_counter() - began) / steps * 1e3
 
-    ways: dict[str, Callable[[], Iterable[tuple[Tensor, Tensor]]]] = {
-        "loader": lambda: dataset,
-        "replay": lambda: dataset.replay(4),
-    }
-    for way in ways.values():
-        milliseconds(way)
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            times[name].append(milliseconds(way))
-    pairs = [a / b for a, b in zip(times["loader"], times["replay"], strict=True)]
-    return {name: statistics.median(each) for name, each in times.items()} | {
-        "ratio": statistics.median(pairs)
-    }
+    replay = Lane("replay", lambda: 1 / milliseconds(lambda: dataset.replay(4)))
+    lanes = [replay, Lane("loader", lambda: 1 / milliseconds(lambda: dataset))]
+    for lane in lanes:
+        lane.measure()
+    run_rounds({"steps": lanes}, rounds, lambda _: None)
+    found = {lane.name: lane for lane in measured(lanes)}
+    ratio = 1 / (found["loader"].times_raw or 1)
+    return {name: 1 / lane.rate for name, lane in found.items()} | {"ratio": ratio}
 
 
 def main() -> None:
@@ -268,18 +260,10 @@ def main() -> None:
         f" {steps['ratio']:.3f} of it"
     )
     if options.json:
-        conditions = {
-            "device": name,
-            "torch": torch.__version__,
-            "rows": rows,
-            "batch_size": options.batch_size,
-        }
+        about = {"device": name, "torch": torch.__version__, "rows": rows, "batch_size": options.batch_size}
+        loading = [asdict(lane) for lane in results]
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {"conditions": conditions, "loading": [asdict(r) for r in results], "step": steps},
-                file,
-                indent=1,
-            )
+            json.dump({"conditions": about, "loading": loading, "step": steps}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -238,19 +238,11 @@ def run(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpar
         f"{rows:,} images of {options.size} px, batches of {setting.batch}, {setting.threads} threads, {options.rounds} rounds,"
         f" interleaved; warm; the consumer {consumer}\n"
     )
-    print(report.table(found))
-    print()
-    for line in (
-        *report.chills(found),
-        *(f"{name}: {why}" for name, why in without.items()),
-    ):
-        print(line)
+    left_out = [f"{name}: {why}" for name, why in without.items()]
+    print(report.table(found), "", *report.chills(found), *left_out, sep="\n")
     if options.json:
-        asked = {
-            name: getattr(options, name)
-            for name in ("images", "size", "batch", "threads", "workers", "rounds")
-        }
-        asked |= {"seconds": options.seconds, "touch": options.touch}
+        names = ("images", "size", "batch", "threads", "workers", "rounds", "seconds", "touch")
+        asked = {name: getattr(options, name) for name in names}
         record = {"conditions": about, "options": asked, "without": without}
         record["lanes"] = {name: asdict(one) for name, one in found.items()}
         Path(options.json).write_text(json.dumps(record, indent=2) + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -27,7 +26,7 @@ def _copy(threads: int | None) -> Callable[[Setting], Callable[[float], float]]:
     return make
 
 
-class GatherLimit:
+class GatherLimit(CopyLimit):
     """Batches of random rows taken out of a resident array into reused buffers, each thread its own.
 
     rows: of the array, at most MAX_RESIDENT bytes of them; words: int64 of a row, since wider items are taken faster.
@@ -38,7 +37,7 @@ class GatherLimit:
         words = row_bytes // np.dtype(item).itemsize
         rows = max(1, min(rows, MAX_RESIDENT // row_bytes))
         self._batch = min(batch, rows)
-        self._source = np.ones((rows, words), item)
+        self._array = np.ones((rows, words), item)
         self._slots = np.ones((threads, SLOTS, self._batch, words), item)
         # Drawn before the clock runs: an order's own cost is the loader's.
         draws = np.random.default_rng(0)
@@ -46,18 +45,14 @@ class GatherLimit:
 
     def rate(self, seconds: float) -> float:
         """Rows a second over about that many seconds."""
-        threads = len(self._slots)
-        with ThreadPoolExecutor(threads) as pool:
-            started = time.perf_counter()
-            counts = list(pool.map(lambda thread: self._gather(thread, started + seconds), range(threads)))
-        return sum(counts) * self._batch / (time.perf_counter() - started)
+        return super().rate(seconds) * self._batch
 
-    def _gather(self, thread: int, deadline: float) -> int:
+    def _copy(self, thread: int, deadline: float) -> int:
         order, count, at = self._orders[thread], 0, 0
         while True:
             # "clip" alone lets take write into `out` directly.
             slot = self._slots[thread, count % SLOTS]
-            np.take(self._source, order[at : at + self._batch], axis=0, out=slot, mode="clip")
+            np.take(self._array, order[at : at + self._batch], axis=0, out=slot, mode="clip")
             count, at = count + 1, at + self._batch
             if at + self._batch > len(order):
                 at = 0
