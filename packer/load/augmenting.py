@@ -176,7 +176,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
     header: header of the pack; Normalize() in a text means its normalization. Raises UsageError and MissingDependencyError.
     """
     try:
-        from packer.augment import Pipeline, parse
+        from packer.augment import Pipeline, Transform, parse
     except ImportError:
         raise MissingDependencyError("torch", "augment", "torch") from None
     if isinstance(augment, Pipeline):
@@ -198,7 +198,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
         _check_transform(augment)
         listed = (
             f"[{type(augment).__name__}(...)]"
-            if _is_transform(augment)
+            if isinstance(augment, Transform)
             else "a list of transforms of packer.augment"
         )
         raise UsageError(f"augment={augment!r}: is no list. Pass {listed}.")
@@ -290,19 +290,14 @@ def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_cl
             )
 
 
-def _is_transform(one: Any) -> bool:
-    from packer.augment import Transform
-
-    return isinstance(one, Transform)
-
-
 def _check_transform(one: Any) -> None:
     """Raise UsageError, with what to write instead, for anything but a transform of packer.augment."""
     from torch import nn
 
+    from packer import augment
     from packer.augment.transform_text import REMEDIES
 
-    if _is_transform(one):
+    if isinstance(one, augment.Transform):
         return
     name = one.__name__ if hasattr(one, "__name__") else type(one).__name__
     if isinstance(one, str):
@@ -314,7 +309,7 @@ def _check_transform(one: Any) -> None:
     if isinstance(one, nn.Module) or (isinstance(one, type) and issubclass(one, nn.Module)):
         raise UsageError(
             f"augment: {name} is a module of torch; transforms of packer.augment are allowed. "
-            f"{'Take that of packer.augment' if _is_known(name) else 'Call it on the batch in the loop'}."
+            f"{'Take that of packer.augment' if name in augment.__all__ else 'Call it on the batch in the loop'}."
         )
     if isinstance(one, type):
         raise UsageError(
@@ -324,9 +319,3 @@ def _check_transform(one: Any) -> None:
         raise UsageError(
             f"augment: {name} is a function; transforms of packer.augment are allowed. Pass it as transform=."
         )
-
-
-def _is_known(name: str) -> bool:
-    from packer import augment
-
-    return name in augment.__all__

@@ -21,7 +21,7 @@ from packer.load import augmenting, dataset_options, other_loaders
 from packer.load.dataset_options import AUTO, parse_order, shuffled_order
 from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
-from packer.load.processes.transforms import PythonTransform, adapted, as_transform
+from packer.load.processes.transforms import PythonTransform, adapted
 from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
@@ -181,20 +181,20 @@ class PackedBatchDataset(ResumableEpochs):
         report: Callable[[str], object] | None = None,
         **unknown: NoReturn,
     ) -> None:
+        dataset_options.check_simple(shuffle, verify, report)
         self._open(
             path,
             fields,
             split=split,
             classes=classes,
             subset=subset,
-            verify=dataset_options.check_verify(verify),
+            verify=verify is not None,
         )
         self.rows = self.subset.rows
         self.batch_size = whole("batch_size", batch_size, 1)
         self.prefetch = whole("prefetch", prefetch, 0)
         self.seed = whole("seed", seed)
-        self.report = dataset_options.check_report(report)
-        dataset_options.check_shuffle(shuffle)
+        self.report = report
         self.output, self.device = dataset_options.check_output(output, device)
         self._ranks = TrainingRanks(self.pack.path, rank, world_size)
         about = dataset_options.context(self._reader, self.subset, self.batch_size * self.world_size)
@@ -205,9 +205,11 @@ class PackedBatchDataset(ResumableEpochs):
         self._by_pack = shuffled_order(about).bind(about) if order == AUTO else None
         if why:
             _LOG.info("%s: %s", self.pack.path, why)
-        self._transform = None if transform is None else as_transform(transform)
-        if self._transform is not None:
-            adapted(self._transform, self._stored)  # raises if it cannot move what belongs to the image
+        if transform is not None and not isinstance(transform, PythonTransform):
+            transform = PythonTransform(transform)
+        self._transform = transform
+        if transform is not None:
+            adapted(transform, self._stored)  # raises if it cannot move what belongs to the image
         self._views = augmenting.parse_views(augment, self.output, self.pack.header)
         if self._views and self._transform is None:
             augmenting.fit_views(self._views, self.fields, self.pack.path, self._num_classes)

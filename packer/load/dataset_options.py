@@ -55,19 +55,16 @@ _ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 _UNLIMITED = 1 << 60  # version 1 of control groups says "no limit" with a number near 2**63
 
 
-def check_report(report: Any) -> Any:
-    """Return `report` if it is callable or None. Raises UsageError."""
-    if report is not None and not callable(report):
-        raise UsageError(f"report={report!r}: cannot be called with a line. Pass for example print.")
-    return report
-
-
-def check_shuffle(shuffle: Any) -> None:
-    """Raise UsageError unless `shuffle` is True or False."""
+def check_simple(shuffle: Any, verify: Any, report: Any) -> None:
+    """Raise UsageError for values of these arguments that mean nothing."""
     if not isinstance(shuffle, bool):
         raise UsageError(
             f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
         )
+    if verify not in (None, "blocks"):
+        raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
+    if report is not None and not callable(report):
+        raise UsageError(f"report={report!r}: cannot be called with a line. Pass for example print.")
 
 
 def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
@@ -103,13 +100,6 @@ def auto_device() -> str:
     local = local_rank() or 0
     chosen = torch.cuda.current_device() != 0 or not 0 < local < torch.cuda.device_count()
     return "cuda" if chosen else f"cuda:{local}"
-
-
-def check_verify(verify: str | None) -> bool:
-    """Return True if `verify` asks for block checksums. Raises UsageError."""
-    if verify not in (None, "blocks"):
-        raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
-    return verify is not None
 
 
 def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:

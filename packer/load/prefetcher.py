@@ -19,7 +19,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from packer.starting import ForkSafeThreads, interrupt_later
 if TYPE_CHECKING:
     from packer.load.augmenting import Augmenter, Draws
     from packer.load.device import Device
-    from packer.load.processes.workers import Filled, Workers
+    from packer.load.processes.workers import Workers
 
 REQUEST_BYTES = 4 << 20  # batches are read together up to here
 REQUEST_BATCHES = 64
@@ -47,7 +47,10 @@ Lend = Callable[[], LentSlot]
 
 
 class ReadResult(NamedTuple):
-    """Result of a read: ragged fields by name, and seconds. kept: number of rows that a transform left unchanged (see Filled)."""
+    """Result of a read: rows of ragged fields by name, and the seconds it took, of all threads or processes together.
+
+    kept: number of rows of a watched job (TransformJob) if the transform changed none of them, else CHANGED.
+    """
 
     ragged: dict[str, list[Any]]
     read_seconds: float
@@ -66,7 +69,7 @@ class FetchedRows:
     """
 
     arrays: dict[str, NDArray[Any]]
-    reads: Sequence[Future[ReadResult] | Future[Filled]] = ()
+    reads: Sequence[Future[ReadResult]] = ()
     sent: Any = None
 
 
@@ -165,19 +168,6 @@ class FileRows(RowSource):
         return ReadResult(ragged, time.perf_counter() - began)
 
 
-class Pending(Protocol):
-    """Work under way."""
-
-    def cancel(self) -> None:
-        """Drop what has not begun."""
-
-    def advance(self) -> None:
-        """Take a further step if it can be taken without waiting."""
-
-
-P = TypeVar("P", bound=Pending)
-
-
 @dataclass
 class PendingBatches:
     """A request under way: its rows are fetched, then copied to `device` (None: no copy)."""
@@ -189,11 +179,13 @@ class PendingBatches:
 
     def cancel(self) -> None:
         """Drop reads that have not begun."""
-        for future in (*self.rows.reads, *([self.draws] if self.draws else [])):
+        for future in self.rows.reads:
             future.cancel()
+        if self.draws is not None:
+            self.draws.cancel()
 
     def advance(self) -> None:
-        """Start the copies to the device if all rows have been read."""
+        """Start the copies to the device if all rows have been read, without waiting."""
         rows = self.rows
         if rows.sent is None and all(
             f.done() and not f.cancelled() and not f.exception() for f in rows.reads
@@ -396,13 +388,13 @@ class Prefetcher:
             raise UsageError(f"{self._path}: the dataset of this iterator {how}. Iterate anew.")
 
 
-def ahead(starts: Iterable[Callable[[], P]], count: int) -> Iterator[P]:
-    """Start each piece of work, `count` of them ahead of the one handed out; in order.
+def ahead(starts: Iterable[Callable[[], PendingBatches]], count: int) -> Iterator[PendingBatches]:
+    """Start each request, `count` of them ahead of the one handed out; in order.
 
     What was started and never handed out is cancelled when the iterator is closed, collected or fails.
     """
     coming = iter(starts)
-    pending: deque[P] = deque()
+    pending: deque[PendingBatches] = deque()
     try:
         pending.extend(start() for start in itertools.islice(coming, count + 1))
         while pending:

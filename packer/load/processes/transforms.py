@@ -82,11 +82,6 @@ class PythonTransform:
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
 
 
-def as_transform(transform: PythonTransform | Callable[..., Any]) -> PythonTransform:
-    """Return the argument ``transform=`` as a PythonTransform. Raises UsageError."""
-    return transform if isinstance(transform, PythonTransform) else PythonTransform(transform)
-
-
 class Adapter(Protocol):
     """A transform of a library as a function of a sample.
 

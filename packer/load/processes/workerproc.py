@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, TransformError
 from packer.format.header import Field
 from packer.load.batch import Bytes, SlotLayout
+from packer.load.prefetcher import ReadResult
 from packer.load.processes import calling
 from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
 from packer.load.processes.shared_slots import SharedSlots
@@ -58,18 +59,6 @@ class TransformJob(NamedTuple):
     form: bytes = b""
     first: int = 0
     watched: bool = False
-
-
-class Filled(NamedTuple):
-    """The result of a job: rows of ragged output fields, by name, and the seconds it took, of all processes together.
-
-    kept: number of rows of a watched job if fn changed none of them, else CHANGED.
-    """
-
-    ragged: dict[str, list[Any]]
-    read_seconds: float
-    transform_seconds: float
-    kept: int = 0
 
 
 def run(
@@ -170,7 +159,7 @@ class _Maker:
             rows = runs.total if batched else None
             return described(result, sample, self._fields, self._transform, rows, self._call.ragged)
 
-    def fill(self, job: TransformJob, slot: Bytes) -> Filled:
+    def fill(self, job: TransformJob, slot: Bytes) -> ReadResult:
         """Fill a job's rows of a slot."""
         if job.form not in self._forms:
             self._forms = {job.form: pickle.loads(job.form)}
@@ -213,7 +202,7 @@ class _Maker:
                 self._at[0] = NO_ROW
                 read_seconds += read - started
                 transform_seconds += time.perf_counter() - read
-        return Filled(store.ragged, read_seconds, transform_seconds, kept)
+        return ReadResult(store.ragged, read_seconds, transform_seconds, kept)
 
     def _read(self, runs: Runs) -> dict[str, Any]:
         """Read the input fields of rows: arrays [n, *shape] in reused memory, ragged fields as lists of n."""

@@ -31,18 +31,16 @@ import numpy as np
 from packer.errors import PackerError, TransformError, UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, SlotLayout
-from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
+from packer.load.prefetcher import FetchedRows, FileRows, Lend, ReadResult, RowSource
 from packer.load.processes import calling
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
-from packer.load.processes.workerproc import NO_ROW, READY, Filled, TransformJob, run
+from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, run
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader
 from packer.starting import held_back, no_more, start
-
-__all__ = ["Filled", "Workers"]
 
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
@@ -108,7 +106,7 @@ class Workers:
 
     def submit(
         self, slot: Bytes, layout: SlotLayout, first: int, runs: Runs, *, seed: int, epoch: int
-    ) -> Future[Filled]:
+    ) -> Future[ReadResult]:
         """Fill rows first..first+runs.total-1 of a slot, after probe.
 
         slot: what allocate gave, or an array over the whole of it; held until the processes are done with it. layout: of the
@@ -133,7 +131,7 @@ class Workers:
         return batch.future
 
     def watch(self, kept: int) -> str:
-        """Count unchanged rows (Filled.kept), in the order of the rows; return a warning, once, if fn has left all of them unchanged."""
+        """Count unchanged rows (ReadResult.kept), in their order; return a warning, once, if fn has left all of them unchanged."""
         if not self._watching:
             return ""
         self._watching = kept != calling.CHANGED
@@ -399,7 +397,7 @@ class _ProcessPool:
             worker.ready = True
             return
         task = worker.tasks.popleft()
-        if isinstance(reply, Filled):
+        if isinstance(reply, ReadResult):
             self._seconds += (reply.read_seconds + reply.transform_seconds - self._seconds) / 8
         task.batch.answer(task.number, reply)
 
@@ -471,7 +469,7 @@ def _joined(parts: list[Any]) -> Any:
         return parts[0]
     ragged = {name: [row for part in parts for row in part.ragged[name]] for name in parts[0].ragged}
     kept = [p.kept for p in parts]
-    return Filled(
+    return ReadResult(
         ragged,
         sum(p.read_seconds for p in parts),
         sum(p.transform_seconds for p in parts),

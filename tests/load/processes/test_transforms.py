@@ -5,15 +5,12 @@ import re
 import pytest
 
 from packer.errors import UsageError
-from packer.load.processes.transforms import PythonTransform, as_transform
+from packer.load.processes.transforms import PythonTransform
 from packer.starting import cores
 
 
-def test_a_function_alone_is_short_for_a_transform():
-    assert as_transform(len) == PythonTransform(len)
-    given = PythonTransform(len, processes=3)
-    assert as_transform(given) is given
-    assert given.count == 3
+def test_the_number_of_processes():
+    assert PythonTransform(len, processes=3).count == 3
     assert PythonTransform(len).count == min(cores(), 8)
 
 
