@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,9 +238,11 @@ def _make(
     ) as writer:
         whole = [block for block in range(writer.blocks) if block not in damaged]
         with ThreadPoolExecutor(workers) as pool:
-            reader = RowReader(part, header.fields)
-            for _ in pool.map(lambda block: writer.write_block(block, _read(reader, writer, block)), whole):
-                pass
+            reader, done = RowReader(part, header.fields), 0
+            copied = pool.map(lambda block: writer.write_block(block, _read(reader, writer, block)), whole)
+            for block, _ in zip(whole, copied, strict=True):
+                done += min(writer.block_rows, planned - block * writer.block_rows)
+                progress(done)
         writer.done = {block: [None, [], 0] for block in whole}
         make_blocks(task.maker, writer, final, workers=workers, skip=False, progress=progress)
         keys = (task.maker.key(s).encode("utf-8", "surrogateescape") for s in final[:kept].tolist())
@@ -388,8 +390,10 @@ def _copy(new: str, old: str) -> None:
             size = os.fstat(source).st_size
             for at in range(0, size, _CHUNK):
                 data = pread_all(source, min(_CHUNK, size - at), at)
-                if pread_all(target, len(data), at) != data:
-                    pwrite_all(target, data, at)
+                with suppress(OSError):  # of a bad sector, which is written anew
+                    if pread_all(target, len(data), at) == data:
+                        continue
+                pwrite_all(target, data, at)
             if os.fstat(target).st_size != size:
                 os.ftruncate(target, size)
             os.fsync(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from packer.convert.repacking import append_images, merge_packs, repack, split_p
 from packer.convert.repair import Repair, repair_pack
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import SIZE, Trailer
+from packer.format.file_io import pread_all
 from packer.format.header import OFFSETS
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
@@ -273,6 +275,21 @@ def test_what_the_system_refuses_is_a_sentence(photos: Path, tmp_path: Path, mon
     assert str(error.value) == (
         f"{image}: cannot be repaired (Permission denied). Free some space, or change the permission."
     )
+
+
+def test_bytes_that_cannot_be_read_are_written_anew(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A bad sector in the pack is no reason to stop."""
+
+    def failing(fd: int, count: int, offset: int) -> bytes:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread_all(fd, count, offset)
+
+    pack = convert(photos, tmp_path / "p.h5")
+    monkeypatch.setattr("packer.convert.repair.pread_all", failing)
+    check(tmp_path / "p.h5", photos, lambda: flip(*place_of(pack, "image")))
 
 
 def test_a_whole_pack_is_left_as_it_is(photos: Path, tmp_path: Path):
