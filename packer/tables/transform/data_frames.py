@@ -23,6 +23,7 @@ from packer.tables.transform.column_types import (
     ColumnType,
     TableColumn,
     read_cells,
+    shortest,
 )
 
 NA = frozenset(NA_TEXTS)
@@ -223,11 +224,11 @@ def _of_cells(
 ) -> NDArray[Any]:
     """Raw values cell by cell; texts are read as in files."""
     kind = column.type
-    raw = np.empty(len(cells), np.float64)
-    whole = np.full(len(cells), MISSING_INTEGER, np.int64) if kind == "integer" else None
+    raw: NDArray[Any] = np.full(len(cells), np.nan)
+    if kind == "integer":
+        raw = np.full(len(cells), MISSING_INTEGER, np.int64)
     words: list[int] = []
     for row, cell in enumerate(cells):
-        raw[row] = np.nan
         if isinstance(cell, (bytes, np.bytes_)):
             cell = cell.decode("utf-8", "surrogateescape")
         if isinstance(cell, str):
@@ -242,10 +243,7 @@ def _of_cells(
         value = _value(cell, kind)
         if value is None:
             raise _misfit(row, cell, column)
-        if whole is not None:
-            whole[row] = value
-        else:
-            raw[row] = value
+        raw[row] = value
     if words:
         some = [cells[row] for row in words]
         values, valid = read_cells(some, column.notation or kind, *marks)
@@ -253,8 +251,6 @@ def _of_cells(
             row = words[int(np.argmin(valid))]
             raise _misfit(row, cells[row], column)
         raw[words] = values
-    if whole is not None:
-        return whole
     return raw.astype(np.float32) if kind == "boolean" else raw
 
 
@@ -283,11 +279,13 @@ def _value(cell: Any, kind: str) -> float | int | None:
         return whole + cell.microseconds / 1e6 if kind == "time" else None
     if isinstance(cell, bool) or not isinstance(cell, (int, float, str, decimal.Decimal)):
         return None
-    if kind == "integer":
-        return _whole(cell)
+    if isinstance(cell, str) and not _NUMERIC.issuperset(cell):
+        return None
     try:
-        if isinstance(cell, str) and not _NUMERIC.issuperset(cell):
-            return None
+        if kind == "integer":
+            whole = int(cell)
+            exact = isinstance(cell, str) or whole == cell
+            return whole if exact and -(2**63) < whole < 2**63 else None
         number = float(cell)
     except (ValueError, OverflowError):
         return None
@@ -295,17 +293,6 @@ def _value(cell: Any, kind: str) -> float | int | None:
 
 
 _NUMERIC = frozenset("0123456789.eE+-")  # float() takes more: underscores, other scripts' digits, words
-
-
-def _whole(cell: float | str | decimal.Decimal) -> int | None:
-    try:
-        if isinstance(cell, str) and not _NUMERIC.issuperset(cell):
-            return None
-        number = int(cell)
-        exact = isinstance(cell, str) or number == cell
-    except (ValueError, OverflowError):
-        return None
-    return number if exact and -(2**63) < number < 2**63 else None
 
 
 def _plain(cell: np.generic) -> Any:
@@ -336,8 +323,7 @@ def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
     if _absent(cell):
         return None
     if isinstance(cell, (float, np.floating)):
-        number = float(cell)
-        return str(int(number)) if number.is_integer() and abs(number) < 1e16 else repr(number)
+        return shortest(float(cell))
     return str(cell)
 
 

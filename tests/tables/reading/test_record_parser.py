@@ -692,6 +692,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="not compiled")
+@pytest.mark.parametrize("compiled", [True], indirect=True)
 @given(
     st.lists(PIECES, max_size=120),
     st.lists(

@@ -27,7 +27,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".zst": zstandard.compress,
     ".bz2": bz2.compress,
-    ".xz": lzma.compress,
+    ".xz": functools.partial(lzma.compress, preset=0),
 }
 
 
