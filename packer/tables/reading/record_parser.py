@@ -164,10 +164,7 @@ def _codes(records: NDArray[Any], name: str) -> NDArray[np.int32]:
     return codes
 
 
-_SMALLEST, _LARGEST = (
-    -342,
-    308,
-)  # below, 19 digits are nearer to 0 than to any double; above, they are infinite
+_SMALLEST, _LARGEST = -342, 308  # below, 19 digits are nearer to 0 than to any double; above, infinite
 
 
 def significand(q: int) -> int:

@@ -13,7 +13,7 @@ from packer.errors import UsageError
 from packer.format.table_record import check_table
 from packer.tables.transform import data_frames
 from packer.tables.transform.column_types import MISSING_INTEGER, TEXT, TableColumn, as_float, is_missing
-from packer.tables.transform.records import RecordLayout, RecordMember
+from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
 from packer.tables.transform.table_transform import ColumnTransform, TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
@@ -299,32 +299,38 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
             raw = data_frames.numbers(cells, w.column, na or data_frames.NA, marks)
             with np.errstate(over="ignore"):
                 records[w.name] = raw
-            _check_range(raw, records[w.name], w.column)
+            beyond = np.isinf(records[w.name]) if w.single else np.zeros(0, np.bool_)  # raw values are finite
+            if beyond.any():
+                row = int(np.argmax(beyond))
+                raise _unfit(row, w.column.name, f"{float(raw[row])!r} {CellFault.BEYOND_SINGLE}", _MEND)
     mask, bad = plan.bad_rows(records, 1)
     if mask is not None:
         name = plan.columns[bad[0].column or 0].name
         shown = f"{bad[0].value!r} " if bad[0].value else ""
-        raise UsageError(
-            f"row {bad[0].line:,}, column {name!r}: {shown}{bad[0].reason}. Mend it, or leave the row out."
-        )
+        raise _unfit(bad[0].line, name, shown + bad[0].reason, _MEND)
     mapped = RowMapper(transform, layout, dictionaries).map(records, bytes(blob))
     if mapped.bad is not None:
         row = int(np.argmax(mapped.bad))
         name = transform.label[0]
-        raise UsageError(
-            f"row {row:,}, column {name!r}: {str(data_frames.texts(frame.get(name))[row])!r} is none of the label's classes."
-            " Leave the row, or the column, out."
+        shown = str(data_frames.texts(frame.get(name))[row])
+        raise _unfit(
+            row, name, f"{shown!r} is none of the label's classes", "Leave the row, or the column, out."
         )
     if mapped.beyond is not None:
         row, name = mapped.beyond
-        raise UsageError(
-            f"row {row:,}, column {name!r}: becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped."
-            " Mend the cell, or leave the row out."
-        )
+        what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
+        raise _unfit(row, name, what, "Mend the cell, or leave the row out.")
     return {
         name: [text.decode("utf-8", "surrogateescape") for text in rows] if isinstance(rows, list) else rows
         for name, rows in mapped.fields.items()
     }
+
+
+_MEND = "Mend it, or leave the row out."
+
+
+def _unfit(row: int, name: str, what: str, remedy: str) -> UsageError:
+    return UsageError(f"row {row:,}, column {name!r}: {what}. {remedy}")
 
 
 def _transform(header: Any) -> TableTransform:
@@ -351,13 +357,3 @@ def _texts(cells: list[str | None], blob: bytearray) -> NDArray[Any]:
         places.append((len(blob), len(data)))
         blob += data
     return np.array(places, TEXT)
-
-
-def _check_range(raw: NDArray[Any], stored: NDArray[Any], column: TableColumn) -> None:
-    if stored.dtype == np.float32 and raw.dtype == np.float64:
-        wrong = np.isinf(stored)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise UsageError(
-                f"row {row:,}, column {column.name!r}: {float(raw[row])!r} is beyond float32. Mend it, or leave the row out."
-            )
