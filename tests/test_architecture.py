@@ -66,7 +66,7 @@ UNITS: dict[str, set[str]] = {
         "packer.progress",
     },
     "packer.pixels": {"packer.codecs"},
-    "packer.inputs": {"packer.codecs", "packer.format", "packer.pixels"},
+    "packer.inputs": {"packer.format", "packer.pixels"},
     "packer.tables.transform": {"packer.format"},
     "packer.tables.reading": {"packer.inputs", "packer.tables.transform"},
     "packer.tables": {
@@ -158,7 +158,7 @@ UNITS: dict[str, set[str]] = {
 
 # Packages that are heavy, or belong to one half alone -> the units that may import them, wherever in the file.
 PACKAGES: dict[str, set[str]] = {
-    "PIL": {"packer.inputs", "packer.pixels", "packer.previews"},
+    "PIL": {"packer.pixels", "packer.previews"},
     "click": {"packer.cli"},
     "cv2": {"packer.bench", "packer.convert", "packer.convert.export", "packer.pixels"},
     "h5py": {"packer.bench", "packer.format"},

@@ -8,5 +8,5 @@
     label_values.py    the rules for labels given as text
     image_pairs.py     masks and the like, found by name
 
-Start with image_sources.py. Imports: codecs, format, pixels.
+Start with image_sources.py. Imports: format, pixels.
 """

@@ -2,31 +2,13 @@
 
 To image ``cat/1.jpg`` belongs ``cat/1.png`` below the pair's folder, whatever either one's extension; or, where no file is called as
 an image, ``cat/1_mask.png``, if one suffix gives every image a file and no other does. A partner may have another size:
-the same part of the scene is seen. Sampling is nearest, so that every value was there before; bars of "pad" hold 0. What becomes
-of each kind of file:
-
-    | file                           | row              | values                                            |
-    |--------------------------------|------------------|---------------------------------------------------|
-    | PNG, TIFF, BMP: grey           | uint8 [H, W]     | as they are; 2 and 4 bits spread over 0 to 255    |
-    | PNG, TIFF, BMP: 1 bit          | uint8 [H, W]     | 0 and 255, as viewers and OpenCV have them        |
-    | PNG, TIFF, BMP: palette        | uint8 [H, W]     | the indices, as in Pascal VOC; not the colours    |
-    | PNG, TIFF: 16-bit grey         | uint16 [H, W]    | as they are                                       |
-    | TIFF: 32-bit floats            | float32 [H, W]   | as they are                                       |
-    | RGB, RGBA, grey with alpha     | uint8 [H, W, C]  | as they are, C = 3, 4, 2                          |
-    | GIF                            | uint8 [H, W]     | the palette's indices, or greys as they are       |
-    | WebP, JPEG                     | uint8 [H, W, C]  | as decoded; [H, W] where the channels are equal   |
-    | .npy [h, w] or [h, w, C]       | [H, W(, C)]      | uint8, uint16 or float32, as they are             |
-
-Anything else is refused, also what Pillow would narrow (16-bit RGB, 64-bit floats). Of several pages, the first is read. EXIF
-orientation is applied, the mask's own to the mask.
+the same part of the scene is seen. Sampling is nearest, so that every value was there before; bars of "pad" hold 0. What
+becomes of each kind of file: pixels/mask_decoder.py.
 """
 
 from __future__ import annotations
 
-import io
-import math
 import os
-import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -36,26 +18,15 @@ from keyword import iskeyword
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, TiffImagePlugin
 
-from packer.codecs.jpeg import EXIF_TAG, upright
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import check_bytes, newest_file, read_file, split_archive
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec
-from packer.pixels.image_decoder import (
-    DAMAGE,
-    QuietStderr,
-    check_effort,
-    check_pixels,
-    format_of_image,
-    is_short_of_memory,
-    without_pillow_limit,
-)
+from packer.pixels.mask_decoder import MaskKind, decode_mask
 from packer.sentence import Option, Sentence
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
@@ -66,28 +37,12 @@ SECOND_CHOICE = (".gif", ".jpg", ".jpeg")
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
 )
-_FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _BEFORE_SUFFIX = "_-. "
-_KINDS = ("|u1", "<u2", "<f4")
-_MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
-_SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
 _TRIES = 100
 _NONE = 255
 _SHOWN = 3
 _AT_ONCE = 1 << 16
-
-
-class PairKind(NamedTuple):
-    """The type of a pair's values. dtype: numpy type string, one of _KINDS; channels: 1 or more."""
-
-    dtype: str
-    channels: int
-
-    def __str__(self) -> str:
-        """Return the type as a message has it."""
-        name = np.dtype(self.dtype).name
-        return name if self.channels == 1 else f"{name} in {self.channels} channels"
 
 
 class Pair:
@@ -98,7 +53,9 @@ class Pair:
         self._name, self._files, self._max_pixels = name, files, spec.max_pixels
         self.refused = files.refused
         """Image -> why it has no partner, in words that follow its name."""
-        self._kind = self._first_kind() if like is None else _kind_of(like)
+        self._kind = (
+            self._first_kind() if like is None else MaskKind(like.dtype, ((like.shape or ())[2:] or (1,))[0])
+        )
         single = self._kind.channels == 1
         self.field = Field(
             name,
@@ -124,8 +81,8 @@ class Pair:
         """
         try:
             data = self._data(index)
-            values = _decode(data, self._max_pixels, self._kind.channels)
-            found, (height, width) = _kind(values), values.shape[:2]
+            values = decode_mask(data, self._max_pixels, self._kind.channels)
+            found, (height, width) = MaskKind.of(values), values.shape[:2]
             if found != self._kind:
                 raise ImageError(f"holds {found}; {self._kind} is needed, as in the others.")
             if height != width and (width, height) == geometry.source:
@@ -167,13 +124,13 @@ class Pair:
         check_bytes(int(self._files.sizes[index]), self._max_pixels)
         return self._files.read(index)
 
-    def _first_kind(self) -> PairKind:
+    def _first_kind(self) -> MaskKind:
         reasons = []
         there = (index for index in range(len(self._files.sizes)) if index not in self.refused)
         for index in islice(there, _TRIES):
             try:
                 data = self._data(index)
-                values = _decode(data, self._max_pixels, None)
+                values = decode_mask(data, self._max_pixels, None)
             except ImageError as error:
                 reasons.append(Sentence(f"{self._files.place}/{self._files.path(index)}: ", error.sentence))
                 continue
@@ -182,7 +139,7 @@ class Pair:
                     f"{self._files.place}/{self._files.path(index)} is a JPEG file, whose values are only about those that were "
                     f"saved: it has {len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
                 )
-            return _kind(values)
+            return MaskKind.of(values)
         first = reasons[0] if reasons else f"{self._files.place}: holds a file for none of the images."
         raise SourceError(first, f" No {self._name} can be read, of {len(reasons):,} tried.")
 
@@ -444,100 +401,3 @@ def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, s
     files.read = lambda index: archive.read(int(files.positions[index]))
     files.close = archive.close  # type: ignore[method-assign]
     return files
-
-
-# Values
-
-
-def _kind(values: NDArray[Any]) -> PairKind:
-    return PairKind(values.dtype.newbyteorder("<").str, 1 if values.ndim == 2 else values.shape[2])
-
-
-def _kind_of(field: Field) -> PairKind:
-    shape = field.shape or ()
-    return PairKind(field.dtype, shape[2] if len(shape) > 2 else 1)
-
-
-def _decode(data: bytes, max_pixels: int, channels: int | None) -> NDArray[Any]:
-    """Read one file, upright.
-
-    channels: how many are expected, None: any. Returns: [h, w], or [h, w, C] for several channels, of a dtype in _KINDS, of
-    either byte order. Raises: ImageError.
-    """
-    if not data:
-        raise ImageError("empty (0 bytes).")
-    if data.startswith(npy.MAGIC_PREFIX):
-        return _decode_npy(data, max_pixels)
-    name, opens = format_of_image(data)
-    if opens is None or name not in _FORMATS_READ:
-        raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
-    values, orientation = _decode_picture(data, name, opens, max_pixels)
-    # WebP has no grey of its own, and JPEG files of masks are often in colour.
-    colored = name in ("WebP", "JPEG") and values.ndim == 3
-    if colored and channels in (1, None) and (values == values[..., :1]).all():
-        values = values[..., 0]
-    return upright(values, orientation)
-
-
-def _decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
-    """Read an array as a view of the file's bytes: whatever its header announces, nothing is allocated."""
-    stream = io.BytesIO(data)
-    try:
-        version = npy.read_magic(stream)
-        reads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, fortran, dtype = reads(stream)
-    except (*DAMAGE, tokenize.TokenError):
-        raise ImageError("a damaged or truncated npy file.") from None
-    if dtype.newbyteorder("<").str not in _KINDS:
-        raise ImageError(f"its values are {dtype.name}; uint8, uint16 and float32 are read.")
-    if len(shape) not in (2, 3) or min(shape) < 1:
-        raise ImageError(
-            f"its shape is {list(shape)}; [height, width] and [height, width, channels] are read."
-        )
-    check_pixels(shape[0], shape[1], max_pixels)
-    if len(data) - stream.tell() != math.prod(shape) * dtype.itemsize:
-        raise ImageError("a damaged or truncated npy file.")
-    values = np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape, order="F" if fortran else "C")
-    return values[..., 0] if values.shape[2:] == (1,) else values
-
-
-def _decode_picture(
-    data: bytes, name: str, opens: Callable[[io.BytesIO], ImageFile.ImageFile], max_pixels: int
-) -> tuple[NDArray[Any], int]:
-    """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
-    check_effort(data, name)
-    try:
-        with opens(io.BytesIO(data)) as image:
-            check_pixels(image.height, image.width, max_pixels)
-            if not _is_exact(image):
-                raise _inexact()
-            with without_pillow_limit(image), QuietStderr():
-                image.load()
-            orientation = image.getexif().get(EXIF_TAG, 1)
-            values = np.asarray(image.convert("L") if image.mode == "1" else image)
-    except (*DAMAGE, Image.DecompressionBombError) as error:
-        missing = error.__cause__.args[:1] if isinstance(error.__cause__, KeyError) else ()
-        if name == "TIFF" and missing and isinstance(missing[0], tuple):
-            raise _inexact() from None  # TiffImagePlugin.OPEN_INFO, by kinds of pixels, has no entry for these
-        if is_short_of_memory(0):
-            raise MemoryError from None
-        raise ImageError(f"a damaged or truncated {name} file.") from None
-    return values, orientation if orientation in range(1, 9) else 1
-
-
-def _is_exact(image: ImageFile.ImageFile) -> bool:
-    """Say whether Pillow would give the values of an opened file as they are."""
-    if image.mode not in _MODES:
-        return False
-    if isinstance(image, TiffImagePlugin.TiffImageFile) and _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):
-        return False
-    # The raw mode says what Pillow unpacks: of "RGB;16B" it keeps 8 bits a channel.
-    arguments = image.tile[0].args if image.tile else ""
-    raw = arguments if isinstance(arguments, str) else str((arguments or ("",))[0])
-    return "16" not in raw or image.mode.startswith("I;16")
-
-
-def _inexact() -> ImageError:
-    return ImageError(
-        "its pixels cannot be read exactly; grey of 8 and 16 bits, palettes, 8-bit RGB and 32-bit floats can. Store it as .npy."
-    )

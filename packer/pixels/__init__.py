@@ -2,6 +2,7 @@
 
     decode_resize.py       DecodeResize: decode, crop, resize (antialiased), turn upright; where boxes, points and masks go with it
     image_decoder.py       bytes -> 8-bit RGB, grey or RGBA (from CMYK, palettes, 16 bits), not turned or resized; a file's size
+    mask_decoder.py        masks and the like: values exactly as they are
     plain_png.py           the plainest PNG files, through OpenCV
 
 Start with decode_resize.py. Imports: codecs.

@@ -1,6 +1,7 @@
 """Tables: read, parsed, staged, fitted, mapped, written into packs; appended and exported; new rows mapped as a pack's were.
 
     table_conversion.py  convert_table, append_table: options checked, planned, run, reported
+    table_run.py         from a checked conversion to its pack: staged, fitted, mapped, written
     staging.py           rows in raw form, in the input's order, in a file beside the output
     table_order.py       which row of the input stands in which row of the pack; splits; staged rows in that order
     measuring.py         statistics of the staged rows; notes on numbers that lose digits

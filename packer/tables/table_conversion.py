@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
-from typing import Any
 
-import numpy as np
-
-from packer import native, units
 from packer.arguments import whole
 from packer.convert.conversion_run import (
     Conversion,
@@ -21,31 +15,30 @@ from packer.convert.conversion_run import (
     RunResult,
     append_shards,
     check_growable,
-    check_room,
-    interrupted,
-    write_pack,
 )
 from packer.convert.row_storage import RowStorage
-from packer.errors import FormatError, SourceError, UsageError
+from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
-from packer.format.header import Header
 from packer.format.pack import open_pack
-from packer.format.working_folder import WorkingFolder, check_space, failure, format_of
-from packer.sentence import Option
-from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought
-from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
-from packer.tables.reading.type_inference import SAMPLE_ROWS
-from packer.tables.staging import Staged, TableRows, stage
-from packer.tables.table_order import ShuffledFile, TableOrder, parse_parts, table_order
-from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
-from packer.tables.transform.row_mapper import RowMapper
+from packer.format.working_folder import check_space, format_of
+from packer.tables.reading.table_source import ReadOptions, open_table
+from packer.tables.staging import Staged
+from packer.tables.table_order import parse_parts, table_order
+from packer.tables.table_run import (
+    Stage,
+    TableJob,
+    source_notes,
+    stage_rows,
+    staging_folder,
+    store_rows,
+    write_rows,
+)
+from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.table_transform import TableTransform
 from packer.version import __version__
 
 ADDING = ".adding"
 """Of the name of a pack, for the folder beside it in which rows to be added are staged."""
-_NAMED = 6  # columns, in a note
-SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
 
 
 @dataclass(frozen=True)
@@ -61,15 +54,6 @@ class TablePlan:
     rows: int | None
     roles: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A part of a conversion that begins. name: "reading" or "writing"; total: of what is counted; unit: "B" or "rows"."""
-
-    name: str
-    total: int
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -245,7 +229,7 @@ def convert_table(
         "source": table.fingerprint(),
         "versions": {"packer": __version__, **storing.versions()},
     }
-    job = _TableJob(
+    job = TableJob(
         run,
         table,
         plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns),
@@ -261,9 +245,9 @@ def convert_table(
     if on_plan is not None:
         on_plan(_plan(job))
     changes = {"newest file": table.newest(), "times of the files": [time for _, time in table.state]}
-    with _working_folder(run, out, {**provenance, **changes}, overwrite=overwrite, resume=resume) as place:
-        staged = _read(job, place)
-        made, notes = _write(job, place, staged)
+    with staging_folder(run, out, {**provenance, **changes}, overwrite=overwrite, resume=resume) as place:
+        staged = stage_rows(job, place)
+        made, notes = write_rows(job, place, staged)
         place.publish()
     return _report(job, RunResult(made, cleared=place.cleared), staged, notes)
 
@@ -342,7 +326,7 @@ def append_table(
         "versions": {"packer": __version__, **storing.versions()},
     }
     seed = first.seed
-    job = _TableJob(
+    job = TableJob(
         run,
         table,
         transform.plan_for(table.columns),
@@ -358,185 +342,15 @@ def append_table(
     if on_plan is not None:
         on_plan(_plan(job))
     changes = {"shards": len(pack.shards), "newest file": table.newest()}
-    with _working_folder(run, out + ADDING, {**provenance, **changes}) as place:
-        staged = _read(job, place)
+    with staging_folder(run, out + ADDING, {**provenance, **changes}) as place:
+        staged = stage_rows(job, place)
 
         def store(task: ConversionTask, nbytes: int) -> RunResult:
             check_space(out, nbytes)
             return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, run.running)
 
-        written, notes = _store(job, staged, store, first.table)
+        written, notes = store_rows(job, staged, store, first.table)
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
-
-
-@contextmanager
-def _working_folder(
-    run: Conversion, out: str, plan: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
-) -> Iterator[WorkingFolder]:
-    """Give the folder in which rows are staged; what it holds is kept if the work is interrupted."""
-    with run.bar, interrupted(out):
-        place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume)
-        try:
-            yield place
-        except BaseException as error:
-            place.close(keep=place.recorded and not isinstance(error, UsageError))
-            raise
-        place.close(keep=False)
-
-
-@dataclass(frozen=True)
-class _TableJob:
-    """A conversion whose options have been checked.
-
-    transform: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
-    indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
-    """
-
-    run: Conversion
-    table: TableSource
-    plan: ColumnPlan
-    transform: TableTransform | None
-    order: Callable[[int], TableOrder]
-    storing: Callable[[float], RowStorage]
-    provenance: Mapping[str, Any]
-    on_stage: Callable[[Stage], None] | None
-    indexes: tuple[str, ...] = ()
-    given: str = "the pack given as like"
-
-    def begin(self, stage: Stage) -> None:
-        """Tell that a part of the work begins."""
-        self.run.bar.start(stage.total, stage.unit)
-        if self.on_stage is not None:
-            self.on_stage(stage)
-
-    @cached_property
-    def rounded(self) -> dict[int, str]:
-        """Notes on columns whose numbers are not held as they are, by the first rows; none where the transform is given."""
-        layout = sought(self.plan, self.table.columns)
-        if self.transform is not None or not layout.members:
-            return {}
-        try:
-            chunk = next(iter(self.table.chunks(layout)), None)
-            records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
-        except SourceError:
-            return {}  # told with its line when all is read
-        return notes_on_first(self.plan, layout, records)
-
-
-def _read(job: _TableJob, place: WorkingFolder) -> Staged:
-    """Stage all rows, in raw form, in the working folder."""
-    job.begin(Stage("reading", job.table.nbytes, "B"))
-    running = job.run.running
-    return stage(
-        job.table,
-        job.plan,
-        place,
-        like=job.transform,
-        skip=running.skip,
-        workers=running.workers,
-        progress=running.progress,
-    )
-
-
-def _fit(job: _TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
-    """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
-    like = job.transform is not None
-    columns = job.table.columns
-    whole = [w.index for w in job.plan.numeric if columns[w.index].type == "integer" and not like]
-    found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers, whole=whole)
-    texts = staged.dictionaries
-    if job.transform is not None:
-        transform = job.transform.measured(job.plan, found.sums, found.sample, texts, found.fit)
-        unknown = transform.unknown(job.plan, found.sums, texts)
-    else:
-        # What means missing in text means nothing in files that have nulls.
-        reading = job.table.fingerprint()["reading"]
-        if job.table.unit != "line":
-            written = {c.name: c.notation for c in columns if c.notation}
-            reading = {"types": written} if written else {}
-        transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
-        unknown = {}
-    missing = {
-        c.name: found.missing[w.index]
-        for w in job.plan.numeric
-        if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
-    }
-    notes = [] if like else notes_on_largest(job.plan, columns, found.largest, job.rounded)
-    if any(missing.values()):
-        notes.append(
-            f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
-            + (
-                f" map them otherwise in {job.given}."
-                if like
-                else " pass " + Option("missing", "median") + ", mean or zero."
-            )
-        )
-    if any(unknown.values()):
-        notes.append(
-            f"{_shares(unknown, staged.rows)}: categories that {job.given} does not have; they are 0, as missing ones."
-        )
-    return transform, notes
-
-
-def _shares(cells: Mapping[str, int], rows: int) -> str:
-    """Name the first columns that have such cells, with their share of the rows."""
-    some = [(name, count / rows) for name, count in cells.items() if count]
-    few = ", ".join(f"{name} {share:.1%}" for name, share in some[:_NAMED])
-    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
-    return f"{units.count(len(some), 'column')} ({few}{more})"
-
-
-def _write(job: _TableJob, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
-    """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
-    with suppress(FormatError):
-        return open_pack(place.pack).header, []
-
-    def store(task: ConversionTask, nbytes: int) -> RunResult:
-        check_room(place.pack, nbytes, place.out)
-        return write_pack(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
-
-    written, notes = _store(job, staged, store)
-    return written.header, notes
-
-
-def _store(
-    job: _TableJob,
-    staged: Staged,
-    store: Callable[[ConversionTask, int], RunResult],
-    table: Mapping[str, Any] | None = None,
-) -> tuple[RunResult, list[str]]:
-    """Write the staged rows, mapped and in their order. Returns: what was written, and notes.
-
-    store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
-    """
-    layout = job.plan.layout
-    order = job.order(staged.rows)
-    transform, notes = _fit(job, staged, order)
-    job.begin(Stage("writing", staged.rows, "rows"))
-    with ShuffledFile(
-        staged.path,
-        layout.dtype.itemsize,
-        order.samples,
-        memory=SHUFFLE_BYTES,
-        work=os.path.join(os.path.dirname(staged.path), "shuffled"),
-        workers=job.run.running.workers,
-    ) as records:
-        try:
-            records.prepare()
-        except OSError as error:
-            raise failure(job.run.out, error) from error
-        maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
-        row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
-        members = {
-            "classes": None if job.plan.label is None else transform.classes,
-            "seed": job.provenance["options"].get("seed"),
-            "provenance": job.provenance,
-            "table": table or {**transform.to_json(), "skipped": staged.to_json()},
-        }
-        task = ConversionTask(
-            job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False
-        )
-        return store(task, row_bytes * staged.rows + (1 << 16)), notes
 
 
 def _names(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -579,31 +393,7 @@ def _read_alike(reading: ReadOptions, transform: TableTransform) -> ReadOptions:
     return ReadOptions(**{**given, "na": tuple(given.get("na", ()))})
 
 
-def _source_notes(job: _TableJob) -> list[str]:
-    """Return the notes on the input; what columns were taken for only of those that nobody named."""
-    notes = [*job.table.notes]
-    for column, role in zip(job.plan.columns, job.plan.roles, strict=True):
-        if role not in ("keep", "drop") and job.transform is None:
-            notes += job.table.column_notes.get(column.name, ())
-    for name in job.indexes:
-        notes.append(
-            f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "
-            + Option("keep", name)
-            + ", or "
-            + Option("types", {name: "integer"})
-            + " for a feature."
-        )
-    return [*notes, *job.rounded.values(), *_missing_loops(job.table)]
-
-
-def _missing_loops(table: TableSource) -> list[str]:
-    """Return a note where rows are read, or summed up, without the compiled loops."""
-    if native.COMPILED:
-        return []
-    return [native.without("csv", "sums") if table.unit == "line" else native.without("sums")]
-
-
-def _plan(job: _TableJob) -> TablePlan:
+def _plan(job: TableJob) -> TablePlan:
     """Return what a user is told before the work begins."""
     words = {"label": "label", "keep": "kept", "drop": "dropped"}
     roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
@@ -614,11 +404,11 @@ def _plan(job: _TableJob) -> TablePlan:
         roles[words.get(role) or ("categories" if coded else "features")].append(column.name)
     roles["label"].sort(key=choices.label.index)
     named = {word: tuple(names) for word, names in roles.items() if names}
-    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(_source_notes(job)))
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)))
 
 
 def _report(
-    job: _TableJob,
+    job: TableJob,
     written: RunResult,
     staged: Staged | None = None,
     notes: Sequence[str] = (),
@@ -631,6 +421,6 @@ def _report(
     else:
         left = staged.to_json()
         written = replace(written, bytes_read=staged.bytes_read, resumed=staged.resumed)
-        notes = [*_source_notes(job), *notes]
+        notes = [*source_notes(job), *notes]
     report = vars(job.run.report(written, notes, already=already)) | {"skipped": tuple(left["first"])}
     return TableReport(**report, skipped_rows=left["rows"], reasons=left["reasons"])

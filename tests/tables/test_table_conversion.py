@@ -22,7 +22,8 @@ from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.tables import apply, staging
 from packer.tables.reading import text_table as text
-from packer.tables.table_conversion import SHUFFLE_BYTES, convert_table
+from packer.tables.table_conversion import convert_table
+from packer.tables.table_run import SHUFFLE_BYTES
 
 ROWS = 3000
 
@@ -220,7 +221,7 @@ def test_the_pack_does_not_depend_on_workers_pieces_or_memory(
     convert_table(mixed, tmp_path / "a.h5", workers=1, **options)
     monkeypatch.setattr(text, "PIECE", 1 << 20)
     convert_table(mixed, tmp_path / "b.h5", workers=3, **options)
-    monkeypatch.setattr("packer.tables.table_conversion.SHUFFLE_BYTES", 1 << 14)
+    monkeypatch.setattr("packer.tables.table_run.SHUFFLE_BYTES", 1 << 14)
     convert_table(mixed, tmp_path / "c.h5", workers=2, **options)
     assert SHUFFLE_BYTES > 1 << 20
     packs = [(tmp_path / name).read_bytes() for name in ("a.h5", "b.h5", "c.h5")]

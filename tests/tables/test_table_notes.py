@@ -125,7 +125,7 @@ def test_labels_and_float16_and_what_even_float64_rounds(tmp_path: Path):
 def test_numbers_that_grow_behind_the_first_rows_are_told(
     tmp_path: Path, split: str | None, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("packer.tables.table_conversion.SAMPLE_ROWS", 100)
+    monkeypatch.setattr("packer.tables.table_run.SAMPLE_ROWS", 100)
     monkeypatch.setattr(text, "PIECE", 1 << 14)
     frame = pandas.DataFrame({"id": np.arange(5000) * 10_000, "x": np.arange(5000) / 4})
     _, notes = converted(frame, tmp_path, split=split)

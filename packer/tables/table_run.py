@@ -1,0 +1,242 @@
+"""From a checked conversion of a table to its pack: rows staged, the transform fitted, rows mapped and written in their order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from packer import native, units
+from packer.convert.conversion_run import (
+    Conversion,
+    ConversionTask,
+    RunResult,
+    check_room,
+    interrupted,
+    write_pack,
+)
+from packer.convert.row_storage import RowStorage
+from packer.errors import FormatError, SourceError, UsageError
+from packer.format.header import Header
+from packer.format.pack import open_pack
+from packer.format.working_folder import WorkingFolder, failure
+from packer.sentence import Option
+from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought
+from packer.tables.reading.table_source import TableSource
+from packer.tables.reading.type_inference import SAMPLE_ROWS
+from packer.tables.staging import Staged, TableRows, stage
+from packer.tables.table_order import ShuffledFile, TableOrder
+from packer.tables.transform.column_plan import ColumnPlan
+from packer.tables.transform.row_mapper import RowMapper
+from packer.tables.transform.table_transform import TableTransform
+
+_NAMED = 6  # columns, in a note
+SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a conversion that begins. name: "reading" or "writing"; total: of what is counted; unit: "B" or "rows"."""
+
+    name: str
+    total: int
+    unit: str
+
+
+@contextmanager
+def staging_folder(
+    run: Conversion, out: str, plan: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
+) -> Iterator[WorkingFolder]:
+    """Give the folder in which rows are staged; what it holds is kept if the work is interrupted."""
+    with run.bar, interrupted(out):
+        place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume)
+        try:
+            yield place
+        except BaseException as error:
+            place.close(keep=place.recorded and not isinstance(error, UsageError))
+            raise
+        place.close(keep=False)
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """A conversion whose options have been checked.
+
+    transform: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
+    indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
+    """
+
+    run: Conversion
+    table: TableSource
+    plan: ColumnPlan
+    transform: TableTransform | None
+    order: Callable[[int], TableOrder]
+    storing: Callable[[float], RowStorage]
+    provenance: Mapping[str, Any]
+    on_stage: Callable[[Stage], None] | None
+    indexes: tuple[str, ...] = ()
+    given: str = "the pack given as like"
+
+    def begin(self, stage: Stage) -> None:
+        """Tell that a part of the work begins."""
+        self.run.bar.start(stage.total, stage.unit)
+        if self.on_stage is not None:
+            self.on_stage(stage)
+
+    @cached_property
+    def rounded(self) -> dict[int, str]:
+        """Notes on columns whose numbers are not held as they are, by the first rows; none where the transform is given."""
+        layout = sought(self.plan, self.table.columns)
+        if self.transform is not None or not layout.members:
+            return {}
+        try:
+            chunk = next(iter(self.table.chunks(layout)), None)
+            records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
+        except SourceError:
+            return {}  # told with its line when all is read
+        return notes_on_first(self.plan, layout, records)
+
+
+def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
+    """Stage all rows, in raw form, in the working folder."""
+    job.begin(Stage("reading", job.table.nbytes, "B"))
+    running = job.run.running
+    return stage(
+        job.table,
+        job.plan,
+        place,
+        like=job.transform,
+        skip=running.skip,
+        workers=running.workers,
+        progress=running.progress,
+    )
+
+
+def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
+    """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
+    like = job.transform is not None
+    columns = job.table.columns
+    whole = [w.index for w in job.plan.numeric if columns[w.index].type == "integer" and not like]
+    found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers, whole=whole)
+    texts = staged.dictionaries
+    if job.transform is not None:
+        transform = job.transform.measured(job.plan, found.sums, found.sample, texts, found.fit)
+        unknown = transform.unknown(job.plan, found.sums, texts)
+    else:
+        # What means missing in text means nothing in files that have nulls.
+        reading = job.table.fingerprint()["reading"]
+        if job.table.unit != "line":
+            written = {c.name: c.notation for c in columns if c.notation}
+            reading = {"types": written} if written else {}
+        transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
+        unknown = {}
+    missing = {
+        c.name: found.missing[w.index]
+        for w in job.plan.numeric
+        if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
+    }
+    notes = [] if like else notes_on_largest(job.plan, columns, found.largest, job.rounded)
+    if any(missing.values()):
+        notes.append(
+            f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
+            + (
+                f" map them otherwise in {job.given}."
+                if like
+                else " pass " + Option("missing", "median") + ", mean or zero."
+            )
+        )
+    if any(unknown.values()):
+        notes.append(
+            f"{_shares(unknown, staged.rows)}: categories that {job.given} does not have; they are 0, as missing ones."
+        )
+    return transform, notes
+
+
+def _shares(cells: Mapping[str, int], rows: int) -> str:
+    """Name the first columns that have such cells, with their share of the rows."""
+    some = [(name, count / rows) for name, count in cells.items() if count]
+    few = ", ".join(f"{name} {share:.1%}" for name, share in some[:_NAMED])
+    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+    return f"{units.count(len(some), 'column')} ({few}{more})"
+
+
+def write_rows(job: TableJob, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
+    """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
+    with suppress(FormatError):
+        return open_pack(place.pack).header, []
+
+    def store(task: ConversionTask, nbytes: int) -> RunResult:
+        check_room(place.pack, nbytes, place.out)
+        return write_pack(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
+
+    written, notes = store_rows(job, staged, store)
+    return written.header, notes
+
+
+def store_rows(
+    job: TableJob,
+    staged: Staged,
+    store: Callable[[ConversionTask, int], RunResult],
+    table: Mapping[str, Any] | None = None,
+) -> tuple[RunResult, list[str]]:
+    """Write the staged rows, mapped and in their order. Returns: what was written, and notes.
+
+    store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
+    """
+    layout = job.plan.layout
+    order = job.order(staged.rows)
+    transform, notes = _fit(job, staged, order)
+    job.begin(Stage("writing", staged.rows, "rows"))
+    with ShuffledFile(
+        staged.path,
+        layout.dtype.itemsize,
+        order.samples,
+        memory=SHUFFLE_BYTES,
+        work=os.path.join(os.path.dirname(staged.path), "shuffled"),
+        workers=job.run.running.workers,
+    ) as records:
+        try:
+            records.prepare()
+        except OSError as error:
+            raise failure(job.run.out, error) from error
+        maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
+        row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
+        members = {
+            "classes": None if job.plan.label is None else transform.classes,
+            "seed": job.provenance["options"].get("seed"),
+            "provenance": job.provenance,
+            "table": table or {**transform.to_json(), "skipped": staged.to_json()},
+        }
+        task = ConversionTask(
+            job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False
+        )
+        return store(task, row_bytes * staged.rows + (1 << 16)), notes
+
+
+def source_notes(job: TableJob) -> list[str]:
+    """Return the notes on the input; what columns were taken for only of those that nobody named."""
+    notes = [*job.table.notes]
+    for column, role in zip(job.plan.columns, job.plan.roles, strict=True):
+        if role not in ("keep", "drop") and job.transform is None:
+            notes += job.table.column_notes.get(column.name, ())
+    for name in job.indexes:
+        notes.append(
+            f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "
+            + Option("keep", name)
+            + ", or "
+            + Option("types", {name: "integer"})
+            + " for a feature."
+        )
+    return [*notes, *job.rounded.values(), *_missing_loops(job.table)]
+
+
+def _missing_loops(table: TableSource) -> list[str]:
+    """Return a note where rows are read, or summed up, without the compiled loops."""
+    if native.COMPILED:
+        return []
+    return [native.without("csv", "sums") if table.unit == "line" else native.without("sums")]
