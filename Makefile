@@ -64,7 +64,10 @@ demo: $(IMAGES) $(STAMP)
 	@echo 'Look at demo/sheet.png: a batch as the network sees it.'
 	@echo 'Now yours: $(BIN)/packer convert YOUR_IMAGES mine.h5; what trained here was examples/train_images.py.'
 
-test: lint types tests
+# Types are checked beside the tests, which leave a core idle now and then; mypy says at once what is wrong, and else nothing.
+test: lint
+	@$(BIN)/mypy --no-error-summary & types=$$!; trap 'kill $$types' INT TERM; \
+	    $(MAKE) --no-print-directory tests; tests=$$?; wait $$types && exit $$tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
