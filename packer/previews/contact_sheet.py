@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packer.arguments import as_whole
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.previews.drawing import LINE, SheetCanvas, arrange_tiles, words_height
+from packer.previews.drawing import arrange_tiles, draw_sheet, words_height
 from packer.previews.preview_batch import captions, first_rows, image_of, read_batch
 
 if TYPE_CHECKING:
@@ -88,22 +88,14 @@ def preview(
     tile = _OF_ANY_SIZE if image.shape is None else (image.shape[0], image.shape[1])
     tile = tile if previewer is None else previewer.pipeline.output_shape[1:]
     chosen, counters = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
-    heading = LINE if repeat > 1 else 0
     # Too many are refused before they are read.
-    grid = arrange_tiles(len(chosen), repeat, tile, columns, words_height(1), heading)
+    grid = arrange_tiles(len(chosen), repeat, tile, columns, words_height(1))
     batch = read_batch(pack, chosen, counters)
     draws = [batch] if previewer is None else [previewer(batch, epoch + k) for k in range(repeat)]
     names: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
     texts = [captions(draw, pack.header.classes, names and [str(name) for name in names]) for draw in draws]
     grid = grid._replace(words=words_height(max(len(lines) for each in texts for lines in each)))
-    sheet = SheetCanvas(grid)
-    for number, (draw, words) in enumerate(zip(draws, texts, strict=True)):
-        for index, lines in enumerate(words):
-            sheet.tile(draw, index, number, pack.header.classes)
-            sheet.words(lines, index, number)
-        for column in range(grid.columns if repeat > 1 else 0):
-            sheet.heading(f"epoch {epoch + number}", column, number)
-    data = sheet.encoded(format)
+    data = draw_sheet(grid, draws, texts, pack.header.classes, format)
     try:
         with open(out, "wb") as file:
             file.write(data)

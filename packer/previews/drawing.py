@@ -17,7 +17,7 @@ from packer.errors import UsageError
 from packer.previews.preview_batch import PreviewBatch, class_name
 
 MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
-MARGIN, GAP, GROUP_GAP = 20, 10, 24
+MARGIN, GAP = 20, 10
 PAPER, FRAME, INK = (246, 246, 246), (228, 228, 228), (32, 32, 32)
 LINE = 18  # pixels from one line of text to the next
 _LEAST_TILE = 24  # pixels of the longer side
@@ -35,7 +35,7 @@ class SheetGrid(NamedTuple):
     """The places of the tiles.
 
     images: their number. repeat: tiles of each, next to each other. columns: images side by side. tile: (width, height) in pixels of
-    the sheet. words: height of the text under a tile; heading: of that at the top.
+    the sheet. words: height of the text under a tile.
     """
 
     images: int
@@ -43,7 +43,6 @@ class SheetGrid(NamedTuple):
     columns: int
     tile: tuple[int, int]
     words: int = 0
-    heading: int = 0
 
     @property
     def lines(self) -> int:
@@ -53,27 +52,18 @@ class SheetGrid(NamedTuple):
     @property
     def size(self) -> tuple[int, int]:
         """Width and height of the sheet."""
-        width = 2 * MARGIN + self.columns * self._stride - self._stride + self._group
-        height = 2 * MARGIN + self.heading + self.lines * (self.tile[1] + self.words + GAP) - GAP
-        return width, height
+        right, bottom = self.corner((self.lines - 1) * self.columns, self.columns * self.repeat)
+        return right - GAP + MARGIN, bottom + self.tile[1] + self.words + MARGIN
 
     def corner(self, image: int, repeat: int = 0) -> tuple[int, int]:
         """Return (left, top) of a tile."""
         line, column = divmod(image, self.columns)
-        left = MARGIN + column * self._stride + repeat * (self.tile[0] + GAP)
-        return left, MARGIN + self.heading + line * (self.tile[1] + self.words + GAP)
-
-    @property
-    def _group(self) -> int:
-        return self.repeat * (self.tile[0] + GAP) - GAP
-
-    @property
-    def _stride(self) -> int:
-        return self._group + (GAP if self.repeat == 1 else GROUP_GAP)
+        left = MARGIN + (column * self.repeat + repeat) * (self.tile[0] + GAP)
+        return left, MARGIN + line * (self.tile[1] + self.words + GAP)
 
 
 def arrange_tiles(
-    images: int, repeat: int, size: tuple[int, int], columns: int | None, words: int, heading: int
+    images: int, repeat: int, size: tuple[int, int], columns: int | None, words: int
 ) -> SheetGrid:
     """Return a grid for images of one size.
 
@@ -86,7 +76,7 @@ def arrange_tiles(
     most = (MAX_WIDTH - 2 * MARGIN) // (repeat * (min(_SMALL, max(size) * factor) + GAP))
     square = round(math.sqrt(images * down / across))
     asked, columns = columns, min(columns or max(1, min(square, most)), images)
-    grid = SheetGrid(images, repeat, columns, (1, 1), words, heading)
+    grid = SheetGrid(images, repeat, columns, (1, 1), words)
     tiles = columns * repeat
     room = (MAX_WIDTH - grid.size[0] + tiles) // tiles  # the grid's own tiles are one pixel wide
     factor = min(factor, room // width)
@@ -96,7 +86,7 @@ def arrange_tiles(
         else (max(1, room), max(1, round(height * max(1, room) / width)))
     )
     if max(tile) < _LEAST_TILE and asked is not None:
-        least = max(1, (MAX_WIDTH - 2 * MARGIN) // (repeat * (_LEAST_TILE + GAP) + GROUP_GAP))
+        least = max(1, (MAX_WIDTH - 2 * MARGIN) // (repeat * (_LEAST_TILE + GAP)))
         raise UsageError(
             f"columns: it is {asked}, and a sheet is at most {MAX_WIDTH:,} pixels wide; up to {least} columns are allowed. "
             "Pass fewer."
@@ -114,56 +104,50 @@ def arrange_tiles(
     return grid
 
 
-class SheetCanvas:
-    """A contact sheet that is drawn tile by tile; `encoded` returns the file."""
+def draw_sheet(
+    grid: SheetGrid,
+    draws: Sequence[PreviewBatch],
+    texts: Sequence[Sequence[Sequence[str]]],
+    classes: Sequence[str] | None,
+    format: str,
+) -> bytes:
+    """Return the file of a sheet. draws: a batch for each repeat; texts: the lines under its images; format: "PNG" or "JPEG"."""
+    sheet = Image.new("RGB", grid.size, PAPER)
+    pen = ImageDraw.Draw(sheet)
+    width, height = grid.tile
+    for repeat, (batch, captions) in enumerate(zip(draws, texts, strict=True)):
+        for index, lines in enumerate(captions):
+            left, top = grid.corner(index, repeat)
+            picture = _tile(batch, index, grid.tile, classes)
+            if picture.size != grid.tile:
+                pen.rectangle((left, top, left + width - 1, top + height - 1), fill=FRAME)
+            sheet.paste(picture, (left + (width - picture.width) // 2, top + (height - picture.height) // 2))
+            for number, line in enumerate(lines):
+                place = (left, top + height + _PAD + number * LINE)
+                pen.text(place, shortened(line, width), fill=INK, font=_font(_FONT))
+    memory = io.BytesIO()
+    options: dict[str, Any] = {"compress_level": 4} if format == "PNG" else {"quality": 92, "subsampling": 0}
+    sheet.save(memory, format, **options)
+    return memory.getvalue()
 
-    def __init__(self, grid: SheetGrid) -> None:
-        self._grid = grid
-        self._picture = Image.new("RGB", grid.size, PAPER)
-        self._pen = ImageDraw.Draw(self._picture)
 
-    def tile(self, batch: PreviewBatch, index: int, repeat: int, classes: Sequence[str] | None) -> None:
-        """Draw image `index` of a batch with its masks, boxes and points."""
-        pixels = batch.images[index]
-        shown = fit_tile(pixels.shape[:2], self._grid.tile)
-        picture = _resized(pixels, shown)
-        for number, masks in enumerate(batch.masks.values()):
-            picture = _overlaid(picture, masks[index], number)
-        pen = ImageDraw.Draw(picture)
-        scale = np.array((shown[0] / pixels.shape[1], shown[1] / pixels.shape[0]))
-        if batch.boxes is not None:
-            labels = None if batch.box_label is None else batch.box_label[index]
-            _draw_boxes(pen, batch.boxes[index].reshape(-1, 2, 2) * scale, labels, shown, classes)
-        if batch.points is not None:
-            _draw_points(pen, batch.points[index] * scale, shown)
-        left, top = self._grid.corner(index, repeat)
-        width, height = self._grid.tile
-        if shown != (width, height):
-            self._pen.rectangle((left, top, left + width - 1, top + height - 1), fill=FRAME)
-        self._picture.paste(picture, (left + (width - shown[0]) // 2, top + (height - shown[1]) // 2))
-
-    def words(self, lines: Sequence[str], index: int, repeat: int) -> None:
-        """Write lines under a tile."""
-        left, top = self._grid.corner(index, repeat)
-        for number, line in enumerate(lines):
-            self._write((left, top + self._grid.tile[1] + _PAD + number * LINE), line)
-
-    def heading(self, text: str, column: int, repeat: int) -> None:
-        """Write at the top of a column."""
-        left, top = self._grid.corner(column, repeat)
-        self._write((left, top - self._grid.heading), text)
-
-    def encoded(self, format: str) -> bytes:
-        """Return the file. format: "PNG" or "JPEG"."""
-        memory = io.BytesIO()
-        options: dict[str, Any] = (
-            {"compress_level": 4} if format == "PNG" else {"quality": 92, "subsampling": 0}
-        )
-        self._picture.save(memory, format, **options)
-        return memory.getvalue()
-
-    def _write(self, place: tuple[int, int], line: str) -> None:
-        self._pen.text(place, shortened(line, self._grid.tile[0]), fill=INK, font=_font(_FONT))
+def _tile(
+    batch: PreviewBatch, index: int, tile: tuple[int, int], classes: Sequence[str] | None
+) -> Image.Image:
+    """Return image `index` of a batch with its masks, boxes and points."""
+    pixels = batch.images[index]
+    shown = fit_tile(pixels.shape[:2], tile)
+    picture = _resized(pixels, shown)
+    for number, masks in enumerate(batch.masks.values()):
+        picture = _overlaid(picture, masks[index], number)
+    pen = ImageDraw.Draw(picture)
+    scale = np.array((shown[0] / pixels.shape[1], shown[1] / pixels.shape[0]))
+    if batch.boxes is not None:
+        labels = None if batch.box_label is None else batch.box_label[index]
+        _draw_boxes(pen, batch.boxes[index].reshape(-1, 2, 2) * scale, labels, shown, classes)
+    if batch.points is not None:
+        _draw_points(pen, batch.points[index] * scale, shown)
+    return picture
 
 
 def words_height(lines: int) -> int:

@@ -14,7 +14,7 @@ from PIL import Image
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 from packer.previews.contact_sheet import Preview
-from packer.previews.drawing import GAP, LINE, MARGIN, SheetGrid
+from packer.previews.drawing import GAP, MARGIN, SheetGrid
 
 ROWS = 8
 Pixels = NDArray[np.uint8]
@@ -73,10 +73,9 @@ def tiles(made: Preview, size: tuple[int, int]) -> Pixels:
     assert sheet.shape == (made.size[1], made.size[0], 3)
     factor = max(1, round(110 / max(size)))
     tile = (size[1] * factor, size[0] * factor)
-    heading = LINE if made.repeat > 1 else 0
-    bare = SheetGrid(made.rows, made.repeat, made.columns, tile, 0, heading)
+    bare = SheetGrid(made.rows, made.repeat, made.columns, tile, 0)
     words = (made.size[1] - bare.size[1]) // bare.lines
-    grid = SheetGrid(made.rows, made.repeat, made.columns, tile, words, heading)
+    grid = SheetGrid(made.rows, made.repeat, made.columns, tile, words)
     assert grid.size == made.size
     assert (MARGIN, GAP) == (20, 10)
     shown = []

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.previews import drawing
-from packer.previews.drawing import PAPER, SheetCanvas, SheetGrid, class_color, shortened
+from packer.previews.drawing import PAPER, SheetGrid, class_color, draw_sheet, shortened
 from packer.previews.preview_batch import PreviewBatch
 
 
@@ -25,9 +25,8 @@ def drawn(
 ) -> NDArray[np.uint8]:
     """The pixels of the only tile."""
     grid = SheetGrid(1, 1, 1, tile)
-    sheet = SheetCanvas(grid)
-    sheet.tile(batch(image, **more), 0, 0, classes)
-    pixels = np.asarray(Image.open(io.BytesIO(sheet.encoded("PNG"))))
+    sheet = draw_sheet(grid, [batch(image, **more)], [[[]]], classes, "PNG")
+    pixels = np.asarray(Image.open(io.BytesIO(sheet)))
     left, top = grid.corner(0)
     inside = pixels[top : top + tile[1], left : left + tile[0]].copy()
     rest = np.ones(pixels.shape[:2], bool)
@@ -142,11 +141,9 @@ def test_a_name_is_cut_and_its_number_is_not() -> None:
 
 @pytest.mark.parametrize("text", ["Ünï\ncode\t\udcff", "日本", "\x00", "", " "])
 def test_any_text_can_be_written(text: str) -> None:
-    grid = SheetGrid(1, 1, 1, (96, 96), 60, 20)
-    sheet = SheetCanvas(grid)
-    sheet.words([text, text], 0, 0)
-    sheet.heading("epoch 1", 0, 0)
-    assert Image.open(io.BytesIO(sheet.encoded("JPEG"))).size == grid.size
+    grid = SheetGrid(1, 1, 1, (96, 96), 60)
+    sheet = draw_sheet(grid, [batch(noise(96, 96, 3))], [[[text, text]]], None, "JPEG")
+    assert Image.open(io.BytesIO(sheet)).size == grid.size
 
 
 def test_names_of_megabytes_are_cut_before_they_are_measured():
