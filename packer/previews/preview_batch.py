@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,6 @@ from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import is_mask, select, select_fields
 
 _POINTS, _BOXES, _BOX_LABEL, _LABEL = "keypoints", "boxes", "box_label", "label"
-
-
 _LISTED = 2  # entries of a caption, if there are more than three
 _LEAST_SHARE = 0.005
 
@@ -77,61 +76,46 @@ def read_batch(
     """Read rows of a pack. rows: int64 [N], in any order. counters: of their draws; default: the rows."""
     image = image_of(pack)
     fields = {f.name: f.loaded for f in pack.fields}
-    masks = [f for f in fields.values() if _is_drawn(f, image)]
-    label = fields.get(_LABEL)
-    fixed = [*masks]
+    masks = [name for name, f in fields.items() if _is_drawn(f, image)]
+    wanted = ["image", *masks]
+    label, points = fields.get(_LABEL), fields.get(_POINTS)
     if label is not None and not label.ragged and len(label.shape or ()) < 2:
-        fixed.append(label)
-    if _is_points(fields.get(_POINTS)):
-        fixed.append(fields[_POINTS])
-    ragged = [
-        fields[name] for name in (_BOXES, _BOX_LABEL) if name in fields and "row_shape" in fields[name].about
-    ]
-    reader = RowReader(pack, [image, *fixed, *ragged])
-    try:
-        runs = Runs(rows, np.ones(len(rows), np.int64))
-        pixels: list[NDArray[np.uint8]]
-        if image.shape is None:
-            pixels = decode_ragged(
-                pack, pack.header.field("image"), reader.read_ragged("image", runs), rows.tolist()
+        wanted.append(_LABEL)
+    if points is not None and (points.shape or ())[1:] == (2,) and np.dtype(points.dtype).kind == "f":
+        wanted.append(_POINTS)
+    wanted += [n for n in (_BOXES, _BOX_LABEL) if n in fields and "row_shape" in fields[n].about]
+    runs = Runs(rows, np.ones(len(rows), np.int64))
+
+    def read(f: Field) -> Any:
+        if f.ragged:
+            return decode_ragged(
+                pack, pack.header.field(f.name), reader.read_ragged(f.name, runs), rows.tolist()
             )
-        else:
-            pixels = list(_read(reader, image, runs))
-        found = {f.name: _read(reader, f, runs) for f in fixed}
-        lists = {
-            f.name: decode_ragged(pack, f, reader.read_ragged(f.name, runs), rows.tolist()) for f in ragged
-        }
-    finally:
-        reader.close()
+        out = np.empty((runs.total, f.row_bytes), np.uint8)
+        reader.read(f.name, runs, out)
+        return out.view(f.dtype).reshape(-1, *(f.shape or ()))
+
+    with closing(RowReader(pack, [fields[name] for name in wanted])) as reader:
+        found = {name: read(fields[name]) for name in wanted}
     return PreviewBatch(
         rows=rows,
         counters=rows if counters is None else counters,
-        images=pixels,
+        images=list(found["image"]),
         label=found.get(_LABEL),
         masks={
-            f.name: found[f.name].reshape(len(rows), *(f.shape or ())[:2]).astype(np.int32) for f in masks
+            name: found[name].reshape(len(rows), *(fields[name].shape or ())[:2]).astype(np.int32)
+            for name in masks
         },
-        boxes=lists.get(_BOXES),
-        box_label=lists.get(_BOX_LABEL),
+        boxes=found.get(_BOXES),
+        box_label=found.get(_BOX_LABEL),
         points=found.get(_POINTS),
     )
-
-
-def _read(reader: RowReader, f: Field, runs: Runs) -> NDArray[Any]:
-    out = np.empty((runs.total, f.row_bytes), np.uint8)
-    reader.read(f.name, runs, out)
-    return out.view(f.dtype).reshape(-1, *(f.shape or ()))
 
 
 def _is_drawn(f: Field, image: Field) -> bool:
     """True if a field is a mask of one whole number a pixel."""
     whole = np.dtype(f.dtype).kind in "iub" and (f.shape or ())[2:] in ((), (1,))
     return whole and is_mask(f, (image.shape or ())[:2])
-
-
-def _is_points(f: Field | None) -> bool:
-    shape = () if f is None else f.shape or ()
-    return f is not None and len(shape) == 2 and shape[1] == 2 and np.dtype(f.dtype).kind == "f"
 
 
 def captions(
