@@ -458,8 +458,7 @@ def largest_value(data: bytes, max_pixels: int) -> int | None:
             ):
                 return None
             with without_pillow_limit(image):
-                image.load()
-            return int(np.asarray(image).max())
+                return int(np.asarray(image).max())
     except (*DAMAGE, Image.DecompressionBombError):
         return None
 
