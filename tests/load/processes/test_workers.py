@@ -120,8 +120,9 @@ def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 ROWS = [5, 6, 7, 100, 3, 3, 0, 102, *range(20, 40)]
 
 
-@pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("context", "batched"), [("fork", False), ("fork", True), ("spawn", True), ("forkserver", False)]
+)
 def test_every_row_is_made_where_it_belongs(pack: Pack, context: str, batched: bool):
     with Made(pack, flipped, names=("image", "label", "key"), context=context, batched=batched) as made:
         for first in (0, 7):
