@@ -181,7 +181,7 @@ def start(thread: threading.Thread) -> None:
 
 
 def refused(error: BaseException) -> bool:
-    """Return True if the system had no thread to give."""
+    """Return True if the system had no thread to give, which CPython tells in these words alone, without an errno."""
     return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 

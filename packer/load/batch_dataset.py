@@ -457,8 +457,11 @@ class PackedBatchDataset(ResumableEpochs):
         fields, batch_rows = self.fields, self.batch_size
         if self.ends != "pad":  # whose batches are full even where there are fewer rows
             batch_rows = max(1, min(self.batch_size, self.order.length(self.rows)))
-        workers = self._workers()
-        if workers is not None:
+        workers: Workers | None = None
+        if self._transform is not None and self.rows:
+            from packer.load.processes.workers import Workers
+
+            workers = Workers(self._transform, self._reader, self._stored)
             fields = workers.probe(self.subset.place(one_run(0, 1)), seed=self.seed, epoch=0)
             if ROW in self.fields and all(f.name != ROW.name for f in fields):
                 fields = (*fields, ROW)
@@ -479,13 +482,6 @@ class PackedBatchDataset(ResumableEpochs):
             source=self._source(files, fields, device, workers),
             workers=workers,
         )
-
-    def _workers(self) -> Workers | None:
-        if self._transform is None or not self.rows:
-            return None
-        from packer.load.processes.workers import Workers
-
-        return Workers(self._transform, self._reader, self._stored)
 
     def _source(
         self, files: FileRows, fields: tuple[Field, ...], device: Device | None, workers: Workers | None

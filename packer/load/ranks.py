@@ -72,11 +72,6 @@ def found_ranks() -> Ranks:
     return Ranks(0, 1, ALONE) if named is None else Ranks(*named, "torchrun")
 
 
-def present_ranks() -> tuple[int, int]:
-    """Return rank and world size of this process now, as `found_ranks` has them."""
-    return found_ranks()[:2]
-
-
 def ignored_ranks() -> tuple[int, int] | None:
     """Return RANK and WORLD_SIZE of the environment, where nothing vouches for them and they name several processes.
 
@@ -111,7 +106,7 @@ class TrainingRanks:
         """Return rank and world size."""
         if self._given is not None:
             return self._given
-        ranks = present_ranks()
+        ranks = found_ranks()[:2]
         return (0, 1) if ranks[1] > 1 and shared_out_by_accelerate(sys._getframe(1)) else ranks
 
     def carried(self) -> TrainingRanks:
@@ -122,7 +117,7 @@ class TrainingRanks:
         kept = copy(self)
         kept._logged = None
         ranks = self.now()
-        if self._given is None and not ranks == present_ranks() == (0, 1):
+        if self._given is None and not ranks == found_ranks()[:2] == (0, 1):
             kept._given, kept._source = ranks, "found by the process that it came from"
         return kept
 
