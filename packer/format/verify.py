@@ -241,7 +241,7 @@ class _Check:
         for name in self._header.columns:
             file, extents = f"{name}.npy", self._header.extents[name]
             entries = sum(e.rows for e in extents)
-            if [(e.file, e.offset, e.rows) for e in extents] != [(file, PREAMBLE, entries)]:
+            if [(e.offset, e.rows) for e in extents] != [(PREAMBLE, entries)]:  # opening has seen the file
                 self._add(
                     "header", HEADER_FILE, f"places the rows of {name!r} elsewhere than in {file}", name
                 )
@@ -276,8 +276,6 @@ class _Check:
         ]
         for name, extents in self._header.extents.items():
             sections += ((e.offset, e.nbytes, f"rows of {name!r}") for e in extents if e.nbytes)
-            if any(e.file for e in extents):
-                self._add("header", "", f"places rows of {name!r} in another file", name)
         sections.sort()
         for (offset, nbytes, what), (start, _, following) in itertools.pairwise(sections):
             if offset + nbytes > start:
