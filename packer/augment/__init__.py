@@ -1,20 +1,18 @@
 """Augmentation of whole batches, on whichever device they are, with torchvision.transforms.v2's names and meanings.
 
     pipeline.py          Pipeline: draw for rows, apply to images, masks, boxes, keypoints and labels
-    draw_steps.py        a list of transforms taken apart: what is drawn for which images; a user's own transform as a part
     pass_stages.py       parts of transforms joined to as few stages as keep their meaning, and the numbers that stages need
-    annotations.py       masks, boxes, keypoints and labels through the stages
-    transform.py         Transform, and the parts that one may consist of
-    geometric.py         flips, crops, resizes, rotations, affine maps
-    affine_placement.py  where results lie in their sources: geometry composed to one matrix a sample
+    annotations.py       masks, boxes, keypoints and labels moved as the images are
+    transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
+    geometric.py         flips, crops and resizes, composed to one affine matrix a sample
+    rotations.py         rotations and affine maps
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize
-    filters.py           sharpness, autocontrast, equalize, blur
+    filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
     erasing.py           RandomErasing, Cutout
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment
     containers.py        RandomApply, RandomChoice
-    random_draws.py      Draws: random numbers keyed by seed, epoch and row
-    validation.py        checks of arguments and images
+    validation.py        checks of arguments, draws and images
     transform_text.py    transforms from a text
     averaged_views.py    crops and mirrored images at test time, averaged
     passes/              one pass over a batch: in torch, in C, in Triton
@@ -40,19 +38,17 @@ from packer.augment.filters import GaussianBlur, RandomAdjustSharpness, RandomAu
 from packer.augment.geometric import (
     AlternatingHorizontalFlip,
     CenterCrop,
-    RandomAffine,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
-    RandomRotation,
     RandomVerticalFlip,
     Resize,
 )
 from packer.augment.mixing import CutMix, MixUp
 from packer.augment.pipeline import Pipeline
 from packer.augment.policies import RandAugment, TrivialAugmentWide
-from packer.augment.random_draws import Draws
-from packer.augment.transform import Transform
+from packer.augment.rotations import RandomAffine, RandomRotation
+from packer.augment.transform import Draws, Transform
 from packer.augment.transform_text import parse
 
 __all__ = [

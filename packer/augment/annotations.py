@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from packer.augment.pass_stages import MixStage, PassStage, Stage
+from packer.augment.pass_stages import PassStage, Stage, each_stage
 from packer.augment.passes import pass_spec
 from packer.errors import UsageError
 
@@ -104,7 +104,7 @@ def move_masks(
     count, depth, height, width = layers.shape
     filling = _filling(fill, layers.dtype).view(torch.uint8).tolist() * depth
     moving = _numbers(layers).view(torch.uint8).view(count, height, width, len(filling)).permute(0, 3, 1, 2)
-    for stage, mine in _each(stages, columns):
+    for stage, mine in each_stage(stages, columns):
         if isinstance(stage, PassStage) and stage.moves:
             parts = [
                 stage.run_masks(
@@ -116,32 +116,10 @@ def move_masks(
                 for at in range(0, len(filling), _TOGETHER)
             ]
             moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        elif isinstance(stage, MixStage):
-            moving = stage.part.mix_masks(moving, mine)
+        elif stage.mixing is not None:
+            moving = stage.mixing.mix_masks(moving, mine)
     size = moving.shape[-2:]
     return _numbers(moving).view(layers.dtype).view(count, *size, depth).permute(0, 3, 1, 2)
-
-
-def move_places(
-    stages: Sequence[Stage],
-    columns: Tensor,
-    points: Tensor,
-    moved: Callable[[Tensor, Tensor, tuple[int, int]], Tensor],
-) -> Tensor:
-    """Move boxes or points, [N, K, 4 or 2], by moved_boxes or moved_keypoints."""
-    for stage, mine in _each(stages, columns):
-        if isinstance(stage, PassStage) and stage.moves:
-            points = moved(points, mine, stage.result.size)
-    return points
-
-
-def mix_labels(stages: Sequence[Stage], columns: Tensor, soft: Tensor) -> Tensor:
-    """Mix shares of classes, float32 [N, K]."""
-    for stage, mine in _each(stages, columns):
-        if isinstance(stage, MixStage):
-            own = stage.part.share(mine)[:, None]
-            soft = own * soft + (1 - own) * soft.index_select(0, stage.part.partners(mine))
-    return soft
 
 
 def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
@@ -171,13 +149,6 @@ def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
             "Pass the right num_classes."
         )
     return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
-
-
-def _each(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage, Tensor]]:
-    at = 0
-    for stage in stages:
-        yield stage, columns[:, at : at + stage.width]
-        at += stage.width
 
 
 def _numbers(images: Tensor) -> Tensor:

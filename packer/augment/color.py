@@ -14,11 +14,18 @@ from torch import Tensor
 
 from packer.augment import validation
 from packer.augment.passes import pass_spec
-from packer.augment.random_draws import Draws
-from packer.augment.transform import ColorPart, Columns, Params, ScalePart, Shape, SinglePartTransform
+from packer.augment.transform import (
+    ColorPart,
+    Columns,
+    Draws,
+    Params,
+    RandomChange,
+    ScalePart,
+    Shape,
+    SinglePartTransform,
+)
 from packer.augment.validation import whole
 from packer.errors import UsageError
-from packer.sentence import Option
 
 _ADJUSTMENTS = ("brightness", "contrast", "saturation", "hue")
 
@@ -55,10 +62,6 @@ class ColorJitter(SinglePartTransform, ColorPart):
         self.steps = len(self.ranges)
         self.contrast = "contrast" in self.ranges
 
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels("ColorJitter", shape)
-
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw those of brightness, contrast, saturation and hue that vary: float64 [N] each, and order: int64 [N, k].
 
@@ -72,46 +75,25 @@ class ColorJitter(SinglePartTransform, ColorPart):
         return params
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Return one step for each of them, in the drawn order."""
         if not self.ranges:
             return np.zeros((count, 0, pass_spec.STEP_WIDTH), np.float32)
         made = np.stack([STEPS[what](params[what]) for what in self.ranges], axis=1)
         return np.take_along_axis(made, params["order"][:, :, None], axis=1)
 
 
-class RandomGrayscale(SinglePartTransform, ColorPart):
+class RandomGrayscale(RandomChange, ColorPart):
     """Take the colours of each image with probability p, as torchvision.transforms.v2.RandomGrayscale.
 
     p: 0 <= p <= 1. Grey is 0.2989 red + 0.587 green + 0.114 blue, in all channels.
     """
 
+    drawn = "gray"
+
     def __init__(self, p: float = 0.1) -> None:
-        self.p = validation.probability("RandomGrayscale", p)
-
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels("RandomGrayscale", shape)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw gray: bool [N]."""
-        return {"gray": draws.happens("gray", self.p)}
+        super().__init__(p)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Return a matrix for those whose gray is true."""
-        step = saturation(np.zeros(count))
-        step[~params["gray"]] = 0
-        return step[:, None]
-
-
-def color_channels(name: str, shape: Shape) -> Shape:
-    """Return the shape as it is; raises UsageError unless it has 1, 3 or 4 channels, the fourth being alpha."""
-    if shape[0] not in (1, 3, 4):
-        raise UsageError(
-            f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. Convert with ",
-            Option("channels"),
-            " gray, rgb or rgba.",
-        )
-    return shape
+        return chosen(saturation(np.zeros(count)), params["gray"])
 
 
 def without_alpha(pixels: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -128,9 +110,7 @@ def brightness(factor: NDArray[np.float64]) -> Columns:
 
 def contrast(factor: NDArray[np.float64]) -> Columns:
     """x -> factor x + (1 - factor) times the image's mean grey."""
-    step = np.zeros((len(factor), pass_spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1] = pass_spec.CONTRAST, factor
-    return step
+    return _step(pass_spec.CONTRAST, factor)
 
 
 def saturation(factor: NDArray[np.float64]) -> Columns:
@@ -141,8 +121,22 @@ def saturation(factor: NDArray[np.float64]) -> Columns:
 
 def hue(turns: NDArray[np.float64]) -> Columns:
     """Move the hue, in HSV."""
-    step = np.zeros((len(turns), pass_spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1] = pass_spec.HUE, turns
+    return _step(pass_spec.HUE, turns)
+
+
+def solarize(threshold: NDArray[np.float64]) -> Columns:
+    """Invert values from the threshold up. threshold: [N], in the images' scale."""
+    return _step(pass_spec.SOLARIZE, threshold)
+
+
+def posterize(bits: NDArray[np.int64]) -> Columns:
+    """Keep the upper bits of uint8 values. bits: [N], 0 to 8."""
+    return _step(pass_spec.POSTERIZE, 2.0 ** (8 - bits))
+
+
+def _step(kind: int, numbers: NDArray[Any]) -> Columns:
+    step = np.zeros((len(numbers), pass_spec.STEP_WIDTH), np.float32)
+    step[:, 0], step[:, 1] = kind, numbers
     return step
 
 
@@ -159,22 +153,7 @@ def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> Column
 STEPS = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
 
 
-class _ColorChange(SinglePartTransform, ColorPart):
-    """A change of grey and RGB images with probability p."""
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability(self.name, p)
-
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels(self.name, shape)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw change: bool [N]."""
-        return {"change": draws.happens("change", self.p)}
-
-
-class RandomSolarize(_ColorChange):
+class RandomSolarize(RandomChange, ColorPart):
     """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
 
     threshold: in the images' scale where it stands. p: 0 <= p <= 1.
@@ -185,7 +164,6 @@ class RandomSolarize(_ColorChange):
         super().__init__(p)
 
     def accept(self, limit: float) -> None:
-        """Raise UsageError for a threshold that no value can reach."""
         if self.threshold > limit:
             raise UsageError(
                 f"RandomSolarize: threshold is {self.threshold:g} and the images' values are 0 to {limit:g}; those are "
@@ -193,11 +171,10 @@ class RandomSolarize(_ColorChange):
             )
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Return a step for those whose change is true."""
         return chosen(solarize(np.full(count, self.threshold)), params["change"])
 
 
-class RandomPosterize(_ColorChange):
+class RandomPosterize(RandomChange, ColorPart):
     """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
 
     bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
@@ -208,22 +185,19 @@ class RandomPosterize(_ColorChange):
         super().__init__(p)
 
     def accept(self, limit: float) -> None:
-        """Raise UsageError for images that are not uint8."""
         bytes_needed("RandomPosterize", limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Return a step for those whose change is true."""
         return chosen(posterize(np.full(count, self.bits)), params["change"])
 
 
-class RandomInvert(_ColorChange):
+class RandomInvert(RandomChange, ColorPart):
     """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
 
     p: 0 <= p <= 1.
     """
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Return a matrix for those whose change is true."""
         inverted = matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
         return chosen(inverted, params["change"])
 
@@ -235,20 +209,6 @@ def bytes_needed(name: str, limit: float) -> None:
             f"{name}: the images' values are 0 to {limit:g}; uint8, 0 to 255, is allowed. "
             "Put it before ToDtype and Normalize."
         )
-
-
-def solarize(threshold: NDArray[np.float64]) -> Columns:
-    """Invert values from the threshold up. threshold: [N], in the images' scale. Returns float32 [N, 13]."""
-    step = np.zeros((len(threshold), pass_spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1] = pass_spec.SOLARIZE, threshold
-    return step
-
-
-def posterize(bits: NDArray[np.int64]) -> Columns:
-    """Keep the upper bits of uint8 values. bits: [N], 0 to 8. Returns float32 [N, 13]."""
-    step = np.zeros((len(bits), pass_spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1] = pass_spec.POSTERIZE, 2.0 ** (8 - bits)
-    return step
 
 
 def chosen(step: Columns, change: NDArray[np.bool_]) -> Columns:
@@ -302,7 +262,6 @@ class Normalize(SinglePartTransform, ScalePart):
         self.dtype = _dtype("Normalize", dtype)
 
     def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError unless mean and std have a number a channel."""
         if shape[0] != len(self.mean) and not self._every:
             raise UsageError(
                 f"Normalize: mean and std have {len(self.mean)} numbers and the images {shape[0]} channels; "

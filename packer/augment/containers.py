@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.augment import validation
-from packer.augment.random_draws import Draws
-from packer.augment.transform import ScalePart, Shape, Transform, TransformPart
+from packer.augment.transform import Draws, ScalePart, Shape, Transform, TransformPart
 from packer.errors import UsageError
 
 
@@ -41,7 +40,6 @@ class GatedTransforms(Transform, ABC):
         """Return the rows that get transform `number`: bool [N]."""
 
     def output_shape(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError if a transform would change it."""
         for transform in self.transforms:
             made = transform.output_shape(shape)
             if made != shape:
@@ -52,7 +50,6 @@ class GatedTransforms(Transform, ABC):
         return shape
 
     def parts(self) -> Sequence[TransformPart]:
-        """Return the parts of all transforms."""
         return [part for transform in self.transforms for part in transform.parts()]
 
 
@@ -67,7 +64,6 @@ class RandomApply(GatedTransforms):
         self.p = validation.probability("RandomApply", p)
 
     def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
-        """Return the rows that get all transforms: bool [N]."""
         return draws.happens("apply", self.p)
 
 
@@ -95,7 +91,6 @@ class RandomChoice(GatedTransforms):
             )
 
     def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
-        """Return the rows that drew this transform: bool [N]."""
         shares = np.cumsum(self.p or (1.0,) * len(self.transforms))
         drawn: NDArray[np.bool_] = (
             np.searchsorted(shares / shares[-1], draws.uniform("choice"), "right") == number

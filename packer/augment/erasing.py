@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.augment import validation
+from packer.augment.geometric import Whole, draw_rectangles
 from packer.augment.passes import pass_spec
-from packer.augment.random_draws import Draws
-from packer.augment.transform import Columns, ErasePart, Params, Shape, SinglePartTransform
+from packer.augment.transform import Columns, Draws, ErasePart, Params, Shape, SinglePartTransform
 from packer.errors import UsageError
-
-_ATTEMPTS = 10
 
 
 class RandomErasing(SinglePartTransform, ErasePart):
@@ -44,31 +42,18 @@ class RandomErasing(SinglePartTransform, ErasePart):
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
         _, image_height, image_width = shape
-        top, left, height, width = (np.zeros(len(draws), np.int64) for _ in range(4))
-        waiting = np.flatnonzero(draws.happens("erase", self.p))
-        least, most = (math.log(r) for r in self.ratio)
-        for attempt in range(_ATTEMPTS):
-            if not waiting.size:
-                break
-            some = draws.only(waiting)
-            area = some.uniform(f"area {attempt}", *self.scale) * (image_height * image_width)
-            ratio = np.exp(some.uniform(f"ratio {attempt}", least, most))
-            h = np.rint(np.sqrt(area * ratio)).astype(np.int64)
-            w = np.rint(np.sqrt(area / ratio)).astype(np.int64)
-            fits = (h < image_height) & (w < image_width)
-            found = waiting[fits]
-            height[found], width[found] = h[fits], w[fits]
-            good = draws.only(found)
-            top[found] = good.integers(f"top {attempt}", image_height - h[fits] + 1)
-            left[found] = good.integers(f"left {attempt}", image_width - w[fits] + 1)
-            waiting = waiting[~fits]
-        params = {"top": top, "left": left, "height": height, "width": width}
+        found = {name: np.zeros(len(draws), np.int64) for name in ("top", "left", "height", "width")}
+
+        def fits(h: Whole, w: Whole) -> NDArray[np.bool_]:
+            return (h < image_height) & (w < image_width)
+
+        erased = np.flatnonzero(draws.happens("erase", self.p))
+        draw_rectangles(draws, erased, shape, self.scale, self.ratio, ("height", "width"), fits, found)
         if self.value is None:
-            params["seed"] = draws.integers("seed", 1 << 24)
-        return params
+            found["seed"] = draws.integers("seed", 1 << 24)
+        return found
 
     def erase(self, params: Params, size: tuple[int, int]) -> Columns:
-        """Return the drawn rectangles."""
         left, top = params["left"], params["top"]
         return _boxes(left, top, left + params["width"], top + params["height"], params.get("seed"))
 
@@ -87,7 +72,6 @@ class Cutout(SinglePartTransform, ErasePart):
         self.value = validation.colour("Cutout", "value", value)
 
     def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for a square that would cover every image wherever it lies."""
         if self.size >= 2 * max(shape[1:]):
             raise UsageError(
                 f"Cutout: size is {self.size} and the images are {shape[1]}x{shape[2]}; less than twice their side "
@@ -100,7 +84,6 @@ class Cutout(SinglePartTransform, ErasePart):
         return {"y": draws.integers("y", shape[1]), "x": draws.integers("x", shape[2])}
 
     def erase(self, params: Params, size: tuple[int, int]) -> Columns:
-        """Return the squares, cut at the images' edges."""
         left, top = params["x"] - self.size // 2, params["y"] - self.size // 2
         right, bottom = np.minimum(left + self.size, size[1]), np.minimum(top + self.size, size[0])
         return _boxes(np.maximum(left, 0), np.maximum(top, 0), right, bottom, None)

@@ -1,9 +1,11 @@
-"""Transforms that look at neighbouring pixels or at the whole image: sharpness, autocontrast, equalize, blur."""
+"""Operations on images between passes: sharpness, autocontrast, equalize, blur, and what a user's own transform does."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import validation
-from packer.augment.color import color_channels, without_alpha
-from packer.augment.random_draws import Draws
-from packer.augment.transform import Columns, Params, Shape, Transform, TransformPart, WholeImagePart
+from packer.augment.color import without_alpha
+from packer.augment.transform import (
+    Columns,
+    Draws,
+    Params,
+    RandomChange,
+    Shape,
+    SinglePartTransform,
+    Transform,
+    WholeImagePart,
+)
+from packer.augment.validation import ParamLayout
 from packer.errors import UsageError
 
 # Images changed at a time: a CPU's cache then holds them and what is worked out between; a GPU's memory holds them easily.
@@ -60,56 +71,32 @@ def _sent(numbers: NDArray[np.int64], device: torch.device) -> Tensor:
     return sent.to(device, non_blocking=True)
 
 
-class RandomAdjustSharpness(Transform):
+class RandomAdjustSharpness(RandomChange, WholeImagePart):
     """Change the sharpness of each image with probability p, as torchvision.transforms.v2.RandomAdjustSharpness.
 
     sharpness_factor: from 0 up: 0 is smoothed, 1 as it is, 2 twice as sharp. p: 0 <= p <= 1. uint8 images only.
     """
 
+    drawn = "sharpen"
+    width = 1  # the smoothed image's share, which is below 0 for a sharper one
+    bytes_only = True
+
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         self.sharpness_factor = validation.number(
             "RandomAdjustSharpness", "sharpness_factor", sharpness_factor, 0
         )
-        self.p = validation.probability("RandomAdjustSharpness", p)
+        super().__init__(p)
 
-    def parts(self) -> Sequence[TransformPart]:
-        """Return the part that changes images."""
-        return (_Sharpness(1 - self.sharpness_factor),)
+    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+        return np.where(params["sharpen"], np.float32(1 - self.sharpness_factor), np.float32(0))[:, None]
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw sharpen: bool [N]."""
-        return {"sharpen": draws.happens("sharpen", self.p)}
+    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        return changed(images, columns, known, [(known[:, 0] != 0, sharpened)])
 
 
-class _Sharpness(WholeImagePart):
-    """Column: the smoothed image's share, which is below 0 for a sharper one; 0 for images that stay as they are."""
-
-    width = 1
-    bytes_only = True
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-
-    @property
-    def name(self) -> str:
-        """The operation's class."""
-        return "RandomAdjustSharpness"
-
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels(self.name, shape)
-
-    def columns(self, params: Params, count: int) -> Columns:
-        """Return the shares: float32 [count, 1]."""
-        return np.where(params["sharpen"], np.float32(self._share), np.float32(0))[:, None]
-
-    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """Change those whose share is not 0."""
-        return changed(images, columns, known, [(known[:, 0] != 0, _sharpened)])
-
-
-def _sharpened(pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
-    return without_alpha(pixels, lambda some: smoothed_by(some, columns[:, 0]))
+def sharpened(pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    """Change sharpness; the last column is the smoothed image's share."""
+    return without_alpha(pixels, lambda some: smoothed_by(some, columns[:, -1]))
 
 
 def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
@@ -135,21 +122,24 @@ def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
     return result
 
 
-class _RandomLevels(Transform):
+class _RandomLevels(RandomChange, WholeImagePart):
     """New values for each channel with probability p, by the values that it has."""
 
-    _change: Callable[[Tensor], Tensor]
+    width = 1
+    bytes_only = True
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability(type(self).__name__, p)
+    @staticmethod
+    @abstractmethod
+    def levels(pixels: Tensor) -> Tensor:
+        """Return the new values, uint8 [N, H, W, C]."""
 
-    def parts(self) -> Sequence[TransformPart]:
-        """Return the part that changes images."""
-        return (_Levels(type(self).__name__, self._change),)
+    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+        return params["change"].astype(np.float32)[:, None]
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw change: bool [N]."""
-        return {"change": draws.happens("change", self.p)}
+    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        return changed(
+            images, columns, known, [(known[:, 0] > 0, lambda p, c, _: without_alpha(p, self.levels))]
+        )
 
 
 class RandomAutocontrast(_RandomLevels):
@@ -159,7 +149,7 @@ class RandomAutocontrast(_RandomLevels):
     """
 
     @staticmethod
-    def _change(pixels: Tensor) -> Tensor:
+    def levels(pixels: Tensor) -> Tensor:
         return autocontrast(pixels)
 
 
@@ -170,37 +160,8 @@ class RandomEqualize(_RandomLevels):
     """
 
     @staticmethod
-    def _change(pixels: Tensor) -> Tensor:
+    def levels(pixels: Tensor) -> Tensor:
         return equalized(pixels)
-
-
-class _Levels(WholeImagePart):
-    """Column: 1 for images to change."""
-
-    width = 1
-    bytes_only = True
-
-    def __init__(self, name: str, change: Callable[[Tensor], Tensor]) -> None:
-        self._name, self._change = name, change
-
-    @property
-    def name(self) -> str:
-        """The operation's class."""
-        return self._name
-
-    def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color_channels(self._name, shape)
-
-    def columns(self, params: Params, count: int) -> Columns:
-        """Return change: float32 [count, 1]."""
-        return params["change"].astype(np.float32)[:, None]
-
-    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """Change those that were drawn."""
-        return changed(
-            images, columns, known, [(known[:, 0] > 0, lambda p, c, _: without_alpha(p, self._change))]
-        )
 
 
 def autocontrast(pixels: Tensor) -> Tensor:
@@ -248,13 +209,15 @@ _CPU_NUMBERS = 200_000  # blurred at a time on a CPU: an image of 224 pixels; th
 _DEVIATIONS = 5  # beyond which weights are left out: all of them together are 6e-7
 
 
-class GaussianBlur(Transform):
+class GaussianBlur(SinglePartTransform, WholeImagePart):
     """Blur each image, as torchvision.transforms.v2.GaussianBlur, with a sigma of its own.
 
     kernel_size: odd number of pixels, or two of them (across, down). sigma: (least, most) standard deviation in pixels,
     above 0, or one number. Edges are mirrored, without the outermost pixel twice. Works on uint8 images, rounded once at
     the end, and on floating-point ones.
     """
+
+    width = 1
 
     def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
         # Order as torchvision's kernels: across, then down.
@@ -269,31 +232,12 @@ class GaussianBlur(Transform):
         else:
             self.sigma = validation.interval("GaussianBlur", "sigma", sigma, 1e-3)
 
-    def parts(self) -> Sequence[TransformPart]:
-        """Return the part that changes images."""
-        return (_Blur(self.kernel_size),)
-
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw sigma, in pixels: float64 [N]."""
         return {"sigma": draws.uniform("sigma", *self.sigma)}
 
-
-class _Blur(WholeImagePart):
-    """Column: sigma, 0 for images that stay as they are."""
-
-    width = 1
-
-    def __init__(self, kernel_size: tuple[int, int]) -> None:
-        self._kernel_size = kernel_size
-
-    @property
-    def name(self) -> str:
-        """The operation's class."""
-        return "GaussianBlur"
-
     def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError if half the kernel reaches past an edge's mirror."""
-        across, down = self._kernel_size
+        across, down = self.kernel_size
         if across // 2 >= shape[2] or down // 2 >= shape[1]:
             raise UsageError(
                 f"GaussianBlur: kernel_size is {across}x{down} and the images are {shape[2]}x{shape[1]}, across x down; "
@@ -301,17 +245,15 @@ class _Blur(WholeImagePart):
             )
         return shape
 
-    def columns(self, params: Params, count: int) -> Columns:
-        """Return sigma: float32 [count, 1]."""
+    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
         return params["sigma"].astype(np.float32)[:, None]
 
-    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """Blur those whose sigma is above 0."""
+    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
         return changed(images, columns, known, [(known[:, 0] > 0, self._blurred)])
 
     def _blurred(self, pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
         far = math.ceil(_DEVIATIONS * float(known.max()))
-        across, down = (_middle(kernels(columns[:, 0], size), far) for size in self._kernel_size)
+        across, down = (_middle(kernels(columns[:, 0], size), far) for size in self.kernel_size)
         result = torch.empty_like(pixels)
         step = len(pixels)
         if pixels.device.type == "cpu":
@@ -386,3 +328,70 @@ def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
     """Numbers of the pixels -more..length + more - 1, those outside mirrored at the first and the last one."""
     number = torch.arange(-more, length + more, device=device).abs()
     return torch.minimum(number, 2 * (length - 1) - number)
+
+
+class CustomPart(WholeImagePart):
+    """A user's transform, which has `apply`. layout: of its draws.
+
+    The first column says whether an image is changed at all: RandomApply makes it 0.
+    """
+
+    def __init__(self, transform: Transform, layout: ParamLayout) -> None:
+        self._transform = transform
+        self._layout = {name: kept for name, kept in layout.items() if name != "apply"}
+        self.width = 1 + sum(math.prod(shape) for shape, _ in self._layout.values())
+
+    @property
+    def name(self) -> str:
+        return type(self._transform).__name__
+
+    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+        pieces = [np.ones((count, 1), np.float32)]
+        for name, (shape, dtype) in self._layout.items():
+            drawn = np.asarray(params[name])
+            if np.issubdtype(dtype, np.integer) and drawn.size and np.abs(drawn).max() > 1 << 24:
+                raise UsageError(
+                    f"{self.name}: {name} holds {np.abs(drawn).max():,}; whole numbers up to 2**24 are allowed. "
+                    "Draw smaller ones."
+                )
+            pieces.append(_rounded_in(drawn.reshape(count, math.prod(shape))))
+        return np.concatenate(pieces, axis=1)
+
+    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        chosen = known[:, 0] != 0
+        if chosen.all():
+            return self._made(images, columns)
+
+        def some(pixels: Tensor, mine: Tensor, _: Columns) -> Tensor:
+            return self._made(pixels.permute(0, 3, 1, 2), mine).permute(0, 2, 3, 1)
+
+        return changed(images, columns, known, [(chosen, some)])
+
+    def _made(self, images: Tensor, columns: Tensor) -> Tensor:
+        params, at = {}, 1
+        for name, (shape, dtype) in self._layout.items():
+            width = math.prod(shape)
+            like = torch.from_numpy(np.empty(0, dtype)).dtype
+            params[name] = columns[:, at : at + width].reshape(len(columns), *shape).to(like)
+            at += width
+        tracked = not images.is_inference()
+        version = images._version if tracked else 0
+        made: Any = self._transform.apply(images, params)
+        if tracked and images._version != version:
+            raise UsageError(f"{self.name}: apply changed the images that it was given. Return new ones.")
+        if not isinstance(made, Tensor) or made.shape != images.shape or made.dtype != images.dtype:
+            found = f"{made.dtype} {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+            raise UsageError(
+                f"{self.name}: apply returned {found} for {images.dtype} {list(images.shape)}; the same shape and dtype "
+                "are allowed. Return those."
+            )
+        return made
+
+
+def _rounded_in(drawn: NDArray[Any]) -> Columns:
+    """Return float32, rounded towards zero: a fraction below 1 must not become 1."""
+    with np.errstate(over="ignore"):
+        near = drawn.astype(np.float32)
+    further = np.abs(near.astype(np.float64)) > np.abs(drawn.astype(np.float64))
+    near[further] = np.nextafter(near[further], np.float32(0))
+    return near

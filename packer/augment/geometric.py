@@ -1,52 +1,224 @@
-"""Transforms that move pixels: flips, crops, resizes, rotations and affine maps; affine_placement.py composes them."""
+"""Flips, crops and resizes, and where they put results in their sources, composed to one affine matrix an image.
+
+Positions are in pixels from the image's top left corner, so that pixel i lies between i and i + 1 and an image of
+width W between 0 and W. A matrix takes positions of the result to positions in the source:
+x = a u + b v + c, y = d u + e v + f.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.augment import validation
-from packer.augment.affine_placement import AffinePlacement
+from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside, Sampling
-from packer.augment.random_draws import Draws
-from packer.augment.transform import GeometryPart, Params, Shape, SinglePartTransform
+from packer.augment.transform import (
+    Draws,
+    Floats,
+    GeometryPart,
+    Params,
+    RandomChange,
+    Shape,
+    SinglePartTransform,
+)
 from packer.errors import UsageError
 
+Numbers = float | NDArray[Any]
+Whole = NDArray[np.int64]
 
-class _Flip(SinglePartTransform, GeometryPart):
-    """Mirrored images, with probability p."""
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability(self.name, p)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw flip: bool [N]."""
-        return {"flip": draws.happens("flip", self.p)}
+_FAR = 1e6  # an edge that no picture reaches; float32 still holds its neighbourhood to 1/16
 
 
-class RandomHorizontalFlip(_Flip):
+class AffinePlacement:
+    """Results of one size, one a sample, seen in sources of one size.
+
+    count: samples. size: (height, width) of the source, and of the result until it is changed.
+
+    matrix: float64 [6, N], a to f. taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
+    frame: float64 [4, N], the picture's edges in the source; far away until `see_outside` was called.
+    softness: float64 [2, N], how many source pixels an edge of the frame is wide, across and down.
+    support: float64 [2, N], half the filter's width in source pixels, across and down.
+    """
+
+    _ARRAYS = ("matrix", "taps", "frame", "softness", "support", "_whole", "_straight")
+
+    # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
+    def __init__(self, count: int, size: tuple[int, int]) -> None:
+        height, width = size
+        self.size = size
+        self.matrix: Floats = _rows(count, 1, 0, 0, 0, 1, 0)
+        self.taps: Floats = _rows(count, 0, 0, width, height)
+        self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)
+        self.softness: Floats = _rows(count, 1, 1)
+        self.support: Floats = _rows(count, 1, 1)
+        self._whole = np.ones(count, np.bool_)  # positions are whole pixels still
+        self._straight = np.ones(count, np.bool_)  # rows are rows still
+        self._continued = False
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def copy(self) -> AffinePlacement:
+        """Return the same placements, to be changed apart."""
+        other = AffinePlacement(0, self.size)
+        for name in self._ARRAYS:
+            setattr(other, name, getattr(self, name).copy())
+        other._continued = self._continued
+        return other
+
+    def restore(self, samples: NDArray[np.bool_], before: AffinePlacement) -> None:
+        """Undo what happened to these samples since the copy was made."""
+        for name in self._ARRAYS:
+            getattr(self, name)[..., samples] = getattr(before, name)[..., samples]
+
+    def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
+        """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
+        height, width = self.size
+        a, b, c, d, e, f = self.matrix
+        if across is not None:
+            c += np.where(across, a * width, 0)
+            f += np.where(across, d * width, 0)
+            sign = np.where(across, -1.0, 1.0)
+            a *= sign
+            d *= sign
+        if down is not None:
+            c += np.where(down, b * height, 0)
+            f += np.where(down, e * height, 0)
+            sign = np.where(down, -1.0, 1.0)
+            b *= sign
+            e *= sign
+
+    def cut(self, left: Numbers, top: Numbers, size: tuple[int, int], read_only: bool = True) -> None:
+        """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
+        height, width = size
+        if read_only:
+            self._read_only(left, top, left + width, top + height)
+        a, b, c, d, e, f = self.matrix
+        c += a * left + b * top
+        f += d * left + e * top
+        self.size = size
+
+    def stretch(
+        self,
+        left: Numbers,
+        top: Numbers,
+        width: Numbers,
+        height: Numbers,
+        size: tuple[int, int],
+        antialias: bool,
+    ) -> None:
+        """Cut a rectangle of whole pixels and resize it.
+
+        left, top, width, height: [N]. size: (h, w) that it becomes. antialias: widen the filter where it shrinks.
+        """
+        self._read_only(left, top, left + width, top + height)
+        self._forget_edges(left, top, left + width, top + height)
+        self._compose(width / size[1], 0.0, left, 0.0, height / size[0], top)
+        if antialias:
+            self.support = np.maximum(self._pixel(), 1)
+            self.softness = np.maximum(self.softness, self.support)
+        self._whole[:] = False
+        self.size = size
+
+    def turn(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
+        """Move by any affine matrix, from positions of the new picture to positions in this one. Numbers, or [N]."""
+        self._compose(a, b, c, d, e, f)
+        self._whole[:] = False
+        self._straight[:] = False
+
+    def see_outside(self) -> None:
+        """Let the picture end at its edges, each as wide as one of its pixels: what is placed next may look beyond them.
+
+        After a turn only the edges that the picture had before it count.
+        """
+        if not self._straight.any():
+            return
+        height, width = self.size
+        edges = self._in_source(0, 0, width, height)
+        self.frame[:2] = np.where(self._straight, np.maximum(self.frame[:2], edges[:2]), self.frame[:2])
+        self.frame[2:] = np.where(self._straight, np.minimum(self.frame[2:], edges[2:]), self.frame[2:])
+        self.softness = np.where(self._straight, np.maximum(self._pixel(), 1e-6), self.softness)
+
+    def continue_outside(self) -> None:
+        """Let the pixels that may be read now continue the picture beyond its edges; what is cut later changes neither."""
+        self._continued = True
+
+    def columns(self) -> NDArray[np.float32]:
+        """Return the first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
+        a, b, c, d, e, f = self.matrix
+        columns = np.empty((pass_spec.STEPS_AT, len(self)))
+        columns[0:2], columns[2] = (a, b), c + (a + b) / 2 - 0.5
+        columns[3:5], columns[5] = (d, e), f + (d + e) / 2 - 0.5
+        columns[6:8], columns[8:10] = self.taps[:2], self.taps[2:] - 1
+        columns[10:12] = self.support
+        columns[12:16] = self.frame - 0.5
+        columns[16:18] = 1 / self.softness
+        return np.ascontiguousarray(columns.T, dtype=np.float32)
+
+    def _compose(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
+        A, B, C, D, E, F = self.matrix
+        self.matrix = np.stack(
+            [A * a + B * d, A * b + B * e, A * c + B * f + C, D * a + E * d, D * b + E * e, D * c + E * f + F]
+        )
+
+    def _forget_edges(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
+        """Let those of the picture's edges go beyond which a rectangle shows nothing: a resize does not soften them."""
+        if self._straight.any():
+            box = self._in_source(left, top, right, bottom)
+            self.frame[:2][self._straight & (box[:2] >= self.frame[:2])] = -_FAR
+            self.frame[2:][self._straight & (box[2:] <= self.frame[2:])] = _FAR
+
+    def _pixel(self) -> Floats:
+        """Return the size of a pixel of this picture in the source, across and down: float64 [2, N]."""
+        a, b, _, d, e, _ = self.matrix
+        return np.stack([np.hypot(a, b), np.hypot(d, e)])
+
+    def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
+        """Return a rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
+        a, _, c, _, e, f = self.matrix
+        x1, x2, y1, y2 = a * left + c, a * right + c, e * top + f, e * bottom + f
+        return np.stack([np.minimum(x1, x2), np.minimum(y1, y2), np.maximum(x1, x2), np.maximum(y1, y2)])
+
+    def _read_only(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
+        if self._whole.any() and not self._continued:
+            box = self._in_source(left, top, right, bottom)
+            # Of a rectangle that lies outside, in padding, the nearest pixel stays: there must be one.
+            first, end = self.taps[:2].copy(), self.taps[2:].copy()
+            self.taps[:2] = np.where(self._whole, np.clip(box[:2], first, end - 1), first)
+            self.taps[2:] = np.where(self._whole, np.clip(box[2:], first + 1, end), end)
+
+
+def _rows(count: int, *numbers: float) -> Floats:
+    rows: Floats = np.repeat(np.array(numbers, np.float64)[:, None], count, axis=1)
+    return rows
+
+
+class RandomHorizontalFlip(RandomChange, GeometryPart):
     """Mirror each image left to right with probability p, as torchvision.transforms.v2.RandomHorizontalFlip.
 
     p: 0 <= p <= 1.
     """
 
+    drawn = "flip"
+
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Mirror those whose flip is true."""
         placement.mirror(across=params["flip"])
 
 
-class RandomVerticalFlip(_Flip):
+class RandomVerticalFlip(RandomChange, GeometryPart):
     """Mirror each image top to bottom with probability p, as torchvision.transforms.v2.RandomVerticalFlip.
 
     p: 0 <= p <= 1.
     """
 
+    drawn = "flip"
+
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Mirror those whose flip is true."""
         placement.mirror(down=params["flip"])
 
 
@@ -62,7 +234,6 @@ class AlternatingHorizontalFlip(SinglePartTransform, GeometryPart):
         return {"flip": (draws.every_epoch("flip") < 0.5) ^ bool(draws.epoch % 2)}
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Mirror those whose flip is true."""
         placement.mirror(across=params["flip"])
 
 
@@ -97,7 +268,6 @@ class RandomCrop(SinglePartTransform, GeometryPart):
             self.outside = cast(Outside, "fill" if self.padding_mode == "constant" else self.padding_mode)
 
     def check(self, shape: Shape) -> Shape:
-        """Return (C, height, width) of the crop; raises UsageError if it does not fit such images."""
         channels, height, width = shape
         if self.padding_mode == "reflect" and (
             max(self.top, self.bottom) >= height or max(self.left, self.right) >= width
@@ -125,7 +295,6 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         }
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Cut at the drawn corners."""
         if self.outside == "fill":
             placement.see_outside()
         left, top = params["left"] - self.left, params["top"] - self.top
@@ -145,7 +314,6 @@ class CenterCrop(SinglePartTransform, GeometryPart):
         self.height, self.width = validation.sides("CenterCrop", "size", size)
 
     def check(self, shape: Shape) -> Shape:
-        """Return (C, height, width) of the crop; raises UsageError if it does not fit such images."""
         channels, height, width = shape
         if self.height > height or self.width > width:
             raise UsageError(
@@ -155,7 +323,6 @@ class CenterCrop(SinglePartTransform, GeometryPart):
         return channels, self.height, self.width
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Cut the middle."""
         height, width = placement.size
         top, left = round((height - self.height) / 2), round((width - self.width) / 2)
         placement.cut(left, top, (self.height, self.width))
@@ -184,11 +351,9 @@ class Resize(SinglePartTransform, GeometryPart):
         self.sampling = SAMPLINGS[self.interpolation]
 
     def check(self, shape: Shape) -> Shape:
-        """Return the shape with the new size."""
         return (shape[0], *self._size(shape[1:]))
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Stretch all of each image."""
         height, width = placement.size
         size = self._size((height, width))
         if size != placement.size:
@@ -233,205 +398,58 @@ class RandomResizedCrop(SinglePartTransform, GeometryPart):
             )
 
     def check(self, shape: Shape) -> Shape:
-        """Return the shape with the new size."""
         return (shape[0], *self.size)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw top, left, height and width of the rectangle in the image: int64 [N] each."""
         _, height, width = shape
-        least, most = math.log(self.ratio[0]), math.log(self.ratio[1])
         ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
         across = np.full(len(draws), min(width, max(1, round(height * ratio))), np.int64)
         down = np.full(len(draws), min(height, max(1, round(width / ratio))), np.int64)
-        left, top = (width - across) // 2, (height - down) // 2
-        waiting = np.arange(len(draws))
-        for attempt in range(_ATTEMPTS):
-            if not waiting.size:
-                break
-            some = draws.only(waiting)
-            area = some.uniform(f"area {attempt}", *self.scale) * (height * width)
-            proportion = np.exp(some.uniform(f"ratio {attempt}", least, most))
-            w = np.rint(np.sqrt(area * proportion)).astype(np.int64)
-            h = np.rint(np.sqrt(area / proportion)).astype(np.int64)
-            fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
-            found = waiting[fits]
-            across[found], down[found] = w[fits], h[fits]
-            good = draws.only(found)
-            left[found] = good.integers(f"left {attempt}", width - w[fits] + 1)
-            top[found] = good.integers(f"top {attempt}", height - h[fits] + 1)
-            waiting = waiting[~fits]
-        return {"top": top, "left": left, "height": down, "width": across}
+        found = {"top": (height - down) // 2, "left": (width - across) // 2, "height": down, "width": across}
+
+        def fits(w: Whole, h: Whole) -> NDArray[np.bool_]:
+            return (w > 0) & (w <= width) & (h > 0) & (h <= height)
+
+        everybody = np.arange(len(draws))
+        draw_rectangles(draws, everybody, shape, self.scale, self.ratio, ("width", "height"), fits, found)
+        return found
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Stretch the drawn rectangles."""
         left, top, width, height = (params[name] for name in ("left", "top", "width", "height"))
         placement.stretch(left, top, width, height, self.size, bool(self.antialias))
 
 
-Floats = NDArray[np.float64]
-
-
-class RandomRotation(SinglePartTransform, GeometryPart):
-    """Turn each image about its middle, as torchvision.transforms.v2.RandomRotation without expand.
-
-    degrees: (least, most), counter-clockwise; one number d stands for (-d, d).
-    interpolation: "nearest" or "bilinear". center: (x, y) in pixels from the top left corner; the middle if None.
-    fill: beyond the image's edges, one number or one a channel, in the images' own scale.
-    """
-
-    turns = True
-    outside: Outside | None = "fill"
-
-    def __init__(
-        self,
-        degrees: float | Sequence[float],
-        interpolation: str = "nearest",
-        *,
-        center: Sequence[float] | None = None,
-        fill: float | Sequence[float] = 0,
-    ) -> None:
-        self.degrees = _degrees("RandomRotation", "degrees", degrees)
-        self.interpolation = validation.one_of(
-            "RandomRotation", "interpolation", interpolation, tuple(SAMPLINGS)
-        )
-        self.sampling = SAMPLINGS[self.interpolation]
-        self.center = _center("RandomRotation", center)
-        self.fill = validation.colour("RandomRotation", "fill", fill)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw angle, in degrees, counter-clockwise: float64 [N]."""
-        return {"angle": draws.uniform("angle", *self.degrees)}
-
-    def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Turn by the drawn angles."""
-        transform_about(placement, self.center, angle=-params["angle"])
-
-
-class RandomAffine(SinglePartTransform, GeometryPart):
-    """Turn, move, scale and shear each image about its middle, as torchvision.transforms.v2.RandomAffine.
-
-    degrees: (least, most), clockwise; one number d stands for (-d, d); 0 for none.
-    translate: (across, down), the largest moves as shares of width and height; moves are whole pixels. None: none.
-    scale: (least, most). None: 1.
-    shear: degrees: one number s for (-s, s) along x; (least, most) along x; or four: along x, then along y. None: none.
-    interpolation: "nearest" or "bilinear". fill, center: as RandomRotation's.
-    """
-
-    turns = True
-    outside: Outside | None = "fill"
-
-    def __init__(
-        self,
-        degrees: float | Sequence[float],
-        translate: Sequence[float] | None = None,
-        scale: Sequence[float] | None = None,
-        shear: float | Sequence[float] | None = None,
-        interpolation: str = "nearest",
-        fill: float | Sequence[float] = 0,
-        center: Sequence[float] | None = None,
-    ) -> None:
-        name = "RandomAffine"
-        self.degrees = _degrees(name, "degrees", degrees)
-        self.translate = (0.0, 0.0)
-        if translate is not None:
-            if not isinstance(translate, Sequence) or len(translate) != 2:
-                raise UsageError(
-                    f"{name}: translate is {translate!r}; two shares from 0 to 1 are allowed. Pass (across, down)."
-                )
-            across, down = (validation.number(name, "translate", t, 0, 1) for t in translate)
-            self.translate = across, down
-        self.scale = (1.0, 1.0) if scale is None else validation.interval(name, "scale", scale, 1e-6)
-        if isinstance(shear, Sequence) and len(shear) == 4:
-            self.shear = (
-                validation.interval(name, "shear", shear[:2]),
-                validation.interval(name, "shear", shear[2:]),
-            )
-        else:
-            self.shear = _degrees(name, "shear", 0 if shear is None else shear), (0.0, 0.0)
-        if any(abs(angle) >= 90 for pair in self.shear for angle in pair):
-            raise UsageError(
-                f"{name}: shear is {shear!r}; degrees between -90 and 90 are allowed. Pass smaller ones."
-            )
-        self.interpolation = validation.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
-        self.sampling = SAMPLINGS[self.interpolation]
-        self.fill = validation.colour(name, "fill", fill)
-        self.center = _center(name, center)
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees): float64 [N]; move_x, move_y: whole pixels."""
-        _, height, width = shape
-        most_x, most_y = self.translate[0] * width, self.translate[1] * height
-        return {
-            "angle": draws.uniform("angle", *self.degrees),
-            "scale": draws.uniform("scale", *self.scale),
-            "shear_x": draws.uniform("shear_x", *self.shear[0]),
-            "shear_y": draws.uniform("shear_y", *self.shear[1]),
-            "move_x": np.rint(draws.uniform("move_x", -most_x, most_x)),
-            "move_y": np.rint(draws.uniform("move_y", -most_y, most_y)),
-        }
-
-    def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Move as drawn."""
-        transform_about(
-            placement,
-            self.center,
-            angle=params["angle"],
-            scale=params["scale"],
-            shear_x=params["shear_x"],
-            shear_y=params["shear_y"],
-            move_x=params["move_x"],
-            move_y=params["move_y"],
-        )
-
-
-def transform_about(
-    placement: AffinePlacement,
-    center: tuple[float, float] | None,
-    *,
-    angle: float | Floats = 0.0,
-    scale: float | Floats = 1.0,
-    shear_x: float | Floats = 0.0,
-    shear_y: float | Floats = 0.0,
-    move_x: float | Floats = 0.0,
-    move_y: float | Floats = 0.0,
+def draw_rectangles(
+    draws: Draws,
+    waiting: Whole,
+    shape: Shape,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    sides: tuple[str, str],
+    fits: Callable[[Whole, Whole], NDArray[np.bool_]],
+    found: dict[str, Whole],
 ) -> None:
-    """Turn, scale and shear about a point, then move, in pixels; angles in degrees, clockwise as the eye sees it.
+    """Draw rectangles of random area and proportion, ten times for each image at most, until one fits it.
 
-    The picture goes through T(move) T(center) R S T(-center), with R S = scale * [[cos(a - sy) / cos(sy),
-    -cos(a - sy) tan(sx) / cos(sy) - sin(a)], [sin(a - sy) / cos(sy), -sin(a - sy) tan(sx) / cos(sy) + cos(a)]], the
-    convention of torchvision's affine (functional/_geometry.py, `_get_inverse_affine_matrix`). What lies beyond the
-    picture's edges is seen.
+    waiting: numbers of the draws' rows that need one. scale: of areas, as shares of the image's. ratio: of the first of
+    `sides`, "width" and "height", to the second. fits: takes both sides. found: top, left, height and width, int64 [N]
+    each; where none fits they stay as they are.
     """
-    placement.see_outside()
-    height, width = placement.size
-    x, y = (width / 2, height / 2) if center is None else center
-    turn, sx, sy = np.deg2rad(angle), np.deg2rad(shear_x), np.deg2rad(shear_y)
-    a = np.cos(turn - sy) / np.cos(sy)
-    b = -np.cos(turn - sy) * np.tan(sx) / np.cos(sy) - np.sin(turn)
-    c = np.sin(turn - sy) / np.cos(sy)
-    d = -np.sin(turn - sy) * np.tan(sx) / np.cos(sy) + np.cos(turn)
-    # The determinant of R S is scale**2, so the inverse has d, -b, -c, a over scale.
-    a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
-    from_x, from_y = x + move_x, y + move_y
-    placement.turn(a, b, x - a * from_x - b * from_y, c, d, y - c * from_x - d * from_y)
-
-
-def _degrees(name: str, what: str, value: Any) -> tuple[float, float]:
-    if validation.is_number(value) and value >= 0:
-        return -float(value), float(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return validation.interval(name, what, value)
-    raise UsageError(
-        f"{name}: {what} is {value!r}; a number of degrees from 0 up, or (least, most), is allowed. Pass degrees."
-    )
-
-
-def _center(name: str, center: Sequence[float] | None) -> tuple[float, float] | None:
-    if center is None:
-        return None
-    if not isinstance(center, Sequence) or len(center) != 2:
-        raise UsageError(
-            f"{name}: center is {center!r}; two numbers (x, y) in pixels are allowed. Pass those."
-        )
-    x, y = (validation.number(name, "center", v) for v in center)
-    return x, y
+    _, height, width = shape
+    least, most = (math.log(end) for end in ratio)
+    for attempt in range(_ATTEMPTS):
+        if not waiting.size:
+            return
+        some = draws.only(waiting)
+        area = some.uniform(f"area {attempt}", *scale) * (height * width)
+        proportion = np.exp(some.uniform(f"ratio {attempt}", least, most))
+        first = np.rint(np.sqrt(area * proportion)).astype(np.int64)
+        second = np.rint(np.sqrt(area / proportion)).astype(np.int64)
+        fitting = fits(first, second)
+        chosen = waiting[fitting]
+        found[sides[0]][chosen], found[sides[1]][chosen] = first[fitting], second[fitting]
+        good = draws.only(chosen)
+        found["left"][chosen] = good.integers(f"left {attempt}", width - found["width"][chosen] + 1)
+        found["top"][chosen] = good.integers(f"top {attempt}", height - found["height"][chosen] + 1)
+        waiting = waiting[~fitting]

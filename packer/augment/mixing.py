@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from packer.augment import validation
-from packer.augment.random_draws import Draws
-from packer.augment.transform import Columns, MixPart, Params, Shape, SinglePartTransform
+from packer.augment.transform import Columns, Draws, MixPart, Params, Shape, SinglePartTransform
 from packer.augment.validation import whole
 from packer.errors import UsageError
 
@@ -54,11 +53,9 @@ class MixUp(_Ring):
         return {"lam": draws.beta("lam", self.alpha), "partner": draws.uniform("partner")}
 
     def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        """Return the other image's share, and partner: float32 [count, 2]."""
         return np.stack([1 - params["lam"], params["partner"]], axis=1).astype(np.float32)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        """Blend the images, in their own memory."""
         if images.device.type == "cpu":
             blended_singly(images, columns)
         else:
@@ -66,14 +63,12 @@ class MixUp(_Ring):
         return images
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        """Raise UsageError."""
         raise UsageError(
             "MixUp: there are masks, and between two classes there is no third; images and labels are allowed. "
             "Use CutMix, or pass no masks."
         )
 
     def share(self, columns: Tensor) -> Tensor:
-        """Return lam."""
         return 1 - columns[:, 0]
 
 
@@ -108,13 +103,11 @@ class CutMix(_Ring):
         }
 
     def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        """Return the rectangles, their share of the image, and partner: float32 [count, 6]."""
         left, top, right, bottom = (params[name] for name in ("left", "top", "right", "bottom"))
         area = (right - left) * (bottom - top) / (size[0] * size[1])
         return np.stack([left, top, right, bottom, area, params["partner"]], axis=1).astype(np.float32)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        """Copy the rectangles, in the images' own memory."""
         if images.device.type == "cpu":
             copied(images, columns)
         else:
@@ -122,11 +115,9 @@ class CutMix(_Ring):
         return images
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        """Copy the rectangles into a copy of the masks."""
         return self.mix(masks.clone(), columns)
 
     def share(self, columns: Tensor) -> Tensor:
-        """Return what the rectangle leaves of the image."""
         return 1 - columns[:, 4]
 
 

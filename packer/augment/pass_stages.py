@@ -9,18 +9,20 @@ shrunk meets the picture in a straight ramp. docs/augmentation.md lists them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import passes
-from packer.augment.affine_placement import AffinePlacement
-from packer.augment.passes import pass_spec
+from packer import native
+from packer.augment.geometric import AffinePlacement
+from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import Pass
 from packer.augment.transform import (
     ColorPart,
@@ -34,6 +36,9 @@ from packer.augment.transform import (
     WholeImagePart,
 )
 from packer.errors import UsageError
+
+IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
+"""Of a pass: the fastest that can do it here, torch_pass.py, native_pass.py, triton_pass.py."""
 
 
 class PreparedDraws:
@@ -68,12 +73,7 @@ class PreparedDraws:
         return self._device
 
 
-Draws = Sequence[Params]
-"""What each transform of a pipeline drew."""
-
-
-@dataclass(frozen=True)
-class StagedPart:
+class StagedPart(NamedTuple):
     """A part of a transform. transform: its number in the pipeline, and so in the draws."""
 
     part: TransformPart
@@ -91,25 +91,24 @@ class PixelFormat:
 
 
 class PassStage:
-    """A pass over images, put together part by part: `take` until it returns False, then `end`."""
+    """A pass over images, put together part by part: `take` until it returns False."""
+
+    mixing: MixPart | None = None
 
     def __init__(self, source: PixelFormat) -> None:
-        self.source = source
-        self.result = source
-        self._geometry: list[tuple[StagedPart, GeometryPart]] = []
-        self._colours: list[tuple[StagedPart, ColorPart]] = []
-        self._scales: list[ScalePart] = []
-        self._erasers: list[tuple[StagedPart, ErasePart]] = []
+        self.source = self.result = source
+        self._geometry: list[tuple[GeometryPart, int]] = []
+        self._colours: list[tuple[ColorPart, int]] = []
+        self._erasers: list[tuple[ErasePart, int]] = []
         self._scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
         self._fill: tuple[float, ...] = ()
         self._box_fill: tuple[float, ...] = ()
-        self._masks: dict[tuple[int, tuple[float, ...]], Pass] = {}
-        self.what = Pass(source.channels, source.size)
+        self._noise = False
 
     @property
     def empty(self) -> bool:
         """True if no part was taken yet."""
-        return not (self._geometry or self._colours or self._scales or self._erasers)
+        return not (self._geometry or self._colours or self._scale or self._erasers)
 
     @property
     def width(self) -> int:
@@ -121,98 +120,80 @@ class PassStage:
         """True if it has geometry, which masks, boxes and points follow."""
         return bool(self._geometry)
 
+    @cached_property
+    def what(self) -> Pass:
+        """The pass, once all parts are taken."""
+        outside = next((part.outside for part, _ in self._geometry if part.outside is not None), None)
+        scale, shift = self._scale or (None, None)
+        return Pass(
+            channels=self.source.channels,
+            size=self.result.size,
+            sampling=next((p.sampling for p, _ in self._geometry if p.sampling != "shift"), "shift"),
+            outside=outside or "fill",
+            framed=outside == "fill",
+            fill=self._fill,
+            steps=sum(part.steps for part, _ in self._colours),
+            contrast=any(part.contrast for part, _ in self._colours),
+            limit=self.source.limit or 1.0,
+            scale=scale,
+            shift=shift,
+            boxes=sum(part.boxes for part, _ in self._erasers),
+            box_fill=self._box_fill,
+            noise=self._noise,
+            dtype=str(self.result.dtype).removeprefix("torch."),
+        )
+
     def take(self, entry: StagedPart) -> bool:
         """Take one more part if that keeps the meaning; False if a new stage must begin."""
         part = entry.part
         if isinstance(part, GeometryPart):
-            return self._take_geometry(entry, part)
+            return self._take_geometry(part, entry.transform)
         if isinstance(part, ColorPart):
-            return self._take_colour(entry, part)
+            return self._take_colour(part, entry.transform)
         if isinstance(part, ScalePart):
-            self._take_scale(part)
-            return True
-        if isinstance(part, ErasePart):
-            return self._take_erase(entry, part)
-        return False
+            return self._take_scale(part)
+        assert isinstance(part, ErasePart)
+        return self._take_erase(part, entry.transform)
 
-    def end(self) -> None:
-        """Fix what the pass is."""
-        geometry = [part for _, part in self._geometry]
-        looking = [part for part in geometry if part.outside is not None]
-        outside = looking[0].outside if looking else None
-        scale, shift = self._scale or (None, None)
-        self.what = Pass(
-            channels=self.source.channels,
-            size=self.result.size,
-            sampling=self._sampling(),
-            outside=outside or "fill",
-            framed=outside == "fill",
-            fill=self._fill,
-            steps=sum(part.steps for _, part in self._colours),
-            contrast=any(part.contrast for _, part in self._colours),
-            limit=self.source.limit or 1.0,
-            scale=scale,
-            shift=shift,
-            boxes=sum(part.boxes for _, part in self._erasers),
-            box_fill=self._box_fill,
-            noise=any(part.value is None for _, part in self._erasers),
-            dtype=str(self.result.dtype).removeprefix("torch."),
-        )
-
-    def columns(self, draws: Draws, count: int) -> Columns:
-        """Return the numbers that each sample needs: float32 [count, width]."""
+    def columns(self, draws: Sequence[Params], count: int) -> Columns:
+        """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew."""
         placement = AffinePlacement(count, self.source.size)
-        for entry, part in self._geometry:
-            params = draws[entry.transform]
+        for part, transform in self._geometry:
+            params = draws[transform]
             before = placement.copy() if "apply" in params else None
             part.place(placement, params)
             if before is not None:
                 placement.restore(~params["apply"], before)
         pieces = [placement.columns()]
-        for entry, colour in self._colours:
-            params = draws[entry.transform]
-            steps = colour.colour(params, count, self.what.limit)
-            pieces.append(_applied(steps, params).reshape(count, pass_spec.STEP_WIDTH * colour.steps))
-        for entry, eraser in self._erasers:
-            params = draws[entry.transform]
-            boxes = eraser.erase(params, self.result.size)
-            pieces.append(_applied(boxes, params).reshape(count, pass_spec.BOX_WIDTH * eraser.boxes))
+        for colour, transform in self._colours:
+            params = draws[transform]
+            steps = _applied(colour.colour(params, count, self.what.limit), params)
+            pieces.append(steps.reshape(count, pass_spec.STEP_WIDTH * colour.steps))
+        for eraser, transform in self._erasers:
+            params = draws[transform]
+            boxes = _applied(eraser.erase(params, self.result.size), params)
+            pieces.append(boxes.reshape(count, pass_spec.BOX_WIDTH * eraser.boxes))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
-
-    def run(
-        self,
-        images: Tensor,
-        columns: Tensor,
-        rows: Tensor | None = None,
-        out: Tensor | None = None,
-        implementation: str = "auto",
-    ) -> Tensor:
-        """Make the results; see passes.run."""
-        return passes.run(self.what, images, columns, rows, out, implementation)
 
     def run_masks(
         self, masks: Tensor, columns: Tensor, fill: tuple[float, ...], implementation: str
     ) -> Tensor:
         """Move masks uint8 [N, K, H, W] as the images: [N, K, h, w]. fill: K numbers."""
-        key = masks.shape[1], fill
-        if key not in self._masks:
-            self._masks[key] = Pass(
-                channels=masks.shape[1],
-                size=self.result.size,
-                sampling="shift" if self.what.sampling == "shift" else "nearest",
-                outside=self.what.outside,
-                framed=self.what.framed,
-                fill=fill,
-                dtype="uint8",
-            )
-        return passes.run(
-            self._masks[key], masks, columns[:, : pass_spec.STEPS_AT], None, None, implementation
+        what = Pass(
+            channels=masks.shape[1],
+            size=self.result.size,
+            sampling="shift" if self.what.sampling == "shift" else "nearest",
+            outside=self.what.outside,
+            framed=self.what.framed,
+            fill=fill,
+            dtype="uint8",
         )
+        return run_pass(what, masks, columns[:, : pass_spec.STEPS_AT], None, None, implementation)
 
-    def _take_geometry(self, entry: StagedPart, part: GeometryPart) -> bool:
-        if self._colours or self._scales or self._erasers:
+    def _take_geometry(self, part: GeometryPart, transform: int) -> bool:
+        if self._colours or self._scale or self._erasers:
             return False
-        mine = [p for _, p in self._geometry]
+        mine = [p for p, _ in self._geometry]
         samplings = {p.sampling for p in (*mine, part)} - {"shift"}
         resizes = [p for p in (*mine, part) if p.antialias is not None]
         looking = [p for p in mine if p.outside is not None]
@@ -230,24 +211,24 @@ class PassStage:
         if part.outside == "fill":
             self._fill = self._colour(part.name, part.fill)
         channels, height, width = part.check((self.source.channels, *self.result.size))
-        self._geometry.append((entry, part))
+        self._geometry.append((part, transform))
         self.result = replace(self.result, channels=channels, size=(height, width))
         return True
 
-    def _take_colour(self, entry: StagedPart, part: ColorPart) -> bool:
+    def _take_colour(self, part: ColorPart, transform: int) -> bool:
         if self.result.limit is None:
             raise UsageError(
                 f"{part.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
                 "Put it before Normalize."
             )
-        if self._scales or self._erasers:
+        if self._scale or self._erasers:
             return False
         part.check((self.source.channels, *self.result.size))
         part.accept(self.result.limit)
-        self._colours.append((entry, part))
+        self._colours.append((part, transform))
         return True
 
-    def _take_scale(self, part: ScalePart) -> None:
+    def _take_scale(self, part: ScalePart) -> bool:
         channels = self.source.channels
         part.check((channels, *self.result.size))
         scale, shift, limit = part.scale(self.result.limit, channels)
@@ -257,36 +238,23 @@ class PassStage:
             tuple(new * old + s for new, old, s in zip(scale, before[1], shift, strict=True)),
         )
         self._box_fill = tuple(v * f + s for v, f, s in zip(self._box_fill, scale, shift, strict=False))
-        self._scales.append(part)
         self.result = replace(self.result, dtype=part.dtype or self.result.dtype, limit=limit)
-
-    def _take_erase(self, entry: StagedPart, part: ErasePart) -> bool:
-        if part.value is None:
-            if self.result.limit is not None:
-                raise UsageError(
-                    f"{part.name}: value is 'random', draws of N(0, 1), and the images are not normalised yet; "
-                    "that is allowed after Normalize. Put it there, or pass a number."
-                )
-            fill: tuple[float, ...] = ()
-        else:
-            fill = self._colour(part.name, part.value, "value")
-        if self._erasers and (self._box_fill != fill or (part.value is None) != self.noisy):
-            return False
-        part.check((self.source.channels, *self.result.size))
-        self._box_fill = fill
-        self._erasers.append((entry, part))
         return True
 
-    @property
-    def noisy(self) -> bool:
-        """True if boxes are filled with noise."""
-        return any(part.value is None for _, part in self._erasers)
-
-    def _sampling(self) -> pass_spec.Sampling:
-        for _, part in self._geometry:
-            if part.sampling != "shift":
-                return part.sampling
-        return "shift"
+    def _take_erase(self, part: ErasePart, transform: int) -> bool:
+        noise = part.value is None
+        if noise and self.result.limit is not None:
+            raise UsageError(
+                f"{part.name}: value is 'random', draws of N(0, 1), and the images are not normalised yet; "
+                "that is allowed after Normalize. Put it there, or pass a number."
+            )
+        fill = () if part.value is None else self._colour(part.name, part.value, "value")
+        if self._erasers and (self._box_fill != fill or noise != self._noise):
+            return False
+        part.check((self.source.channels, *self.result.size))
+        self._box_fill, self._noise = fill, noise
+        self._erasers.append((part, transform))
+        return True
 
     def _colour(self, name: str, value: Any, what: str = "fill") -> tuple[float, ...]:
         """Return one number a channel."""
@@ -305,87 +273,65 @@ class PassStage:
         return tuple(float(number) for number in numbers)
 
 
-class WholeImageStage:
-    """An operation on the images as tensors, between passes."""
+class PartStage:
+    """An operation on the images as tensors, between passes: on each by itself, or on a batch and its labels.
+
+    mixing: the part that combines images, None if each is changed by itself.
+    """
 
     moves = False
 
-    def __init__(self, source: PixelFormat, entry: StagedPart, part: WholeImagePart) -> None:
+    def __init__(self, source: PixelFormat, part: WholeImagePart | MixPart, transform: int) -> None:
         part.check((source.channels, *source.size))
-        if part.bytes_only and source.dtype != torch.uint8:
+        if isinstance(part, WholeImagePart) and part.bytes_only and source.dtype != torch.uint8:
             raise UsageError(
                 f"{part.name}: the images are {source.dtype}; torch.uint8 is allowed. Put it before ToDtype and Normalize."
             )
         self.source = self.result = source
-        self._entry, self.part = entry, part
+        self.part, self._transform, self.width = part, transform, part.width
+        self.mixing = part if isinstance(part, MixPart) else None
 
-    @property
-    def width(self) -> int:
-        """Columns a sample."""
-        return self.part.width
-
-    def columns(self, draws: Draws, count: int) -> Columns:
+    def columns(self, draws: Sequence[Params], count: int) -> Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""
-        params = draws[self._entry.transform]
-        return _applied(self.part.columns(params, count), params)
-
-    def run(self, images: Tensor, columns: Tensor, known: NDArray[np.float32]) -> Tensor:
-        """Return the changed images."""
-        return self.part.apply(images, columns, known)
-
-
-class MixStage:
-    """An operation that combines images of a batch, and their labels."""
-
-    moves = False
-
-    def __init__(self, source: PixelFormat, entry: StagedPart, part: MixPart) -> None:
-        part.check((source.channels, *source.size))
-        self.source = self.result = source
-        self._entry, self.part = entry, part
-
-    @property
-    def width(self) -> int:
-        """Columns a sample."""
-        return self.part.width
-
-    def columns(self, draws: Draws, count: int) -> Columns:
-        """Return the numbers that each sample needs: float32 [count, width]."""
-        params = draws[self._entry.transform]
+        params = draws[self._transform]
         return _applied(self.part.columns(params, count, self.source.size), params)
 
+    def run(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        """Return the changed images; mixing may overwrite those given."""
+        if isinstance(self.part, MixPart):
+            return self.part.mix(images, columns)
+        return self.part.change(images, columns, known)
 
-Stage = PassStage | WholeImageStage | MixStage
+
+Stage = PassStage | PartStage
 
 
 def staged(entries: Sequence[StagedPart], source: PixelFormat) -> list[Stage]:
     """Put parts into stages. Raises UsageError if one cannot take the images it would get."""
     stages: list[Stage] = []
     current = PassStage(source)
-
-    def close() -> None:
-        if not current.empty:
-            current.end()
-            stages.append(current)
-
     for entry in entries:
-        part = entry.part
-        if isinstance(part, WholeImagePart | MixPart):
-            close()
-            before = stages[-1].result if stages else source
-            stages.append(
-                WholeImageStage(before, entry, part)
-                if isinstance(part, WholeImagePart)
-                else MixStage(before, entry, part)
-            )
-            current = PassStage(before)
-        elif not current.take(entry):
-            close()
-            current = PassStage(current.result)
-            if not current.take(entry):
-                raise AssertionError(f"{part.name}: no pass takes it")
-    close()
+        whole = entry.part if isinstance(entry.part, WholeImagePart | MixPart) else None
+        if whole is None and current.take(entry):
+            continue
+        if not current.empty:
+            stages.append(current)
+        if whole is not None:
+            stages.append(PartStage(current.result, whole, entry.transform))
+        current = PassStage(current.result)
+        if whole is None and not current.take(entry):
+            raise AssertionError(f"{entry.part.name}: no pass takes it")
+    if not current.empty:
+        stages.append(current)
     return stages
+
+
+def each_stage(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage, Tensor]]:
+    """Yield stages with their columns, of all columns float32 [N, P]."""
+    at = 0
+    for stage in stages:
+        yield stage, columns[:, at : at + stage.width]
+        at += stage.width
 
 
 def _applied(columns: Columns, params: Params) -> Columns:
@@ -394,3 +340,53 @@ def _applied(columns: Columns, params: Params) -> Columns:
         columns = columns.copy()
         columns[~params["apply"]] = 0
     return columns
+
+
+def run_pass(
+    what: Pass,
+    images: Tensor,
+    columns: Tensor,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
+    implementation: str = "auto",
+) -> Tensor:
+    """Make the results of one pass.
+
+    images: [M, C, H, W], uint8 or floating point, best with channels_last strides; not modified.
+    columns: float32 [N, P], on the images' device; values are not checked (it would wait for the device).
+    rows: int64 [N] on the same device, which of the images each sample is made of (not checked); None: M is N, in order.
+    out: [N, C, h, w] of the pass's dtype, channels_last, same device; made if None.
+    implementation: one of IMPLEMENTATIONS; "auto" is the fastest that can do it here.
+    Returns out.
+    """
+    if out is None:
+        out = new_images((len(columns), *what.size, what.channels), getattr(torch, what.dtype), images.device)
+    if len(columns):
+        _module(implementation, what, images, out).run(what, images, columns, rows, out)
+    return out
+
+
+def new_images(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Images [N, C, h, w], channels_last, not filled. shape: (N, h, w, C).
+
+    On the CPU in memory from NumPy, which asks for huge pages: a pass into it takes half as long as into torch's own.
+    """
+    if device.type == "cpu" and 0 not in shape:  # NumPy gives an empty array no strides
+        memory = torch.from_numpy(np.empty(math.prod(shape) * dtype.itemsize, np.uint8))
+        return memory.view(dtype).view(shape).permute(0, 3, 1, 2)
+    return torch.empty(shape, dtype=dtype, device=device).permute(0, 3, 1, 2)
+
+
+def _module(name: str, what: Pass, images: Tensor, out: Tensor) -> ModuleType:
+    if name == "compiled" or (
+        name == "auto" and images.device.type == "cpu" and native_pass.can(what, images, out)
+    ):
+        return native_pass
+    if name == "cuda" or (name == "auto" and images.device.type == "cuda"):
+        from packer.augment.passes import triton_pass  # Triton is loaded where there is a GPU
+
+        if name == "cuda" or triton_pass.can(what, images, out):
+            return triton_pass
+    if images.device.type == "cpu" and not native.COMPILED and name == "auto":
+        native.warn("augment")
+    return torch_pass

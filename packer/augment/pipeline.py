@@ -8,35 +8,38 @@ are touched, the draws become one row of numbers a sample; pass_stages.py says h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import passes
-from packer.augment.annotations import (
-    mix_labels,
-    move_masks,
-    move_places,
-    moved_boxes,
-    moved_keypoints,
-    soft_labels,
-)
-from packer.augment.draw_steps import ParamLayout, steps
+from packer.augment.annotations import move_masks, moved_boxes, moved_keypoints, soft_labels
+from packer.augment.containers import GatedTransforms
+from packer.augment.filters import CustomPart
 from packer.augment.pass_stages import (
-    MixStage,
+    IMPLEMENTATIONS,
     PassStage,
     PixelFormat,
     PreparedDraws,
     Stage,
     StagedPart,
-    WholeImageStage,
+    each_stage,
+    new_images,
+    run_pass,
     staged,
 )
-from packer.augment.transform import Shape, Transform
-from packer.augment.validation import check_images, check_range, check_rows, whole
+from packer.augment.transform import Draws, MixPart, Shape, Transform, TransformPart
+from packer.augment.validation import (
+    ParamLayout,
+    check_drawn,
+    check_images,
+    check_params,
+    check_range,
+    check_rows,
+    whole,
+)
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
@@ -73,9 +76,9 @@ class Pipeline:
             raise UsageError(
                 f"Pipeline: dtype is {dtype!r}; {', '.join(map(str, _DTYPES))} are allowed. Convert the images first."
             )
-        if implementation not in passes.IMPLEMENTATIONS:
+        if implementation not in IMPLEMENTATIONS:
             raise UsageError(
-                f"Pipeline: implementation is {implementation!r}; {', '.join(passes.IMPLEMENTATIONS)} are allowed. "
+                f"Pipeline: implementation is {implementation!r}; {', '.join(IMPLEMENTATIONS)} are allowed. "
                 "Pass one of them."
             )
         self.transforms = _listed(transforms)
@@ -130,17 +133,17 @@ class Pipeline:
     @property
     def num_classes(self) -> int | None:
         """The number of classes of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
-        return next((s.part.num_classes for s in self._mixes() if s.part.num_classes is not None), None)
+        return next((part.num_classes for part in self._mixing() if part.num_classes is not None), None)
 
     @property
     def mixes(self) -> bool:
         """True if labels become soft ones."""
-        return bool(self._mixes())
+        return bool(self._mixing())
 
     @property
     def blends(self) -> bool:
         """True if values come between those of two images, as MixUp's do; masks have no such values."""
-        return any(stage.part.blends for stage in self._mixes())
+        return any(part.blends for part in self._mixing())
 
     def sample(self, rows: NDArray[np.int64] | Tensor, epoch: int = 0, *, seed: int | None = None) -> Drawn:
         """Draw for these rows of an epoch, one dictionary a transform, in their order, those of RandomApply among them.
@@ -189,7 +192,7 @@ class Pipeline:
             drawn = [p for each in params for p in each.values()]
             found = count if count is not None else len(drawn[0]) if drawn else 1
             for step, each, layout in zip(self._steps, params, self._layouts, strict=True):
-                step.check(each, layout, found)
+                check_params(type(step.transform).__name__, each, layout, found)
             draws = [{name: p.numpy() for name, p in each.items()} for each in params]
             pieces = [stage.columns(draws, found) for stage in self._stages]
             joined = np.concatenate(pieces, axis=1) if pieces else np.zeros((found, 0), np.float32)
@@ -227,7 +230,7 @@ class Pipeline:
         prepared = self.prepare(params, count)
         if out is not None:
             self._check_out(out, count, images.device)
-        mixing = [i for i, stage in enumerate(self._stages) if isinstance(stage, MixStage)]
+        mixing = [i for i, stage in enumerate(self._stages) if stage.mixing is not None]
         each = mixing[0] if mixing else len(self._stages)  # stages that work on each image by itself
         # A pass may write a pixel before it reads it for another one.
         target = None if out is None or mixing or _same_memory(out, images) else out
@@ -238,7 +241,9 @@ class Pipeline:
             made = self._run(0, each, images, prepared, rows, target)
         else:
             result = self._stages[each - 1].result
-            made = _empty(count, result, images.device) if target is None else target
+            if target is None:
+                target = new_images((count, *result.size, result.channels), result.dtype, images.device)
+            made = target
             for start in range(0, count, step):
                 part = slice(start, start + step)
                 source, chosen = (images[part], None) if rows is None else (images, rows[part])
@@ -307,7 +312,12 @@ class Pipeline:
                 "Pass such."
             )
         columns = self.prepare(params, len(labels)).on(labels.device)
-        return mix_labels(self._stages, columns, soft_labels(labels, self.num_classes or num_classes))
+        soft = soft_labels(labels, self.num_classes or num_classes)
+        for stage, mine in each_stage(self._stages, columns):
+            if stage.mixing is not None:
+                own = stage.mixing.share(mine)[:, None]
+                soft = own * soft + (1 - own) * soft.index_select(0, stage.mixing.partners(mine))
+        return soft
 
     def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
@@ -336,8 +346,8 @@ class Pipeline:
             )
         return self.shape
 
-    def _mixes(self) -> list[MixStage]:
-        return [stage for stage in self._stages if isinstance(stage, MixStage)]
+    def _mixing(self) -> list[MixPart]:
+        return [stage.mixing for stage in self._stages if stage.mixing is not None]
 
     def _check(self, images: Tensor) -> None:
         """Raise UsageError for images that are not what the pipeline was made for; on a GPU values are looked at once."""
@@ -374,14 +384,11 @@ class Pipeline:
             at += stage.width
             if isinstance(stage, PassStage):
                 last = out if number == stop - 1 else None
-                images = stage.run(images, columns[:, span], rows, last, self.implementation)
+                images = run_pass(stage.what, images, columns[:, span], rows, last, self.implementation)
             else:
                 if rows is not None:
                     images = images.index_select(0, rows)
-                if isinstance(stage, WholeImageStage):
-                    images = stage.run(images, columns[:, span], prepared.host[:, span].numpy())
-                else:
-                    images = stage.part.mix(images, columns[:, span])
+                images = stage.run(images, columns[:, span], prepared.host[:, span].numpy())
             rows = None
         if out is not None and images is not out:
             out.copy_(images)
@@ -414,10 +421,85 @@ class Pipeline:
             )
         if self.mixes:
             raise UsageError(
-                f"{self._mixes()[0].part.name}: {what} are not mixed; images and labels are. Leave it out for such data."
+                f"{self._mixing()[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."
             )
         columns = self.prepare(params, len(places)).on(places.device)
-        return move_places(self._stages, columns, places, moved)
+        for stage, mine in each_stage(self._stages, columns):
+            if isinstance(stage, PassStage) and stage.moves:
+                places = moved(places, mine, stage.result.size)
+        return places
+
+
+class DrawStep(NamedTuple):
+    """A transform of a pipeline, or of a RandomApply or RandomChoice in it.
+
+    place: keys its draws: 3 is the fourth of the list, "3.0" the first within it. gate: what decides for which images, and
+    its own place and the transform's number in it.
+    """
+
+    transform: Transform
+    place: int | str
+    gate: tuple[GatedTransforms, int, int] | None
+
+    def sample(self, rows: NDArray[np.int64], seed: int, epoch: int, shape: Shape) -> dict[str, Tensor]:
+        """Draw for rows, int64 [N]: tensors on the CPU."""
+        name = type(self.transform).__name__
+        params = dict(self.transform.sample(Draws(rows, seed, epoch, self.place, name), shape))
+        if "apply" in params:
+            raise UsageError(
+                f"{name}: sample draws 'apply', which is RandomApply's name. Choose another one."
+            )
+        if self.gate is not None:
+            gated, place, number = self.gate
+            params["apply"] = gated.decide(Draws(rows, seed, epoch, place, type(gated).__name__), number)
+        return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
+
+    def layout(self, shape: Shape) -> ParamLayout:
+        """Return the shapes and dtypes of the draws for images of a shape. Raises UsageError unless they have an entry a row."""
+        rows, name = np.zeros(2, np.int64), type(self.transform).__name__
+        drawn = self.transform.sample(Draws(rows, 0, 0, self.place, name), shape)
+        check_drawn(name, drawn, len(rows))
+        return {
+            key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
+        }
+
+    def parts(self, layout: ParamLayout) -> Sequence[TransformPart]:
+        """Return the parts of the transform."""
+        return (CustomPart(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
+
+
+def steps(transforms: Sequence[Transform]) -> list[DrawStep]:
+    """Return the transforms of a pipeline, those within others too. Raises UsageError for what is none."""
+    found = []
+    for place, transform in enumerate(transforms):
+        if isinstance(transform, GatedTransforms):
+            for number, inner in enumerate(transform.transforms):
+                found.append(DrawStep(_checked(inner), f"{place}.{number}", (transform, place, number)))
+        else:
+            found.append(DrawStep(_checked(transform), place, None))
+    return found
+
+
+def _checked(transform: Any) -> Transform:
+    if isinstance(transform, type) and issubclass(transform, Transform):
+        raise UsageError(
+            f"Pipeline: {transform.__name__} is a class; transforms are allowed. Write {transform.__name__}(...)."
+        )
+    if not isinstance(transform, Transform):
+        raise UsageError(
+            f"Pipeline: {transform!r} is no transform; those of packer.augment are allowed, and classes derived "
+            "from its Transform. Pass such."
+        )
+    kind = type(transform)
+    if kind.parts is Transform.parts and not _has_apply(transform):
+        raise UsageError(
+            f"{kind.__name__}: it has no apply(images, params); a transform of your own needs one. Add it."
+        )
+    return transform
+
+
+def _has_apply(transform: Transform) -> bool:
+    return type(transform).apply is not Transform.apply
 
 
 def _listed(transforms: Any) -> tuple[Transform, ...]:
@@ -435,7 +517,3 @@ def _listed(transforms: Any) -> tuple[Transform, ...]:
 
 def _same_memory(one: Tensor, other: Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
-
-
-def _empty(count: int, pixels: PixelFormat, device: torch.device) -> Tensor:
-    return passes.new((count, *pixels.size, pixels.channels), pixels.dtype, device)

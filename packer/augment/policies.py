@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import color, validation
-from packer.augment.affine_placement import AffinePlacement
-from packer.augment.filters import autocontrast, changed, equalized, smoothed_by
-from packer.augment.geometric import SAMPLINGS, transform_about
+from packer.augment.filters import Change, autocontrast, changed, equalized, sharpened
+from packer.augment.geometric import SAMPLINGS, AffinePlacement
 from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside
-from packer.augment.random_draws import Draws
+from packer.augment.rotations import transform_about
 from packer.augment.transform import (
     ColorPart,
     Columns,
+    Draws,
     GeometryPart,
     Params,
     Shape,
@@ -72,7 +72,6 @@ class TrivialAugmentWide(Transform):
         self.fill = validation.colour(name, "fill", fill)
 
     def parts(self) -> Sequence[TransformPart]:
-        """Return the parts of each operation, in order."""
         return _slot(self, 0, self.interpolation, self.fill)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -107,7 +106,6 @@ class RandAugment(Transform):
         self.fill = validation.colour(name, "fill", fill)
 
     def parts(self) -> Sequence[TransformPart]:
-        """Return the parts of each operation, in order."""
         return [
             part for slot in range(self.num_ops) for part in _slot(self, slot, self.interpolation, self.fill)
         ]
@@ -174,12 +172,11 @@ class _PolicyPart(TransformPart):
 
     @property
     def name(self) -> str:
-        """The policy's class."""
         return self._name
 
     def check(self, shape: Shape) -> Shape:
-        """Return the shape as it is; raises UsageError for images that are neither grey nor RGB."""
-        return color.color_channels(self._name, shape)
+        validation.check_channels(self._name, shape)
+        return shape
 
     def magnitudes(self, params: Params, name: str, otherwise: float = 0.0) -> NDArray[np.float64]:
         """Magnitudes for the samples that drew this operation: float64 [N]."""
@@ -200,30 +197,21 @@ class _PolicyFilter(_PolicyPart, WholeImagePart):
     width = 2
     bytes_only = True
 
-    def columns(self, params: Params, count: int) -> Columns:
-        """Return the numbers and shares: float32 [count, 2]."""
+    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
         columns = np.zeros((count, 2), np.float32)
         columns[:, 0] = params["operation"][:, self._slot]
         columns[~self.drew(params, "Sharpness", "AutoContrast", "Equalize"), 0] = 0
         columns[:, 1] = -self.magnitudes(params, "Sharpness")
         return columns
 
-    def apply(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        """Change those that drew one of the three."""
-        number = known[:, 0]
-        return changed(
-            images,
-            columns,
-            known,
-            [
-                (
-                    number == _NUMBER["Sharpness"],
-                    lambda p, c, _: color.without_alpha(p, lambda some: smoothed_by(some, c[:, 1])),
-                ),
-                (number == _NUMBER["AutoContrast"], lambda p, c, _: color.without_alpha(p, autocontrast)),
-                (number == _NUMBER["Equalize"], lambda p, c, _: color.without_alpha(p, equalized)),
-            ],
-        )
+    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        changes: dict[str, Change] = {
+            "Sharpness": sharpened,
+            "AutoContrast": lambda p, c, _: color.without_alpha(p, autocontrast),
+            "Equalize": lambda p, c, _: color.without_alpha(p, equalized),
+        }
+        chosen = [(known[:, 0] == _NUMBER[name], change) for name, change in changes.items()]
+        return changed(images, columns, known, chosen)
 
 
 class _PolicyGeometry(_PolicyPart, GeometryPart):
@@ -256,7 +244,6 @@ class _PolicyColor(_PolicyPart, ColorPart):
     contrast = True
 
     def accept(self, limit: float) -> None:
-        """Raise UsageError for images that are not uint8."""
         color.bytes_needed(self._name, limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:

@@ -1,18 +1,22 @@
-"""Checks of arguments and images; each error names the transform."""
+"""Checks of arguments, draws and images; each error names the transform."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from packer.arguments import as_whole
-from packer.augment.transform import Shape
 from packer.errors import UsageError
+from packer.sentence import Option
+
+ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Name of a draw -> its shape but for the first dimension, and its dtype."""
 
 
 def probability(name: str, p: Any) -> float:
@@ -155,7 +159,69 @@ def is_number(value: Any) -> bool:
     return math.isfinite(value)
 
 
-def check_images(who: str, images: Any, shape: Shape, dtype: torch.dtype) -> None:
+def check_channels(name: str, shape: tuple[int, int, int]) -> None:
+    """Raise UsageError unless images of this (C, H, W) have 1, 3 or 4 channels, the fourth being alpha."""
+    if shape[0] not in (1, 3, 4):
+        raise UsageError(
+            f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. Convert with ",
+            Option("channels"),
+            " gray, rgb or rgba.",
+        )
+
+
+def check_drawn(name: str, drawn: Any, count: int) -> None:
+    """Raise UsageError unless these are draws for so many rows: a dictionary of NumPy arrays, an entry a row."""
+    if not isinstance(drawn, Mapping):
+        raise UsageError(
+            f"{name}: sample returned {type(drawn).__name__}; a dictionary of arrays is allowed. Return one."
+        )
+    for key, p in drawn.items():
+        if not isinstance(p, np.ndarray) or p.ndim == 0 or len(p) != count or p.dtype.kind not in "biuf":
+            found = f"{p.dtype} {list(p.shape)}" if isinstance(p, np.ndarray) else f"a {type(p).__name__}"
+            raise UsageError(
+                f"{name}: sample drew {key}, {found}, for {count} rows; a NumPy array of numbers, an entry a row, is "
+                "allowed. Return such."
+            )
+
+
+def check_params(name: str, params: Mapping[str, Any], layout: ParamLayout, count: int) -> None:
+    """Raise UsageError unless params, perhaps changed by hand, are such as a transform draws, for so many samples."""
+    if set(params) != set(layout):
+        raise UsageError(
+            f"{name}: the params are {_named(params)}; {_named(layout)} are allowed. Pass what sample() returned, in order."
+        )
+    for key, (shape, dtype) in layout.items():
+        p = params[key]
+        if not isinstance(p, Tensor):
+            raise UsageError(
+                f"{name}: {key} is a {type(p).__name__}; a tensor on the CPU is allowed. Pass such."
+            )
+        if p.device.type != "cpu" or p.ndim == 0 or p.dtype == torch.bfloat16 or p.requires_grad:
+            raise UsageError(
+                f"{name}: {key} is {p.dtype} {list(p.shape)} on {p.device}{', with gradients' * p.requires_grad}; a plain "
+                "tensor on the CPU, an entry an image, is allowed. Pass such."
+            )
+        if len(p) != count:
+            raise UsageError(
+                f"{name}: {key} was drawn for {len(p)} rows and there are {count} images; one draw an image is "
+                "allowed. Sample the batch's rows."
+            )
+        wanted = torch.from_numpy(np.empty(0, dtype)).dtype
+        if tuple(p.shape[1:]) != shape or _kind(p.dtype) != _kind(wanted):
+            raise UsageError(
+                f"{name}: {key} is {p.dtype} {list(p.shape)}; {wanted} {[count, *shape]} is allowed. Keep its type."
+            )
+
+
+def _kind(dtype: torch.dtype) -> str:
+    return "truth" if dtype == torch.bool else "fraction" if dtype.is_floating_point else "whole"
+
+
+def _named(names: Mapping[str, Any]) -> str:
+    return ", ".join(names) or "none"
+
+
+def check_images(who: str, images: Any, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     """Raise UsageError for another type, layout or size. who: begins the sentence."""
     if not isinstance(images, Tensor):
         raise UsageError(

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import Pipeline, Transform
-from packer.augment.draw_steps import steps
-from packer.augment.pass_stages import PixelFormat, StagedPart, staged
+from packer.augment.pass_stages import PassStage, PixelFormat, StagedPart, run_pass, staged
+from packer.augment.pipeline import steps
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
@@ -85,8 +85,9 @@ def separately(
         for part in step.parts(layout):
             (stage,) = staged([StagedPart(part, 0)], pixels)
             columns = stage.columns([arrays(drawn)], len(images))
-            if hasattr(stage, "what"):
-                images = stage.run(images, torch.from_numpy(columns), implementation=implementation)
+            if isinstance(stage, PassStage):
+                numbers = torch.from_numpy(columns)
+                images = run_pass(stage.what, images, numbers, None, None, implementation)
             else:
                 images = stage.run(images, torch.from_numpy(columns), columns)
             pixels = stage.result

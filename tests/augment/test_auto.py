@@ -13,7 +13,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from packer.augment import Pipeline, RandAugment, RandomApply, RandomResizedCrop, ToDtype, TrivialAugmentWide
-from packer.augment.pass_stages import PassStage, WholeImageStage
+from packer.augment.pass_stages import PartStage, PassStage
 from packer.augment.policies import OPERATIONS, rand_magnitudes, wide_magnitudes
 from tests.augment.conftest import assert_fair, one, refusal
 
@@ -249,7 +249,7 @@ def test_the_second_operation_works_on_what_the_first_made() -> None:
 
 def test_a_bilinear_crop_before_it_keeps_its_own_pass() -> None:
     pipeline = Pipeline([RandomResizedCrop(32), TrivialAugmentWide(), ToDtype()], (3, 48, 48))
-    assert [type(stage) for stage in pipeline._stages] == [PassStage, WholeImageStage, PassStage]
+    assert [type(stage) for stage in pipeline._stages] == [PassStage, PartStage, PassStage]
 
 
 def test_masks_boxes_and_points_follow() -> None:

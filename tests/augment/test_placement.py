@@ -1,4 +1,4 @@
-"""packer.augment.affine_placement: products of 3x3 matrices, the pixels that may be read, the picture's edges."""
+"""packer.augment.geometric, AffinePlacement: products of 3x3 matrices, the pixels that may be read, the picture's edges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from packer.augment.affine_placement import AffinePlacement
+from packer.augment.geometric import AffinePlacement
 from packer.augment.passes import pass_spec
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from packer.augment import Pipeline, RandomResizedCrop, Resize, ToDtype
-from packer.augment.random_draws import Draws
+from packer.augment.transform import Draws
 from tests.augment.conftest import (
     assert_alike,
     assert_fair,
