@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.augment import validation
-from packer.augment.transform import Draws, ScalePart, Shape, Transform, TransformPart
+from packer.augment.transform import Draws, ScalePart, Shape, Transform, TransformPart, check_no_class
 from packer.errors import UsageError
 
 
@@ -25,10 +25,7 @@ class GatedTransforms(Transform, ABC):
             )
         self.transforms: tuple[Transform, ...] = tuple(transforms)
         for transform in self.transforms:
-            if isinstance(transform, type) and issubclass(transform, Transform):
-                raise UsageError(
-                    f"{name}: {transform.__name__} is a class; transforms are allowed. Write {transform.__name__}(...)."
-                )
+            check_no_class(name, transform)
             if not isinstance(transform, Transform) or isinstance(transform, GatedTransforms | ScalePart):
                 raise UsageError(
                     f"{name}: {transform!r} is among the transforms; those that can be left out for an image are "

@@ -21,7 +21,14 @@ _GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
 class _Ring(SinglePartTransform, MixPart):
-    """The last column is `partner`."""
+    """The last columns are the other image's share, and `partner`."""
+
+    def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
+        self.alpha = validation.number(self.name, "alpha", alpha, 1e-3)
+        self.num_classes = None if num_classes is None else whole(self.name, "num_classes", num_classes, 1)
+
+    def share(self, columns: Tensor) -> Tensor:
+        return 1 - columns[:, -2]
 
     def partners(self, columns: Tensor) -> Tensor:
         """Return the number of the image that each is mixed with: int64 [N], on the columns' device.
@@ -44,10 +51,6 @@ class MixUp(_Ring):
     width = 2
     blends = True
 
-    def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        self.alpha = validation.number("MixUp", "alpha", alpha, 1e-3)
-        self.num_classes = None if num_classes is None else whole("MixUp", "num_classes", num_classes, 1)
-
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw lam, the image's own share, and partner, which orders the batch: float64 [N] each."""
         return {"lam": draws.beta("lam", self.alpha), "partner": draws.uniform("partner")}
@@ -68,9 +71,6 @@ class MixUp(_Ring):
             "Use CutMix, or pass no masks."
         )
 
-    def share(self, columns: Tensor) -> Tensor:
-        return 1 - columns[:, 0]
-
 
 class CutMix(_Ring):
     """Put a rectangle of another image of the batch into each, as torchvision.transforms.v2.CutMix, each its own.
@@ -83,10 +83,6 @@ class CutMix(_Ring):
     """
 
     width = 6
-
-    def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        self.alpha = validation.number("CutMix", "alpha", alpha, 1e-3)
-        self.num_classes = None if num_classes is None else whole("CutMix", "num_classes", num_classes, 1)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw left, top, right, bottom of the rectangle, the last two exclusive: int64 [N] each; partner: float64 [N]."""
@@ -116,9 +112,6 @@ class CutMix(_Ring):
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
         return self.mix(masks.clone(), columns)
-
-    def share(self, columns: Tensor) -> Tensor:
-        return 1 - columns[:, 4]
 
 
 def ring(columns: Tensor) -> Tensor:

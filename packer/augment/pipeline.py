@@ -30,7 +30,7 @@ from packer.augment.pass_stages import (
     run_pass,
     staged,
 )
-from packer.augment.transform import Draws, MixPart, Shape, Transform, TransformPart
+from packer.augment.transform import Draws, MixPart, Shape, Transform, TransformPart, check_no_class
 from packer.augment.validation import (
     ParamLayout,
     check_drawn,
@@ -38,6 +38,7 @@ from packer.augment.validation import (
     check_params,
     check_range,
     check_rows,
+    described,
     whole,
 )
 from packer.errors import UsageError
@@ -233,7 +234,9 @@ class Pipeline:
         mixing = [i for i, stage in enumerate(self._stages) if stage.mixing is not None]
         each = mixing[0] if mixing else len(self._stages)  # stages that work on each image by itself
         # A pass may write a pixel before it reads it for another one.
-        target = None if out is None or mixing or _same_memory(out, images) else out
+        target = None if mixing else out
+        if out is not None and out.untyped_storage().data_ptr() == images.untyped_storage().data_ptr():
+            target = None
         step = count
         if images.device.type == "cpu" and each > 1:
             step = max(1, _CPU_STAGE_BYTES // max(1, images[:1].nbytes))
@@ -411,13 +414,8 @@ class Pipeline:
             or places.shape[-1] != width
             or not places.is_floating_point()
         ):
-            found = (
-                f"{places.dtype} {list(places.shape)}"
-                if isinstance(places, Tensor)
-                else f"a {type(places).__name__}"
-            )
             raise UsageError(
-                f"Pipeline: {what} are {found}; floating point [N, K, {width}] is allowed. Pass such."
+                f"Pipeline: {what} are {described(places)}; floating point [N, K, {width}] is allowed. Pass such."
             )
         if self.mixes:
             raise UsageError(
@@ -481,10 +479,7 @@ def steps(transforms: Sequence[Transform]) -> list[DrawStep]:
 
 
 def _checked(transform: Any) -> Transform:
-    if isinstance(transform, type) and issubclass(transform, Transform):
-        raise UsageError(
-            f"Pipeline: {transform.__name__} is a class; transforms are allowed. Write {transform.__name__}(...)."
-        )
+    check_no_class("Pipeline", transform)
     if not isinstance(transform, Transform):
         raise UsageError(
             f"Pipeline: {transform!r} is no transform; those of packer.augment are allowed, and classes derived "
@@ -513,7 +508,3 @@ def _listed(transforms: Any) -> tuple[Transform, ...]:
             f"Pipeline: transforms is {transforms!r}; a list of transforms is allowed. Put it in brackets."
         )
     return tuple(transforms)
-
-
-def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

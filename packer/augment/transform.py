@@ -27,6 +27,7 @@ from torch import Tensor
 from packer import randomness
 from packer.augment import validation
 from packer.augment.passes.pass_spec import Outside, Sampling
+from packer.errors import UsageError
 
 if TYPE_CHECKING:
     from packer.augment.geometric import AffinePlacement
@@ -293,6 +294,14 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         params: what `sample` drew, as tensors on the same device. Returns: the same shape and dtype.
         """
         raise NotImplementedError
+
+
+def check_no_class(name: str, transform: Any) -> None:
+    """Raise UsageError for a transform's class instead of an instance."""
+    if isinstance(transform, type) and issubclass(transform, Transform):
+        raise UsageError(
+            f"{name}: {transform.__name__} is a class; transforms are allowed. Write {transform.__name__}(...)."
+        )
 
 
 class SinglePartTransform(Transform):

@@ -169,6 +169,11 @@ def check_channels(name: str, shape: tuple[int, int, int]) -> None:
         )
 
 
+def described(value: Any) -> str:
+    """Return the dtype and shape of a tensor, the type of anything else."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
 def check_drawn(name: str, drawn: Any, count: int) -> None:
     """Raise UsageError unless these are draws for so many rows: a dictionary of NumPy arrays, an entry a row."""
     if not isinstance(drawn, Mapping):
@@ -259,5 +264,4 @@ def check_range(who: str, images: Tensor) -> None:
 def check_rows(rows: Any) -> None:
     """Raise UsageError unless these are row numbers, int64 [N]."""
     if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.ndim != 1:
-        found = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
-        raise UsageError(f"Pipeline: rows are {found}; a tensor int64 [N] is allowed. Pass such.")
+        raise UsageError(f"Pipeline: rows are {described(rows)}; a tensor int64 [N] is allowed. Pass such.")
