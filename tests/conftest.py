@@ -152,6 +152,10 @@ def script(one_thread: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     It runs in this process: one of its own would spend most of its time on importing torch.
     """
 
+    from torch.backends import cudnn
+
+    monkeypatch.setattr(cudnn, "benchmark", cudnn.benchmark)  # is as it was afterwards
+
     def run(name: str, *arguments: str | Path) -> Ran:
         path = Path(__file__).parents[1] / name
         monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
