@@ -335,9 +335,9 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
     if not columns:
         return None
     texts = [c.name for c in columns if not c.kind.numeric]
-    whole = all(c.kind.whole for c in columns)
     # What no feature holds in one number, float32 holds in none.
     number = "<f8" if choices.dtype == "float64" or any(c.kind.parts for c in columns) else "<f4"
+    number = "<i8" if choices.label_as == "auto" and all(c.kind.whole for c in columns) else number
     if len(columns) > 1:
         if texts or choices.label_as == "classes":
             raise UsageError(
@@ -348,7 +348,7 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
                 Option("keep"),
                 " the others.",
             )
-        return LabelField("number", "<i8" if whole and choices.label_as == "auto" else number)
+        return LabelField("number", number)
     (column,) = columns
     if texts and choices.label_as == "number":
         raise UsageError(
@@ -364,7 +364,7 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
         )
     if texts or choices.label_as == "classes" or (column.kind.classes and choices.label_as == "auto"):
         return LabelField("classes", "<i8")
-    return LabelField("number", "<i8" if whole and choices.label_as == "auto" else number)
+    return LabelField("number", number)
 
 
 def _described(kind: str, role: str) -> str:

@@ -84,7 +84,7 @@ class ParsedRows:
     records: [n] of the layout's dtype, without the bad rows; dictionaries: column number -> the texts that the codes of its records
     mean, in order of first appearance in this chunk; texts: the blob that `at` of text columns counts from; bad: rising by line, at
     most 1,000; bad_rows: how many there are; lines: ends of lines (rows, where there are none) in the chunk; nbytes: of input;
-    lines_of: int64 [n], the line (row) on which each record begins, counted as in Bad.
+    lines_of: int64 [n], the line (row) on which each record begins, counted as in BadRow.
     """
 
     records: NDArray[np.void]

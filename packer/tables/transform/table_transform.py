@@ -126,15 +126,15 @@ class TableTransform:
         columns = []
         for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True)):
             name = column.name
-            treated = ColumnTransform(
+            bare = ColumnTransform(
                 name, column.type, role, field=fields.get(name), statistics=found.get(name)
             )
             if role == "drop":
-                columns.append(treated)
+                columns.append(bare)
             elif not column.kind.numeric:
-                columns.append(_fit_texts(treated, plan.choices, dictionaries.get(index, ())))
+                columns.append(_fit_texts(bare, plan.choices, dictionaries.get(index, ())))
             else:
-                columns.append(_fit_numbers(treated, plan, index, sums, sample[:, places[index]]))
+                columns.append(_fit_numbers(bare, plan, index, sums, sample[:, places[index]]))
         label = plan.label
         transform = cls(
             tuple(columns),
@@ -214,13 +214,13 @@ class TableTransform:
             )
         label = self.label if all(name in names for name in self.label) else ()
         own = {c.name: c for c in self.columns if c.role != "label" or label}
-        treated = [own.get(name) for name in names]
+        known = [own.get(name) for name in names]
         return ColumnPlan(
             tuple(
                 TableColumn(c.name, t.type, self.notations.get(c.name, "")) if t else c
-                for c, t in zip(columns, treated, strict=True)
+                for c, t in zip(columns, known, strict=True)
             ),
-            tuple(t.role if t else "drop" for t in treated),
+            tuple(t.role if t else "drop" for t in known),
             self.choices,
             LabelField(self.label_kind or "", self.label_dtype or "") if label else None,
             self.class_values if label else None,
@@ -248,7 +248,7 @@ class TableTransform:
 
     @cached_property
     def notations(self) -> dict[str, str]:
-        """Name of a column -> its notation, one of WRITTEN, where it has one."""
+        """Name of a column -> its notation, one of NOTATIONS, where it has one."""
         given = {name: kind for name, kind in self.reading.get("types", {}).items() if kind in NOTATIONS}
         return {
             c.name: given[c.name]
