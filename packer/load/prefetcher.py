@@ -295,8 +295,11 @@ class Prefetcher:
     def _start(self, request: ReadRequest) -> PendingBatches:
         """Start to fetch the rows of a request, from the first source that has them, and to draw its augmentation parameters."""
         self._check_open()
-        draws = self._threads.submit(self._draw, request) if self._augmenter else None
-        lend = partial(self._lend, request.count)
+        draws = self._threads.submit(_draw, self._augmenter, request) if self._augmenter else None
+
+        def lend() -> LentSlot:
+            return LentSlot(self._slots.lend(), self._layout, request.count)
+
         rows = next(filter(None, (source.fetch(request, lend) for source in self._sources)))
         if rows.sent is None and self._numbered:
             rows.arrays |= self._numbers(request)
@@ -304,9 +307,6 @@ class Prefetcher:
             self.close()
             self._check_open()
         return PendingBatches(request, rows, draws, self._device)
-
-    def _lend(self, rows: int) -> LentSlot:
-        return LentSlot(self._slots.lend(), self._layout, rows)
 
     def _numbers(self, request: ReadRequest) -> dict[str, NDArray[np.int64]]:
         """Return the row numbers of a request, int64 [N], in pinned memory if they are copied to a GPU."""
@@ -316,11 +316,6 @@ class Prefetcher:
             memory[:] = rows
             rows = memory
         return {ROW.name: rows}
-
-    def _draw(self, request: ReadRequest) -> Draws:
-        """Draw the augmentations' parameters."""
-        assert self._augmenter is not None
-        return self._augmenter.draw(request.counters().rows(), request.epoch.seed, request.epoch.number)
 
     def _receive(
         self, pending: PendingBatches, stats: Stats, stacklevel: int
@@ -349,7 +344,7 @@ class Prefetcher:
         pending.rows = FetchedRows({})  # the loop holds the request longer than it should hold the batch
         values = self._device.receive(sent) if self._device else sent
         columns = [
-            self._ragged_column(f, ragged[f.name], sizes)
+            _cut([as_tensor(row, f) for row in ragged[f.name]] if self._device else ragged[f.name], sizes)
             if f.ragged
             else self._column(f, values[f.name], sizes)
             for f in self._fields
@@ -358,9 +353,6 @@ class Prefetcher:
         batches = [make(each) for each in zip(*columns, strict=True)]
         batches.reverse()
         return batches, draws
-
-    def _ragged_column(self, field: Field, rows: list[Any], sizes: list[int]) -> list[Any]:
-        return _cut([as_tensor(row, field) for row in rows] if self._device else rows, sizes)
 
     def _column(self, field: Field, value: Any, sizes: list[int]) -> Sequence[Any]:
         """Split a field into batches: views of `value`, but copies of fields that are small (SlotLayout.small)."""
@@ -410,6 +402,10 @@ def ahead(starts: Iterable[Callable[[], PendingBatches]], count: int) -> Iterato
                 work.cancel()
         except KeyboardInterrupt:  # after a break this is the iterator's destructor, where Python drops it
             interrupt_later()
+
+
+def _draw(augmenter: Augmenter, request: ReadRequest) -> Draws:
+    return augmenter.draw(request.counters().rows(), request.epoch.seed, request.epoch.number)
 
 
 def _as_tensors(arrays: list[NDArray[Any]]) -> list[Any]:
