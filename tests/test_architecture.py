@@ -115,6 +115,7 @@ UNITS: dict[str, set[str]] = {
     "packer.convert.export": {
         "packer.convert",
         "packer.format",
+        "packer.orders",
         "packer.pixels",
         "packer.progress",
     },

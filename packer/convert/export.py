@@ -35,11 +35,12 @@ from packer.convert.export_files import (
     inner_folders,
     stem_of,
 )
-from packer.convert.export_labels import CLASSES_FILE, LABELS_FILE, LabelFiles, runs_of
+from packer.convert.export_labels import CLASSES_FILE, LABELS_FILE, LabelFiles
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import pwrite_all, remove
 from packer.format.pack import open_pack
 from packer.format.working_folder import check_output, check_space, failure, locked
+from packer.orders.runs import consecutive
 from packer.pixels.decode_resize import FITS
 from packer.progress import Progress
 from packer.sentence import Option
@@ -168,7 +169,7 @@ class _ExportedFolder:
     def __init__(self, rows: ExportRows, parent: str) -> None:
         """parent: the existing folder in which the new one will lie. Raises FormatError for keys that are no names of files."""
         self._rows, self._header = rows, rows.pack.header
-        keys = [os.fsdecode(key) for key in rows.reader.read_ragged("key", runs_of(rows.rows))]
+        keys = [os.fsdecode(key) for key in rows.reader.read_ragged("key", consecutive(rows.rows))]
         check_keys(rows.pack.path, keys, rows.rows)
         self._splits = {} if rows.split else self._header.splits
         foldered = in_split_folders(keys, rows.rows, self._splits)

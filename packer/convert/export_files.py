@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
-from packer.convert.export_labels import TargetFields, read_fixed
+from packer.convert.export_labels import TargetFields
 from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.file_names import SPLITS, is_hidden, is_image
 from packer.inputs.image_pairs import RESERVED
-from packer.orders.runs import Runs
+from packer.orders.runs import Runs, one_run
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import select_rows
 
@@ -101,12 +101,11 @@ class ExportRows:
 
     def files(self, position: int, first: int, count: int) -> Iterator[ExportedFile]:
         """Yield the files of rows [first, first + count), images first. Raises FormatError."""
-        run = Runs(np.array([first]), np.array([count]))
+        run = one_run(first, first + count)
         for i, data in enumerate(self._images(run, first)):
             yield ExportedFile(position + i, "image", data)
-        rows = np.arange(first, first + count)
         for f in self.masks:
-            for i, values in enumerate(read_fixed(self.reader, f, rows)):
+            for i, values in enumerate(self.reader.array(f, run)):
                 yield ExportedFile(position + i, f.name, _png(values) if _fits_png(f) else _npy(values))
 
     def estimate(self) -> int:

@@ -18,7 +18,7 @@ from packer.errors import FormatError, SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.label_values import CheckedRows, number_labels
-from packer.orders.runs import Runs
+from packer.orders.runs import consecutive
 from packer.read.row_reader import RowReader, decode_ragged
 
 LABELS_FILE, CLASSES_FILE = "labels.csv", "classes.txt"
@@ -61,8 +61,8 @@ class LabelFiles:
     def __init__(self, pack: Pack, reader: RowReader, fields: TargetFields, rows: NDArray[np.int64]) -> None:
         """rows: int64 [N], rising; reader: of the pack's fields."""
         self._pack, self._reader, self._fields, self._rows = pack, reader, fields, rows
-        self._label = None if fields.label is None else read_fixed(reader, fields.label, rows)
-        points = None if fields.keypoints is None else read_fixed(reader, fields.keypoints, rows)
+        self._label = None if fields.label is None else reader.array(fields.label, consecutive(rows))
+        points = None if fields.keypoints is None else reader.array(fields.keypoints, consecutive(rows))
         self._points = None if points is None else points.reshape(len(rows), -1)
         count = 0 if self._points is None else self._points.shape[1] // 2
         self._point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
@@ -231,21 +231,9 @@ class LabelFiles:
         if f is None:
             return None
         rows = self._rows[part]
-        return decode_ragged(self._pack, f, self._reader.read_ragged(f.name, runs_of(rows)), rows.tolist())
-
-
-def runs_of(rows: NDArray[np.int64]) -> Runs:
-    """Return rising rows as runs."""
-    firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
-    return Runs(rows[firsts], np.diff(firsts, append=len(rows)))
-
-
-def read_fixed(reader: RowReader, f: Field, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Read rows of a field of fixed shape, [len(rows), *shape]."""
-    out = np.empty((len(rows), f.row_bytes), np.uint8)
-    if len(rows):
-        reader.read(f.name, runs_of(rows), out)
-    return out.view(f.dtype).reshape(-1, *(f.shape or ()))
+        return decode_ragged(
+            self._pack, f, self._reader.read_ragged(f.name, consecutive(rows)), rows.tolist()
+        )
 
 
 def _ragged(f: Field | None, dtype: str, row_shape: list[int]) -> Field | None:

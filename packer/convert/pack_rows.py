@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from packer.convert.row_maker import MadeRow
 from packer.errors import UsageError
-from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.shards import merge_headers
 from packer.format.working_folder import difference
-from packer.orders.runs import Runs
+from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place, resize
 from packer.read.row_reader import RowReader
 from packer.sentence import Option
@@ -120,11 +119,9 @@ class PackRows:
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return the fields that stay as they are."""
         found: dict[str, NDArray[np.generic]] = {}
+        runs = consecutive(samples)
         for f in self._bulk:
-            out = np.empty((len(samples), f.row_bytes), np.uint8)
-            if len(samples):
-                self._reader.read(f.name, Runs(samples, np.ones_like(samples)), out)
-            values = out.view(f.dtype).reshape(-1, *(f.shape or ()))
+            values = self._reader.array(f, runs)
             if f.name == "label" and self._numbers:
                 parts = self._parts(samples)
                 for part, number in enumerate(self._numbers):
@@ -134,7 +131,7 @@ class PackRows:
 
     def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
         """Read the row, and place it anew if its size changes."""
-        run = Runs(np.array([sample]), np.array([1]))
+        run = one_run(sample, sample + 1)
         ragged = {
             f.name: self._reader.read_ragged(f.name, run)[0]
             for f in self._pack.fields
@@ -164,13 +161,8 @@ class PackRows:
 
     def key(self, sample: int) -> str:
         """Return the row's own key."""
-        run = Runs(np.array([sample]), np.array([1]))
+        run = one_run(sample, sample + 1)
         return self._reader.read_ragged("key", run)[0].decode("utf-8", "surrogateescape")
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what tells whether the packs are still the same."""
-        seals = digest(part.seal for part in self._pack.parts).hex()
-        return {"rows": self._pack.rows, "digest of the packs": seals}
 
     def _fill(self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None) -> tuple[int, int]:
         """Fill in the row's picture; returns its (height, width) in the pack."""

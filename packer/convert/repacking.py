@@ -26,6 +26,7 @@ from packer.convert.pack_rows import PackRows, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import PackerError, UsageError
+from packer.format.checksums import digest
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
@@ -344,9 +345,13 @@ class _PackSource(NamedTuple):
                 NORMALIZE
             )  # the packs are normalised differently: the new one has its own mean and std
         table = is_table(self.pack)
+        seals = digest(part.seal for part in self.pack.parts).hex()
         provenance = {
             "options": {**{name: value for name, value in first.items() if name not in stored}, **said},
-            "source": self.rows.fingerprint(),
+            "source": {
+                "rows": self.pack.rows,
+                "digest of the packs": seals,
+            },  # whether they are still the same
             "versions": {
                 "packer": __version__,
                 **({} if table else decoder_versions()),

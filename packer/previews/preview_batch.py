@@ -91,9 +91,7 @@ def read_batch(
             return decode_ragged(
                 pack, pack.header.field(f.name), reader.read_ragged(f.name, runs), rows.tolist()
             )
-        out = np.empty((runs.total, f.row_bytes), np.uint8)
-        reader.read(f.name, runs, out)
-        return out.view(f.dtype).reshape(-1, *(f.shape or ()))
+        return reader.array(f, runs)
 
     with closing(RowReader(pack, [fields[name] for name in wanted])) as reader:
         found = {name: read(fields[name]) for name in wanted}

@@ -55,6 +55,13 @@ class RowReader:
         """
         self._rows(name).read(runs, out)
 
+    def array(self, field: Field, runs: Runs) -> NDArray[Any]:
+        """Return rows of a fixed field, [rows, *shape] of its dtype."""
+        out = np.empty((runs.total, field.row_bytes), np.uint8)
+        if len(out):
+            self.read(field.name, runs, out)
+        return out.view(field.dtype).reshape(-1, *(field.shape or ()))
+
     def read_ragged(self, name: str, runs: Runs) -> list[bytes]:
         """Read the bytes of each row of a ragged field."""
         return self._rows(name).encoded(runs)

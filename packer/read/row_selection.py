@@ -109,9 +109,7 @@ def _pieces(pack: Pack, field: Field, subset: Subset) -> Iterator[NDArray[Any]]:
     try:
         for start in range(0, max(subset.rows, 1), step):
             stop = min(start + step, subset.rows)
-            out = np.empty((stop - start, field.row_bytes), np.uint8)
-            reader.read(field.name, subset.place(one_run(start, stop)), out)
-            yield out.view(field.dtype).reshape(-1, *(field.shape or ()))
+            yield reader.array(field, subset.place(one_run(start, stop)))
     finally:
         reader.close()
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from packer.convert.row_maker import ColumnRows
 from packer.errors import UsageError
-from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
@@ -69,7 +68,6 @@ class TablePackRows(ColumnRows):
     """A RowMaker over the rows of a pack of a table: every field as it is."""
 
     def __init__(self, pack: Pack) -> None:
-        self._pack = pack
         self._reader = RowReader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
         self.fields = tuple(replace(f, codec=None) if f.compressed else f for f in pack.fields)
         ragged = [f.name for f in pack.fields if f.ragged]
@@ -83,17 +81,9 @@ class TablePackRows(ColumnRows):
         for f in self.fields:
             if f.ragged:
                 found[f.name] = self._reader.read_ragged(f.name, runs) if len(samples) else []
-                continue
-            out = np.empty((len(samples), f.row_bytes), np.uint8)
-            if len(samples):
-                self._reader.read(f.name, runs, out)
-            found[f.name] = out.view(f.dtype).reshape(-1, *(f.shape or ()))
+            else:
+                found[f.name] = self._reader.array(f, runs)
         return found
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what tells whether the packs are still the same."""
-        seals = digest(part.seal for part in self._pack.parts).hex()
-        return {"rows": self._pack.rows, "digest of the packs": seals}
 
 
 def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: Mapping[str, Any]) -> None:
