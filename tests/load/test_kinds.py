@@ -324,8 +324,9 @@ def test_compressed_rows_that_were_not_shuffled_are_warned_of(tmp_path: Path):
     options: Any = {"shuffle": True, "output": "numpy"}
     with pytest.warns(
         UserWarning, match=r"compressed in blocks of 4 and were not shuffled .* shuffle=False, or"
-    ):
+    ) as caught:
         dataset = PackedBatchDataset(tmp_path / "p.h5", 8, placement="disk", **options)
+    assert [w.filename for w in caught] == [__file__]
     assert dataset.order == Rows()
     for more in ({"placement": "ram"}, {"placement": "disk", "order": "rows"}):
         PackedBatchDataset(tmp_path / "p.h5", 8, **options | more)
