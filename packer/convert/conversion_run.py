@@ -278,13 +278,9 @@ def _write_shards(task: ConversionTask, out: str, running: RunOptions, name: str
                 running.progress(done.resumed)
             else:
                 remove(path)
-                behind = _behind(running.progress, first)
                 try:
                     part = _write_part(
-                        task.shard(number, rows),
-                        path,
-                        replace(running, progress=behind),
-                        os.path.join(name, file),
+                        task.shard(number, rows), path, running, os.path.join(name, file), first
                     )
                 except NothingPackedError as error:
                     empty[file] = list(error.skipped)
@@ -358,14 +354,13 @@ def append_shards(task: ConversionTask, pack: Pack, running: RunOptions) -> RunR
         shards = list(listed)
         total = len(task.order.samples)
         rows = task.storing.shard_rows or total
-        done = RunResult(pack.header, before=pack)
+        done, added = RunResult(pack.header, before=pack), replace(running, overwrite=False)
         for number, first in enumerate(range(0, total, rows)):
             name = shard_name(len(listed) + number, task.storing.format)
             path = os.path.join(pack.path, name)
-            part, behind = task.shard(number, rows), _behind(running.progress, first)
             if os.path.lexists(path):  # an interrupted run had written it, but not listed it
                 remove(path)
-            done.add(_write_part(part, path, replace(running, overwrite=False, progress=behind), path))
+            done.add(_write_part(task.shard(number, rows), path, added, path, first))
             shard = open_pack(path)
             done.added_skipped += shard.header.skipped
             shards.append(Shard(name, shard.rows, seal_of(shard.seal)))
@@ -382,12 +377,13 @@ def _named(names: Sequence[str] | None) -> str:
     return ", ".join(names) if names else "no"
 
 
-def _behind(progress: Callable[[int], None], before: int) -> Callable[[int], None]:
-    return lambda rows: progress(before + rows)
-
-
-def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str) -> RunResult:
+def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str, before: int = 0) -> RunResult:
+    """Write a pack of one part. before: rows that other parts have."""
     samples, fields = task.order.samples, task.fields
+
+    def progress(rows: int) -> None:
+        running.progress(before + rows)
+
     with PackWriter(
         out,
         name=name,
@@ -398,11 +394,11 @@ def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str) 
         overwrite=running.overwrite,
         plan=task.plan,
         resume=running.resume,
-        checked=running.progress,
+        checked=progress,
     ) as writer:
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
         outcome = make_blocks(
-            task.maker, writer, samples, workers=running.workers, skip=running.skip, progress=running.progress
+            task.maker, writer, samples, workers=running.workers, skip=running.skip, progress=progress
         )
         if len(outcome.reasons) == len(samples):
             writer.forget()
