@@ -23,7 +23,7 @@ from packer.convert.image_conversion import plan_conversion
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.file_io import pread_all, pwrite_all, remove
-from packer.format.header import Header
+from packer.format.header import OFFSETS, Header
 from packer.format.pack import Pack, open_damaged, open_pack
 from packer.format.pack_writer import PackWriter, Rows
 from packer.format.verify import Verdict, verify_pack
@@ -128,8 +128,10 @@ def _repair(
             )
         ):
             part = pack.parts[number]
-            _check_seal(part, open_pack(made), source, "table" if tabular else "images")
-            _copy(made, part.path)
+            if _same_layout(part, open_pack(made), source, "table" if tabular else "images"):
+                _copy(made, part.path)
+            else:
+                _copy_blocks(open_pack(made), part, damaged[number].blocks)
             if not (verdict := verify_pack(part.path)).ok:
                 raise _left(name, verdict)
     finally:
@@ -349,10 +351,13 @@ def _converted(pack: Pack, damaged: Mapping[int, Verdict]) -> Mapping[str, Any]:
     return provenance
 
 
-def _check_seal(part: Pack, made: Pack, source: str, what: str) -> None:
-    """Raise PackerError unless a part made again is the one that was sealed. what: "images" or "table"."""
+def _same_layout(part: Pack, made: Pack, source: str, what: str) -> bool:
+    """Return True if a part made again has the seal of the damaged one, False if only its bytes lie elsewhere in the file.
+
+    So they do in a file of another version of HDF5. Raises SourceError if its rows are others. what: "images" or "table".
+    """
     if made.seal == part.seal:
-        return
+        return True
     place = ""
     try:
         before, now = part.checksums(), made.checksums()
@@ -361,10 +366,7 @@ def _check_seal(part: Pack, made: Pack, source: str, what: str) -> None:
     if before.shape == now.shape and before.size:
         differs = np.argwhere(before != now).tolist()
         if not differs:
-            raise PackerError(
-                f"{part.path}: cannot be repaired, since this version of HDF5 lays files out otherwise. Install another h5py, or"
-                f" convert the {what} again."
-            )
+            return False
         block, column = differs[0]
         place = f" in block {block} of {part.header.columns[column]!r}"
     raise _changed(source, part.path, place if what == "images" else "", what)
@@ -375,6 +377,24 @@ def _changed(source: str, path: str, place: str, what: str) -> SourceError:
         f"{source}: gives other rows than {path} had{place}; its files have changed since. Bring back the old ones, or convert the"
         f" {what} again."
     )
+
+
+def _copy_blocks(made: Pack, part: Pack, blocks: frozenset[int]) -> None:
+    """Copy damaged blocks to where they lie in the damaged part."""
+    for array in sorted(
+        part.header.columns, key=lambda name: not name.endswith(OFFSETS)
+    ):  # those say where rows lie
+        for block in sorted(blocks):
+            stored, at = b"".join(made.stored_block(array, block, _CHUNK)), 0
+            for file, offset, nbytes in part.spans_of_block(array, block):
+                path = os.path.join(part.path, file) if file else part.path
+                target = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    pwrite_all(target, stored[at : at + nbytes], offset)
+                    os.fsync(target)
+                finally:
+                    os.close(target)
+                at += nbytes
 
 
 def _copy(new: str, old: str) -> None:

@@ -194,15 +194,19 @@ class Pack:
             raise damaged(path, "checksum table is damaged")
         return np.frombuffer(data, "<u8").reshape(shape)
 
-    def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
-        """Read the bytes of one block of an array as they are stored, in pieces of that size; of a pack of one part.
+    def spans_of_block(self, array: str, block: int) -> list[Span]:
+        """Return where the stored bytes of one block of an array lie, in order; of a pack of one part.
 
         Raises FormatError if the offsets of a ragged field lead out of its blob.
         """
         spans = BlockSpans(self.header, array, self._read_span).spans(block)
         if spans is None:
             raise damaged(self.path, f"offsets of {array.removesuffix(OFFSETS)!r} are damaged")
-        for file, offset, nbytes in spans:
+        return spans
+
+    def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
+        """Read the bytes of one block of an array as they are stored, in pieces of that size. See spans_of_block."""
+        for file, offset, nbytes in self.spans_of_block(array, block):
             for at in range(0, nbytes, piece):
                 yield self._read_span(Span(file, offset + at, min(piece, nbytes - at)))
 

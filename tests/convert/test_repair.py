@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -250,6 +251,30 @@ def test_what_a_killed_repair_left_is_replaced_and_nothing_stays_beside(photos: 
     (tmp_path / "p.h5.repairing.packing" / "blocks").mkdir(parents=True)
     check(tmp_path / "p.h5", photos, lambda: flip(*place_of(pack, "image")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.h5", "photos"]
+
+
+@pytest.mark.parametrize("options", [{}, {"compress": "gzip"}], ids=["raw", "gzip"])
+def test_blocks_are_repaired_where_another_hdf5_lays_files_out_otherwise(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+):
+    file = h5py.File
+
+    def lays_out_otherwise(*args: Any, meta_block_size: int = 0, **kwargs: Any) -> h5py.File:
+        return file(
+            *args, **kwargs, **({"meta_block_size": meta_block_size + 8192} if meta_block_size else {})
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr("h5py.File", lays_out_otherwise)
+        pack = convert(photos, tmp_path / "p.h5", **options)
+    other = convert(photos, tmp_path / "other.h5", **options)
+    assert other.header.extents != pack.header.extents
+    for what, (path, offset) in spots(pack).items():
+        if what.startswith(("first", "middle", "last")):
+            check(tmp_path / "p.h5", photos, lambda: flip(path, offset))  # noqa: B023
+    flip(*spots(pack)["HDF5 700"])
+    with pytest.raises(FormatError, match="cannot be repaired whole"):
+        repair_pack(tmp_path / "p.h5", photos)
 
 
 def test_a_missing_checksum_table_is_made_again(photos: Path, tmp_path: Path):
