@@ -323,9 +323,9 @@ GEOMETRIES: list[list[Transform]] = [
 def test_a_mask_moves_as_an_image_of_its_values(
     transforms: list[Transform], channels: int, implementation: str
 ) -> None:
-    images = noise_images(30, channels, 24, 20)
+    images = noise_images(10, channels, 24, 20)
     stack = Pipeline(transforms, (channels, 24, 20), implementation=implementation)
-    params = stack.sample(np.arange(30))
+    params = stack.sample(np.arange(10))
     expected = stack.apply(images, params)
     before = images.clone()
     assert torch.equal(stack.apply_masks(images, params), expected)
@@ -352,11 +352,11 @@ def test_a_mask_moves_as_an_image_of_its_values(
 def test_masks_of_every_number_type_keep_their_values(
     transforms: list[Transform], dtype: torch.dtype, implementation: str
 ) -> None:
-    numbers = noise_images(30, 2, 24, 20)[:, 0] % 100
+    numbers = noise_images(10, 2, 24, 20)[:, 0] % 100
     masks = (numbers % 2).bool() if dtype == torch.bool else numbers.to(dtype)
     fill = 1 if dtype == torch.bool else 117
     stack = Pipeline(transforms, SHAPE, implementation=implementation, mask_fill=fill)
-    params = stack.sample(np.arange(30))
+    params = stack.sample(np.arange(10))
     moved = stack.apply_masks(masks, params)
     assert moved.dtype == dtype
     reference = stack.apply_masks(numbers, params)
