@@ -3,12 +3,12 @@
 Part kinds, in the order in which one pass takes them:
 
     GeometryPart   where each pixel of the result comes from
-    ColorPart     what a pixel's colour becomes, by itself
+    ColorPart      what a pixel's colour becomes, by itself
     ScalePart      what pixels are worth: ToDtype, Normalize
-    ErasePart      boxes that are filled (before Scale or after it)
+    ErasePart      boxes that are filled (before ScalePart or after it)
 
-and two that stand alone between passes: Whole works on the images as a batch of tensors, each by itself (a blur), Mix
-combines the images of a batch, and their labels.
+and two that stand alone between passes: WholeImagePart works on the images as a batch of tensors, each by itself (a blur),
+MixPart combines the images of a batch, and their labels.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ Params = Mapping[str, NDArray[Any]]
 """What one operation drew: arrays with an entry for each row."""
 
 Columns = NDArray[np.float32]
-
-
 Floats = NDArray[np.float64]
 
 
