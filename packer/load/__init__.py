@@ -2,6 +2,7 @@
 
     batch_dataset.py    PackedBatchDataset: batches, prefetched, for a training loop
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
+    base_dataset.py     what both tell of their rows: classes, targets, keys, their description
     dataset_options.py  what the arguments of both mean on this machine: order, placement, device
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
     prefetcher.py       read requests in, batches out, ahead of the loop; what a source of rows is, and the pack's files as one

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from packer.arguments import whole
 from packer.errors import UsageError
 from packer.load import other_loaders
+from packer.load.base_dataset import BaseDataset
 from packer.load.dataset_options import resumed_order
-from packer.load.other_loaders import RowsInfo
 from packer.orders.epochs import Epoch, RowOrder, Share
 from packer.starting import ForkSafeLock
 
@@ -162,7 +162,7 @@ class EpochProgress:
                 self._passes.load(worker, self.coming(ended)[0])
 
 
-class ResumableEpochs(RowsInfo):
+class ResumableEpochs(BaseDataset):
     """Base of PackedBatchDataset: which epoch comes next, how far it is, and the state that goes on with it."""
 
     order: RowOrder

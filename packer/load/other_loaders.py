@@ -8,31 +8,15 @@ All three would go unnoticed otherwise: what is set changes nothing, what is wra
 from __future__ import annotations
 
 import difflib
-import os
 import sys
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, wraps
+from collections.abc import Callable
+from functools import wraps
 from inspect import signature, unwrap
 from types import FrameType
-from typing import Any, ClassVar, NoReturn, ParamSpec
-
-import numpy as np
+from typing import Any, NoReturn, ParamSpec
 
 from packer.errors import UsageError
-from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
 from packer.orders.epochs import RowOrder
-from packer.orders.runs import Subset, one_run
-from packer.read.row_reader import RowReader, decode_ragged
-from packer.read.row_selection import (
-    class_names,
-    overlooked_splits,
-    read_column,
-    select,
-    select_fields,
-    stored,
-)
 
 P = ParamSpec("P")
 _THREADS = "threads read and decode, in this process. Pass threads=, or leave it out"
@@ -42,7 +26,6 @@ _WORKERS = (
 _RANKS = "ranks are found, or given. Pass rank= and world_size=, or leave it out"
 _SAMPLER = "an order draws the rows. Pass order=, such as Weighted(weights) or Balanced('label'), or subset= with row numbers"
 _PINNED = "device='cuda' pins the buffers and copies from them asynchronously. Pass device='cuda', or 'auto'"
-_WRITTEN = 60  # letters of an argument that a description shows
 _CLOSEST = 0.85
 """Likeness of a name to the one that is meant, as difflib counts."""
 
@@ -134,9 +117,6 @@ _MISSING = {
 """Arguments that have no default, with the remedy for who leaves them out."""
 
 
-_NO_FILES = "rows of a pack are no files. Ask for keys, the names of the files that they were, and targets, their labels"
-
-
 class Absent:
     """An attribute that datasets of other loaders have and ours lack: reading it raises an AttributeError that names ours.
 
@@ -155,131 +135,6 @@ class Absent:
             name=self._name,
             obj=dataset,
         )
-
-
-class Fixed(list[Any]):
-    """A read-only list, equal to a plain one: a change of it would not change the dataset, so it raises TypeError."""
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            "a dataset's list is read-only: what is set in it changes no row. Change list(...) of it"
-        )
-
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (list(self),)
-
-
-class RowsInfo:
-    """Base of the datasets: the rows of a pack that were chosen, and what they tell of themselves under torchvision's names.
-
-    Classes, targets and keys are read when they are first asked for, in the order of the rows, and are read-only.
-    A subclass may set attributes of its own in its methods, also in place of these.
-    """
-
-    pack: Pack
-    fields: tuple[Field, ...]
-    subset: Subset
-    _words: ClassVar[Mapping[str, str]]
-    """Words of other loaders, and ours for them."""
-    _settable: ClassVar[tuple[str, ...]] = ()
-    """Attributes that take effect when they are set."""
-    samples = Absent(_NO_FILES)
-    imgs = Absent(_NO_FILES)
-
-    def _open(
-        self,
-        path: str | os.PathLike[str] | Pack,
-        fields: Sequence[str] | None,
-        *,
-        verify: bool = False,
-        **chosen: Any,
-    ) -> None:
-        """Open a pack, and choose fields and rows. chosen: split, classes and subset."""
-        pack = path if isinstance(path, Pack) else open_pack(path)
-        self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen), verify)
-        if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
-            warnings.warn(overlooked, stacklevel=4)
-
-    def _keep(
-        self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str, verify: bool = False
-    ) -> None:
-        self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
-        self._names, self._stored = tuple(f.name for f in fields), stored(fields)
-        self._reader = RowReader(pack, self._stored, verify=verify)
-
-    def _summary(self, **lines: str) -> str:
-        """Return the repr: name and pack, then one line for each property."""
-        shapes = ", ".join(
-            f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
-            for f in self.fields
-        )
-        rows = f"{self.subset.rows:,}" + (
-            "" if self.subset.rows == self.pack.rows else f" of {self.pack.rows:,}"
-        )
-        told = {"rows": f"{rows} ({self._choice})" if self._choice else rows, "fields": shapes, **lines}
-        first = f"{type(self).__name__} of {self.pack.path}"
-        return "\n".join([first, *(f"    {key}: {text}" for key, text in told.items())])
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # A dataset's methods set what they like, a user's subclass's too; from elsewhere only what takes effect, or is a note.
-        if (
-            not name.startswith("_")
-            and name not in self._settable
-            and not _in_method_of(type(self), sys._getframe(1))
-        ):
-            _refuse_attribute(own_class(type(self)), name)
-        super().__setattr__(name, value)
-
-    @cached_property
-    def classes(self) -> list[str]:
-        """Names of the classes by number: all of the pack's, also where the dataset loads some of them only."""
-        names = class_names(self.pack)
-        if not names:
-            raise AttributeError(
-                f"{self.pack.path}: has no class names. Labels are in targets, if there are any."
-            )
-        return Fixed(names)
-
-    @cached_property
-    def class_to_idx(self) -> dict[str, int]:
-        """Numbers of the classes by name."""
-        return {name: number for number, name in enumerate(self.classes)}
-
-    @cached_property
-    def targets(self) -> list[Any]:
-        """The label of each row: numbers, or lists of numbers where a label holds several. Costs 10 to 100 ms a million."""
-        if all(f.name != "label" or f.ragged for f in self.pack.fields):
-            raise AttributeError(f"{self.pack.path}: has no field 'label' of one length, so no targets.")
-        return Fixed(read_column(self.pack, "label", self.subset).tolist())
-
-    @cached_property
-    def keys(self) -> list[str]:
-        """The path of each row's input, as its folder, list or archive named it."""
-        field = next((f for f in self.pack.fields if f.name == "key"), None)
-        if field is None:
-            raise AttributeError(f"{self.pack.path}: has no field 'key', so no keys.")
-        runs, reader = self.subset.place(one_run(0, self.subset.rows)), RowReader(self.pack, [field])
-        try:
-            rows = reader.read_ragged(field.name, runs)
-        finally:
-            reader.close()
-        return Fixed(decode_ragged(self.pack, field, rows, runs.rows().tolist()))
-
-
-def _described(chosen: Mapping[str, Any]) -> str:
-    """Return the arguments that choose rows as text, long ones shortened."""
-    said = []
-    for name, value in chosen.items():
-        if value is not None:
-            short = isinstance(value, str | int | slice | range) or (
-                isinstance(value, list | tuple) and len(value) <= _WRITTEN
-            )
-            text = repr(value) if short else "..."
-            said.append(f"{name}={text if len(text) <= _WRITTEN else '...'}")
-    return ", ".join(said)
 
 
 def own_class(kind: type) -> type:
@@ -329,7 +184,7 @@ def _refuse_keyword(dataset: type, name: str) -> NoReturn:
     raise UsageError(f"{name}=: is no argument of {dataset.__name__}; {remedy}.")
 
 
-def _refuse_attribute(dataset: type, name: str) -> None:
+def refuse_attribute(dataset: type, name: str) -> None:
     """Raise UsageError if setting this attribute on a dataset that is made would change nothing.
 
     Refused are arguments of the constructor, what a dataset tells of itself, words of other loaders, and names like these: any
@@ -346,7 +201,7 @@ def _refuse_attribute(dataset: type, name: str) -> None:
             raise UsageError(f"{called}; {words[meant]}.")
 
 
-def _in_method_of(kind: type, frame: FrameType) -> bool:
+def in_method_of(kind: type, frame: FrameType) -> bool:
     """Return True if the frame runs a method of the class or of a base class.
 
     Reads no local variables of the frame: that would keep all of them alive.

@@ -13,8 +13,8 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load import other_loaders
+from packer.load.base_dataset import BaseDataset
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
-from packer.load.other_loaders import RowsInfo
 from packer.orders.runs import Subset, consecutive
 from packer.read.row_reader import decode_ragged
 from packer.read.row_selection import ROW
@@ -26,7 +26,7 @@ ARGUMENTS = {"image": "transform", "label": "target_transform"}
 """The field that each argument's function is for."""
 
 
-class PackedDataset(RowsInfo):
+class PackedDataset(BaseDataset):
     """Rows of a pack, a map-style dataset for ``torch.utils.data.DataLoader`` under fork, spawn and forkserver.
 
     ``len(ds)`` is rows. ``ds[i]`` is one row as a named tuple ``(image, label, ...)``: image uint8 [C, H, W] (a view of [H, W, C]
