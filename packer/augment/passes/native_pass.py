@@ -57,7 +57,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
-    """Fill out, as passes.run says, for what `can` takes.
+    """Fill out, as run_pass (pass_stages.py) says, for what `can` takes.
 
     Raises: ValueError if shapes or dtypes do not go together; IndexError if rows lead outside the images.
     """

@@ -65,7 +65,7 @@ def run(
     out: Tensor,
     shape: LaunchShape | None = None,
 ) -> None:
-    """Fill out; see passes.run. Enqueued on the current stream.
+    """Fill out; see run_pass (pass_stages.py). Enqueued on the current stream.
 
     columns: rows may be further apart than P numbers. shape: None for what is best in general.
     A pass that Triton cannot compile here is made by plain operations, from then on.
