@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from packer import units
@@ -350,13 +351,15 @@ def append_shards(task: ConversionTask, pack: Pack, running: RunOptions) -> RunR
                     " Arrange the new images as those it was made of."
                 )
         index = read_index(pack.path)
-        listed = index.shards
-        shards = list(listed)
+        shards, listed = list(index.shards), {shard.file for shard in index.shards}
         total = len(task.order.samples)
         rows = task.storing.shard_rows or total
         done, added = RunResult(pack.header, before=pack), replace(running, overwrite=False)
+        # Where all inputs of a shard were skipped its name was left out, so names go further than there are shards.
+        names = (shard_name(number, task.storing.format) for number in count(len(listed)))
+        free = (name for name in names if name not in listed)
         for number, first in enumerate(range(0, total, rows)):
-            name = shard_name(len(listed) + number, task.storing.format)
+            name = next(free)
             path = os.path.join(pack.path, name)
             if os.path.lexists(path):  # an interrupted run had written it, but not listed it
                 remove(path)

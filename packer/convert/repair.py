@@ -1,7 +1,7 @@
 """repair_pack: a damaged pack is made again beside, from its source and its own whole blocks; what differs is copied from there.
 
-Equal inputs and options give equal bytes, so the seal of the new pack tells that it is what the damaged one was. Nothing is written
-to the damaged one before that is known. A damaged header, trailer or index is not repaired.
+Equal inputs and options give equal bytes, so the seal of the new pack tells that it is what the damaged one was. Before that is known,
+the damaged one is only given back the length of its files. A damaged header, trailer or index is not repaired.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from packer.format.header import OFFSETS, Header
 from packer.format.pack import Pack, open_damaged, open_pack
 from packer.format.pack_writer import PackWriter, Rows
 from packer.format.verify import Verdict, verify_pack
-from packer.format.working_folder import difference
+from packer.format.working_folder import check_output, difference
 from packer.orders.runs import one_run
 from packer.progress import Progress
 from packer.read.row_reader import RowReader
@@ -118,7 +118,9 @@ def _repair(
     for number, verdict in damaged.items():
         if not pack.parts[number].seal:
             raise _left(name, verdict)
-    again = name + SUFFIX
+    if not damaged:
+        return Repair(0, tuple(words))
+    again = _free(name + SUFFIX)
     try:
         for number, made in (
             _of_table(pack, damaged, source, again, workers, progress, on_progress)
@@ -146,6 +148,17 @@ def _repair(
 
 def _left(name: str, verdict: Verdict) -> FormatError:
     return FormatError(f"{name}: cannot be repaired whole; what is left: {verdict.problems[0].text}")
+
+
+def _free(again: str) -> str:
+    """Return the name for the pack that is made again. Raises UsageError if there is something that no repair has left."""
+    try:
+        check_output(again, overwrite=True)
+    except UsageError:
+        raise UsageError(
+            f"{again}: is in the way; the pack is made again under this name. Move it away."
+        ) from None
+    return again
 
 
 def _lengthen(part: Pack) -> Iterator[str]:
@@ -202,8 +215,12 @@ def _task(
     alike = sum(p.header.provenance == provenance for p in pack.parts[:number])
     total = len(made.task.order.samples)
     rows = int(options.get("shard_rows") or total)
+    # Shards all of whose inputs were skipped do not exist, which the names of the others tell.
+    name = os.path.basename(part.path).partition(".")[0]
+    original = provenance == pack.parts[0].header.provenance and name.isdecimal()
+    missing = int(name) - number if original else 0
     # The same images may have been appended again: then their shards are there once more.
-    return made.task.shard(alike % -(-total // rows), rows)
+    return made.task.shard((alike + missing) % -(-total // rows), rows)
 
 
 def _make(
@@ -279,13 +296,11 @@ def _of_table(
     progress: bool,
     on_progress: Callable[[int], None] | None,
 ) -> Iterator[tuple[int, str]]:
-    """Convert a table again, if any part is damaged. Yields the numbers of these, and the names of the new ones.
+    """Convert a table again. Yields the numbers of the damaged parts, and the names of the new ones.
 
     A block of a table cannot be made by itself: which rows stand in it, and what fills their missing cells, is known when all rows
     have been read.
     """
-    if not damaged:
-        return
     made_of = _converted(pack, damaged)
     options, read = made_of["options"], made_of["source"]["reading"]
     found = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()

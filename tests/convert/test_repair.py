@@ -253,6 +253,20 @@ def test_what_a_killed_repair_left_is_replaced_and_nothing_stays_beside(photos: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.h5", "photos"]
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+def test_what_has_the_name_of_the_pack_made_again_is_left_alone(photos: Path, tmp_path: Path, damaged: bool):
+    pack = convert(photos, tmp_path / "p.h5")
+    (tmp_path / "p.h5.repairing").mkdir()
+    (tmp_path / "p.h5.repairing" / "photo.jpg").write_bytes(b"mine")
+    if damaged:
+        flip(*place_of(pack, "image"))
+        with pytest.raises(UsageError, match=r"repairing: is in the way; .* Move it away\."):
+            repair_pack(tmp_path / "p.h5", photos)
+    else:
+        assert repair_pack(tmp_path / "p.h5", photos) == Repair(0, ())
+    assert (tmp_path / "p.h5.repairing" / "photo.jpg").read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("options", [{}, {"compress": "gzip"}], ids=["raw", "gzip"])
 def test_blocks_are_repaired_where_another_hdf5_lays_files_out_otherwise(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
@@ -453,6 +467,14 @@ def test_images_that_were_appended_again(photos: Path, tmp_path: Path):
     assert len(pack.parts) == 6
     for part in pack.parts[1::3]:
         check(tmp_path / "p", photos, lambda: flip(*place_of(part, "image", 4)))  # noqa: B023
+
+
+def test_shards_behind_one_that_was_left_out(photos: Path, tmp_path: Path):
+    """All inputs of a shard were skipped."""
+    pack = convert(photos, tmp_path / "p", shard_rows=1, shuffle=False)
+    assert [os.path.basename(part.path) for part in pack.parts][1:3] == ["00001.h5", "00003.h5"]
+    for part in (pack.parts[1], pack.parts[2], pack.parts[-1]):
+        check(tmp_path / "p", photos, lambda: flip(*place_of(part, "image")))  # noqa: B023
 
 
 def test_a_file_opened_for_writing_since_is_beyond_repair(photos: Path, tmp_path: Path):

@@ -176,3 +176,22 @@ def test_nothing_is_left(pets: Path):
     assert str(error.value) == (
         "l.csv: none of its 2 rows can be used; the first, l.csv line 2: no image is called x."
     )
+
+
+def test_appending_behind_a_shard_that_was_left_out(pets: Path):
+    """Its name is free, but the names behind it are not."""
+    Path("pets/2.jpg").write_bytes(b"")
+    convert_images("pets", "shards", size=16, on_error="skip", shard_rows=1, shuffle=False)
+    before = {path.name: path.read_bytes() for path in Path("shards").iterdir() if path.name != "index.json"}
+    assert sorted(before) == [f"{number:05d}.h5" for number in (0, 1, 3, 4, 5, 6, 7)]
+    Path("pets/2.jpg").unlink()
+    append_images("shards", "pets")
+    pack = open_pack("shards")
+    assert pack.rows == 14
+    assert verify_pack("shards").ok
+    assert {name: (Path("shards") / name).read_bytes() for name in before} == before
+    flipped = bytearray(Path(pack.parts[-1].path).read_bytes())
+    flipped[pack.parts[-1].header.extents["image"][0].offset] ^= 1
+    Path(pack.parts[-1].path).write_bytes(flipped)
+    repair_pack("shards", "pets")
+    assert verify_pack("shards").ok
