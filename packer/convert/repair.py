@@ -134,10 +134,11 @@ def _repair(
                 _copy(made, part.path)
             else:
                 _copy_blocks(open_pack(made), part, damaged[number].blocks)
-            if not (verdict := verify_pack(part.path)).ok:
-                raise _left(name, verdict)
     finally:
         remove(again)
+    for number in damaged:
+        if not (verdict := verify_pack(pack.parts[number].path)).ok:
+            raise _left(name, verdict)
     kinds = {problem.kind for verdict in damaged.values() for problem in verdict.problems}
     if "checksums" in kinds:
         words.append("the checksum table")
@@ -162,12 +163,18 @@ def _free(again: str) -> str:
 
 
 def _lengthen(part: Pack) -> Iterator[str]:
-    """Give files that were cut short the length they had, so that their whole blocks can be read; what is missing reads as zero."""
+    """Give files that were cut short or are gone the length they had, so that whole blocks can be read; what is missing reads as zero.
+
+    Yields what will have been mended by then, in words.
+    """
     for extent in (e for extents in part.header.extents.values() for e in extents if e.file):
         path = part.file(extent)
-        if os.path.exists(path) and os.path.getsize(path) < extent.end:
+        size = os.path.getsize(path) if os.path.exists(path) else -1
+        if size < extent.end:
+            with open(path, "ab"):  # made if it is gone
+                pass
             os.truncate(path, extent.end)
-            yield f"the length of {extent.file}"
+            yield f"the length of {extent.file}" if size >= 0 else f"the file {extent.file}"
 
 
 def _of_images(

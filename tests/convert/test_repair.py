@@ -301,6 +301,13 @@ def test_a_missing_checksum_table_is_made_again(photos: Path, tmp_path: Path):
     assert verify_pack(pack.path).ok
 
 
+@pytest.mark.parametrize("name", ["image", "key", "key.offsets"])
+def test_a_missing_array_is_made_again(photos: Path, tmp_path: Path, name: str):
+    convert(photos, tmp_path / "p")
+    mended = check(tmp_path / "p", photos, (tmp_path / "p" / f"{name}.npy").unlink).mended
+    assert f"the file {name}.npy" in mended
+
+
 def test_what_the_system_refuses_is_a_sentence(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pack = convert(photos, tmp_path / "p")
     image = str(tmp_path / "p" / "image.npy")
