@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import h5py
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
+from packer.format.header import Field
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.working_folder import check_space, format_of
@@ -189,6 +191,20 @@ def test_errors_while_sealing_are_sentences(
         monkeypatch.setattr("packer.format.npy_container.NpyContainer.seal", fail)
     with pytest.raises(SpaceError, match=r"writing failed \(No space left on device\)"):
         write_pack(out_path(tmp_path, format))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_disk_that_is_full_from_the_first_byte(tmp_path: Path, compressed: bool):
+    """Where HDF5 stores no rows yet it writes only while h5py closes the file."""
+    field = Field("x", "|u1", (512, 512), {}, {"name": "gzip", "level": 4} if compressed else None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(SpaceError, match=r"p\.h5: writing failed \(File too large\)"):
+            PackWriter(str(tmp_path / "p.h5"), fields=[field], rows=10, block_rows=5, format="h5")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert os.listdir(tmp_path) == []
 
 
