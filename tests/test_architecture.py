@@ -68,7 +68,7 @@ UNITS: dict[str, set[str]] = {
     "packer.pixels": {"packer.codecs"},
     "packer.inputs": {"packer.format", "packer.pixels"},
     "packer.tables.transform": {"packer.format"},
-    "packer.tables.reading": {"packer.inputs", "packer.tables.transform"},
+    "packer.tables.reading": {"packer.format", "packer.tables.transform"},
     "packer.tables": {
         "packer.convert",
         "packer.format",
@@ -335,6 +335,14 @@ def test_a_conversion_never_loads_torch(photo_folder: Path, tmp_path: Path) -> N
     heavy = loaded(convert, str(photo_folder), str(tmp_path / "out.h5"))
     assert "cv2" in heavy
     assert "torch" not in heavy
+
+
+def test_converting_a_table_never_loads_the_decoders(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,5\n")
+    convert = "import sys; from packer import convert_table; convert_table(sys.argv[1], sys.argv[2])"
+    heavy = loaded(convert, str(tmp_path / "t.csv"), str(tmp_path / "out.h5"))
+    assert "h5py" in heavy
+    assert heavy.isdisjoint({"torch", "cv2", "PIL"})
 
 
 def test_the_load_half_never_loads_the_decoders() -> None:

@@ -9,6 +9,8 @@ import mmap
 import os
 import shutil
 import stat
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -164,3 +166,11 @@ def resident(mapped: NDArray[np.uint8], starts: list[int]) -> bool:
         ):
             return False
     return True
+
+
+def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> str:
+    """Return the name and time (of the last change, UTC) of the newest file; times: int64 [N], nanoseconds since 1970."""
+    index = int(times.argmax()) if len(times) else 0
+    seconds, rest = divmod(int(times[index]), 10**9) if len(times) else (0, 0)
+    when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{names[index] if len(times) else ''} of {when}.{rest:09d}"

@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
+from packer.format.file_io import newest_file
 from packer.format.header import Field
 from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.image_archives import open_archive
-from packer.inputs.image_sources import check_bytes, newest_file, read_file, split_archive
+from packer.inputs.image_sources import check_bytes, read_file, split_archive
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec
 from packer.pixels.mask_decoder import MaskKind, decode_mask
 from packer.sentence import Option, Sentence

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import stat
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import InitVar, dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
+from packer.format.file_io import newest_file
 from packer.inputs.file_names import (
     FolderLayout,
     as_text,
@@ -171,14 +171,6 @@ def _open_folder(name: str, arrange: Arrange, labelled: bool) -> ImageSource:
         labelled,
     )
     return source if labelled else _hint(source, name)
-
-
-def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> str:
-    """Return the name and time (of the last change, UTC) of the newest file; times: int64 [N], nanoseconds since 1970."""
-    index = int(times.argmax()) if len(times) else 0
-    seconds, rest = divmod(int(times[index]), 10**9) if len(times) else (0, 0)
-    when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-    return f"{names[index] if len(times) else ''} of {when}.{rest:09d}"
 
 
 def _hint(source: ImageSource, place: str) -> ImageSource:

@@ -9,5 +9,5 @@
     arrow_table.py          ArrowTable: Parquet and Arrow files, by row groups and record batches
     arrow_values.py         Arrow's values as raw ones
 
-Start with table_source.py. Imports: inputs, tables.transform.
+Start with table_source.py. Imports: format, tables.transform.
 """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
-from packer.inputs.image_sources import newest_file
+from packer.format.file_io import newest_file
 from packer.tables.reading.text_stream import COMPRESSIONS, compression, unreadable
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout
