@@ -83,13 +83,12 @@ def test_dataloader_row_by_row_and_by_batch_sampler(tmp_path: Path, context: str
     pack = make_pack(tmp_path / "p.h5")
     dataset = PackedDataset(pack)
     check(*dataset[:3])  # files are open before workers start
-    workers = 1 if context == "spawn" else 2  # each imports torch anew
-    options = {"num_workers": workers, "multiprocessing_context": context} if context else {}
+    options = {"num_workers": 2, "multiprocessing_context": context} if context else {}
     sampler = BatchSampler(RandomSampler(dataset), batch_size=16, drop_last=False)
-    loaders = [DataLoader(dataset, sampler=sampler, batch_size=None, **options)]
-    if context != "spawn":
-        loaders.append(DataLoader(dataset, batch_size=16, shuffle=True, **options))
-    for loader in loaders:
+    for loader in (
+        DataLoader(dataset, batch_size=16, shuffle=True, **options),
+        DataLoader(dataset, sampler=sampler, batch_size=None, **options),
+    ):
         seen = []
         for batch in loader:
             assert type(batch).__name__ == "Batch"
@@ -153,10 +152,11 @@ def test_functions_of_image_and_label(pack: Pack):
 def test_functions_in_a_dataloader_and_its_workers(pack: Pack):
     dataset = PackedDataset(pack, subset=range(50, 60), transform=scaled, target_transform=parity)
     sampler = BatchSampler(range(10), batch_size=5, drop_last=False)
-    loaders = [DataLoader(dataset, batch_size=5), DataLoader(dataset, sampler=sampler, batch_size=None)]
-    if pack.path.endswith(".h5"):
-        loaders.append(DataLoader(dataset, batch_size=5, num_workers=1, multiprocessing_context="spawn"))
-    for loader in loaders:
+    for loader in (
+        DataLoader(dataset, batch_size=5),
+        DataLoader(dataset, sampler=sampler, batch_size=None),
+        DataLoader(dataset, batch_size=5, num_workers=1, multiprocessing_context="spawn"),
+    ):
         batches = list(loader)
         assert [batch.label[0] for batch in batches] == ["even", "odd"]
         assert all(batch.image.dtype == torch.float32 for batch in batches)

@@ -236,7 +236,7 @@ def order(rows: int, split: str | None = None, *, shuffle: bool = True, seed: in
     return samples
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(
     rows=st.integers(20, 700),
     itemsize=st.sampled_from([4, 5, 12, 116, 3000, 10_000]),

@@ -182,7 +182,7 @@ def largest_difference(what: Pass, given: Tensor, expected: Tensor) -> float:
 @pytest.mark.parametrize("sampling", ["shift", "nearest", "linear"])
 def test_it_makes_what_the_plain_pass_makes(sampling: pass_spec.Sampling) -> None:
     """Positions drawn by chance do not sit on ties, but for whole ones, which both take exactly."""
-    for number in range(60):
+    for number in range(90):
         what, images, columns, rows = made(number, sampling=sampling)
         given, expected = both(what, images, columns, rows)
         assert torch.isfinite(given).all()
@@ -208,7 +208,7 @@ def test_shifts_are_exact(channels: int, dtype: str) -> None:
 @pytest.mark.parametrize("outside", ["fill", "edge", "reflect"])
 def test_weighted_sums_are_right_to_float32s_rounding(way: str, outside: pass_spec.Outside) -> None:
     """A position near 200 is right to 2**-17 of a pixel; between a black and a white one that is 0.002, across and down."""
-    for number in range(12):
+    for number in range(20):
         what, images, columns, rows = made(number, way, "float32", sampling="linear")
         what = dataclasses.replace(what, steps=0, contrast=False, boxes=0, noise=False, outside=outside)
         given, expected = both(what, images, columns[:, : what.width].contiguous(), rows)

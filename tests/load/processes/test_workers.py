@@ -120,9 +120,8 @@ def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 ROWS = [5, 6, 7, 100, 3, 3, 0, 102, *range(20, 40)]
 
 
-@pytest.mark.parametrize(
-    ("context", "batched"), [("fork", False), ("fork", True), ("spawn", True), ("forkserver", False)]
-)
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_every_row_is_made_where_it_belongs(pack: Pack, context: str, batched: bool):
     with Made(pack, flipped, names=("image", "label", "key"), context=context, batched=batched) as made:
         for first in (0, 7):
@@ -214,7 +213,8 @@ def test_an_error_that_cannot_be_printed(pack: Pack):
         made.batch([5])
 
 
-@pytest.mark.parametrize(("name", "batched"), [("torch", False), ("cv2", False), ("cv2", True)])
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("name", ["torch", "cv2"])
 def test_draws_of_what_the_function_imports_itself(pack: Pack, tmp_path: Path, name: str, batched: bool):
     """A process of its own: here both have been imported. The image is changed in place before the import."""
     pytest.importorskip(name)
@@ -240,7 +240,7 @@ def fn(s):
 pack = open_pack({str(pack.path)!r})
 fields = select_fields(pack, ("image", "label"))
 made = []
-for processes in (1, 2):
+for processes in (1, 3):
     workers = Workers(PythonTransform(fn, processes=processes, batched={batched}), RowReader(pack, fields), fields)
     layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
     slot = workers.allocate(layout.nbytes)

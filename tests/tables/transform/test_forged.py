@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def forged(draw: st.DrawFn) -> tuple[Fitted, dict[str, Any]]:
     return fitted, record
 
 
-@settings(max_examples=500)
+@settings(max_examples=700)
 @given(forged())
 def test_records_that_were_changed_are_refused_or_work(case):
     fitted, record = case
@@ -99,3 +100,12 @@ def test_records_that_were_changed_are_refused_or_work(case):
                 assert isinstance(value, np.ndarray)
                 assert (value.dtype.str, value.shape[1:]) == (field.dtype, field.shape)
     assert transform is None or read is not None
+
+
+def test_a_count_beyond_every_file_is_refused() -> None:
+    record = copy.deepcopy(FITTED[0].transform.to_json())
+    record["columns"][0]["statistics"]["rows"] = (1 << 62) - 1
+    check_table(record)
+    record["columns"][0]["statistics"]["rows"] = 1 << 62
+    with pytest.raises(ValueError, match="the table is malformed"):
+        check_table(record)
