@@ -8,9 +8,10 @@ import itertools
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,19 @@ from packer.format.unsealed_hdf5 import read_unsealed
 from packer.sentence import Option
 
 _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
+
+
+class Arrival(Protocol):
+    """The arrival of an array's rows in a pack that is being filled, or lies elsewhere; thread-safe.
+
+    starts, lengths: int64 [k], runs of the array's rows (of a ragged field's blob: its bytes).
+    """
+
+    def wait(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Return once the rows can be read from the pack's files. Raises PackerError if they cannot be had."""
+
+    def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Ask for rows that will be needed soon; do not wait for them."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,10 @@ class Pack:
     def file(self, extent: Extent) -> str:
         """Return the path of the file in which an extent lies."""
         return self._path(extent.file)
+
+    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
+        """Return how the rows of these extents, of one array, come into the pack's files; None if all are there."""
+        return None
 
     def _path(self, file: str) -> str:
         return os.path.join(self.path, file) if file else self.path

@@ -99,6 +99,7 @@ class ExtentArray:
         if not native.COMPILED:
             native.warn("gather")
         extents = [e for e in extents if e.rows]
+        self._arrival = pack.arrival(extents)
         paths = [pack.file(e) for e in extents]
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         self.rows = sum(e.rows for e in extents)
@@ -127,6 +128,8 @@ class ExtentArray:
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
+        if self._arrival is not None:
+            self._arrival.wait(runs.starts, runs.lengths)
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
         fits = self.rows * self.row_bytes <= MAPPED_BYTES
         if fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts)):
@@ -141,6 +144,9 @@ class ExtentArray:
 
     def willneed(self, runs: Runs) -> None:
         """Have the system begin to read runs of rows, if it can; does not wait for them."""
+        if self._arrival is not None:
+            self._arrival.ahead(runs.starts, runs.lengths)
+            return
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
         willneed_rows(self._extents, self._files, starts, lengths, self.row_bytes)
 
