@@ -6,6 +6,7 @@
     ├── SourceError             the folder, archive, list or labels file cannot be packed
     │   └── ImageError          one input image cannot be packed
     ├── SpaceError              the disk cannot hold the result
+    ├── BusyError               another process is writing the same pack
     ├── TransformError          a Python transform failed, or its process died
     └── MissingDependencyError  an optional package is not installed (also an ImportError)
 
@@ -82,6 +83,10 @@ class ImageError(SourceError):
 
 class SpaceError(PackerError):
     """The disk cannot hold the result."""
+
+
+class BusyError(PackerError):
+    """Another process is writing the same pack."""
 
 
 class TransformError(PackerError):

@@ -119,6 +119,16 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.progress",
     },
+    # It starts the process by that name, and so loads nothing of what converts.
+    "packer.filling": {"packer.filling.filling_process", "packer.format", "packer.orders"},
+    "packer.filling.filling_process": {
+        "packer.convert",
+        "packer.convert.image_conversion",
+        "packer.filling",
+        "packer.format",
+        "packer.tables",
+        "packer.tables.reading",
+    },
     "packer.orders": {"packer.randomness"},
     "packer.read": {
         "packer.codecs",

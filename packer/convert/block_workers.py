@@ -172,7 +172,7 @@ def make_blocks(
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
     blocks = [block for block in range(writer.blocks) if block not in writer.done]
-    run = _WorkerState(maker, writer, samples, skip)
+    run = WorkerState(maker, writer, samples, skip)
     outcome = BlockResult(run.no_sums())
     for _, note in sorted(writer.done.items()):
         outcome.merge(BlockResult.from_note(note))
@@ -198,11 +198,11 @@ def make_blocks(
 
 
 def _run_blocks(
-    run: _WorkerState, blocks: list[int], outcome: BlockResult, workers: int, progress: Callable[[], None]
+    run: WorkerState, blocks: list[int], outcome: BlockResult, workers: int, progress: Callable[[], None]
 ) -> None:
     """Make blocks on a pool of workers. Raises what a worker raised, BrokenProcessPool if one has died."""
     writer = run.writer
-    with _one_thread_an_image(run.makes), _pool(max(1, min(workers, len(blocks))), run) as pool:
+    with one_thread_an_image(run.makes), worker_pool(max(1, min(workers, len(blocks))), run) as pool:
         coming = iter(blocks)
         waiting = _submit(pool, islice(coming, _AHEAD * workers), writer.out)
         try:
@@ -224,7 +224,7 @@ def _run_blocks(
 
 
 @contextmanager
-def _one_thread_an_image(made: bool) -> Iterator[None]:
+def one_thread_an_image(made: bool) -> Iterator[None]:
     """Keep OpenCV to one thread where images are the parallel work: its own would fight ours. made: rows are made one by one."""
     if not made:
         yield
@@ -243,7 +243,7 @@ def _one_thread_an_image(made: bool) -> Iterator[None]:
 
 
 def _take(
-    future: Future[tuple[int, BlockResult]], writer: PackWriter, outcome: BlockResult, run: _WorkerState
+    future: Future[tuple[int, BlockResult]], writer: PackWriter, outcome: BlockResult, run: WorkerState
 ) -> None:
     """Journal a finished block, and add what it gave. Raises what the worker raised."""
     block, made = future.result()
@@ -253,7 +253,13 @@ def _take(
 
 
 def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple[int, BlockResult]]]:
-    """Hand out blocks; the first one makes the workers fork."""
+    with starting_workers(out):
+        return {pool.submit(_block, block) for block in blocks}
+
+
+@contextmanager
+def starting_workers(out: str) -> Iterator[None]:
+    """Surround what hands out work: the first makes the workers fork. Raises PackerError if the system refuses them."""
     with warnings.catch_warnings():
         # Python 3.12 warns of threads in the parent, which may hold locks: the child touches nothing of theirs, only files,
         # decoders and arithmetic.
@@ -261,7 +267,7 @@ def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple
         try:
             # A signal while the pool starts processes would leave some that nobody tells to end, and Python waits for them at exit.
             with held_back():
-                return {pool.submit(_block, block) for block in blocks}
+                yield
         except (BlockingIOError, RuntimeError) as error:  # RLIMIT_NPROC, of processes or of threads
             if isinstance(error, (BrokenProcessPool, NotImplementedError)):
                 raise
@@ -270,7 +276,7 @@ def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple
             ) from None
 
 
-def _pool(workers: int, run: _WorkerState) -> Executor:
+def worker_pool(workers: int, run: WorkerState) -> Executor:
     """Return workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
     forks = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if workers > 1 and forks:
@@ -289,11 +295,11 @@ def _pool(workers: int, run: _WorkerState) -> Executor:
 _worker = threading.local()  # .run: what this worker, a thread or a process, works for
 
 
-def _adopt(run: _WorkerState) -> None:
+def _adopt(run: WorkerState) -> None:
     _worker.run = run
 
 
-def _adopt_in_process(run: _WorkerState) -> None:
+def _adopt_in_process(run: WorkerState) -> None:
     """Leave signals to the parent, which stops the run, and never outlive it."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
@@ -309,16 +315,21 @@ def _adopt_in_process(run: _WorkerState) -> None:
     _adopt(run)
 
 
+def this_run() -> WorkerState:
+    """Return what this worker works for."""
+    run: WorkerState = _worker.run
+    return run
+
+
 def _block(block: int) -> tuple[int, BlockResult]:
-    run: _WorkerState = _worker.run
-    return block, run.block(block)
+    return block, this_run().block(block)
 
 
 class _StoppedError(Exception):
     """Another worker has failed; what it raised is what the user sees."""
 
 
-class _WorkerState:
+class WorkerState:
     """State that the workers of one run share; the counters lie in memory that forked processes share, too."""
 
     def __init__(self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool) -> None:

@@ -141,6 +141,10 @@ class RunOptions:
     progress: Callable[[int], None] = field(default=lambda rows: None)
 
 
+Engine = Callable[[ConversionTask, str, RunOptions], RunResult]
+"""What writes a planned pack: `write_pack` by default. It gets the task, the output's name and the options of the run."""
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of a conversion.
@@ -190,7 +194,9 @@ class Conversion:
         resume: bool = False,
         progress: bool = False,
         on_progress: Callable[[int], None] | None = None,
+        engine: Engine | None = None,
     ) -> None:
+        self._engine = engine or write_pack
         self._began = time.perf_counter()
         self.out = os.fspath(out).rstrip("/")
         self.bar = Progress(progress, noun, on_progress)
@@ -217,7 +223,7 @@ class Conversion:
         then()
         self.bar.start(len(task.order.samples))
         with self.bar, interrupted(self.out):
-            return write_pack(task, self.out, self.running)
+            return self._engine(task, self.out, self.running)
 
     def report(self, written: RunResult, notes: Sequence[str] = (), *, already: bool = False) -> Report:
         """Return the report of what was written, or found. notes: of the plan."""
@@ -403,23 +409,32 @@ def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str, 
         outcome = make_blocks(
             task.maker, writer, samples, workers=running.workers, skip=running.skip, progress=progress
         )
-        if len(outcome.reasons) == len(samples):
-            writer.forget()
-            raise NothingPackedError.of(task.subject, _skipped(task, outcome))
-        moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, len(samples))
-        writer.move_rows(moves.items())
-        header = writer.finish(
-            rows=kept,
-            ragged={"key": _keys(task, kept, moves)} if task.keyed else {},
-            splits={name: ((a, b),) for name, (a, b) in splits.items()},
-            statistics={} if outcome.sums is None else {"image": outcome.sums.mean_std()},
-            skipped=_skipped(task, outcome),
-            **task.members,
-        )
-        return RunResult(header, outcome.bytes_read, resumed, writer.cleared, outcome.narrowed)
+        return seal(task, writer, outcome, resumed)
 
 
-def _keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:
+def seal(task: ConversionTask, writer: PackWriter, outcome: BlockResult, resumed: int) -> RunResult:
+    """Close the holes of skipped inputs in a pack whose blocks are all done, and give it its name.
+
+    resumed: rows that were done before. Raises NothingPackedError if every input was skipped.
+    """
+    rows = len(task.order.samples)
+    if len(outcome.reasons) == rows:
+        writer.forget()
+        raise NothingPackedError.of(task.subject, _skipped(task, outcome))
+    moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, rows)
+    writer.move_rows(moves.items())
+    header = writer.finish(
+        rows=kept,
+        ragged={"key": row_keys(task, kept, moves)} if task.keyed else {},
+        splits={name: ((a, b),) for name, (a, b) in splits.items()},
+        statistics={} if outcome.sums is None else {"image": outcome.sums.mean_std()},
+        skipped=_skipped(task, outcome),
+        **task.members,
+    )
+    return RunResult(header, outcome.bytes_read, resumed, writer.cleared, outcome.narrowed)
+
+
+def row_keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:
     """Yield each kept row's key, in the order of the rows."""
     for row in range(kept):
         sample = int(task.order.samples[moves.get(row, row)])

@@ -14,7 +14,7 @@ import numpy as np
 
 from packer import native
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, ConversionTask, Report
+from packer.convert.conversion_run import Conversion, ConversionTask, Engine, Report
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
@@ -91,6 +91,7 @@ def convert_images(
     progress: bool = False,
     on_plan: Callable[[ConversionPlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
+    engine: Engine | None = None,
 ) -> Report:
     """Pack images into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
@@ -139,6 +140,8 @@ def convert_images(
     progress, on_plan, on_progress
         Show a bar on stderr, or a line a minute where it is no terminal. on_plan is called once, before anything is written;
         on_progress now and then, with the images done so far.
+    engine
+        A function that writes the planned pack, of (task, out, options of the run); default: processes of this machine.
 
     Returns
     -------
@@ -170,6 +173,7 @@ def convert_images(
         resume=resume,
         progress=progress,
         on_progress=on_progress,
+        engine=engine,
     )
     source, out = os.fspath(source), run.out
     sharded = shard_rows is not None or shard_size is not None

@@ -30,6 +30,7 @@ from packer.starting import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
+ROWS = -1  # in the journal in place of a block's number: rows of some blocks
 
 Rows = NDArray[np.generic] | Sequence[bytes]
 """Of a fixed field [rows, *shape], C-contiguous, of its dtype; of a ragged one the bytes of each row."""
@@ -139,6 +140,16 @@ class PackWriter:
         return len(self._checksums)
 
     @property
+    def folder(self) -> str:
+        """The folder in which the pack is made."""
+        return self._place.path
+
+    @property
+    def extents(self) -> dict[str, tuple[Extent, ...]]:
+        """Extents of the fields that are stored as they are."""
+        return self._container.extents
+
+    @property
     def kept(self) -> bool:
         """True if closing keeps what has been done so far: some of it is recorded."""
         return self._recorded > 0 and self._resumable
@@ -186,6 +197,37 @@ class PackWriter:
         """
         self._place.record([block, self._checksums[block].tolist(), note])
         self._recorded += 1
+
+    def record_rows(self) -> None:
+        """Journal that rows of blocks that are not done may be there, which somebody else keeps account of."""
+        self._place.record([ROWS, [], None])
+        self._recorded += 1
+
+    def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
+        """Write rows from `row` on of a field that is stored as it is, in a block that is not done. Thread-safe for other rows."""
+        self._write(name, row, array)
+
+    def close_block(self, block: int) -> dict[str, NDArray[np.generic]]:
+        """Note the checksums of a block whose rows were written by write_rows. Thread-safe for different blocks.
+
+        Returns: name -> its rows as they are in the file, [rows, *shape], mapped and read-only.
+        """
+        start = block * self.block_rows
+        stop = min(start + self.block_rows, self.rows)
+        mapped = {name: self._map_rows(name, start, stop) for name in self._plain}
+        for name, rows in mapped.items():
+            self._checksums[block, self._columns.index(name)] = block_checksum(rows)
+            fd, offset = self._container.place(name, start)
+            start_writeback(fd, offset, rows.nbytes)
+        return mapped
+
+    def _map_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
+        f = self._plain[name]
+        fd, offset = self._container.place(name, start)
+        nbytes, skipped = (stop - start) * f.row_bytes, offset % mmap.ALLOCATIONGRANULARITY
+        mapped = mmap.mmap(fd, skipped + nbytes, access=mmap.ACCESS_READ, offset=offset - skipped)
+        data = np.frombuffer(mapped, np.uint8, nbytes, skipped)
+        return data.view(f.dtype).reshape(stop - start, *(f.shape or ()))
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
         """Copy rows (to, from), in that order, and note the changed blocks' checksums anew; none that was copied over before."""
@@ -251,7 +293,7 @@ class PackWriter:
 
     def _check_done(self, checked: Callable[[int], None]) -> None:
         """Compare the blocks of an interrupted run with their checksums; those that differ are to be done again."""
-        latest = {int(block): (sums, note) for block, sums, note in self._place.resumed}
+        latest = {int(block): (sums, note) for block, sums, note in self._place.resumed if block != ROWS}
         rows = 0
         with ThreadPoolExecutor(cores()) as pool:
             found = pool.map(lambda item: self._is_done(item[0], item[1][0]), latest.items())

@@ -6,6 +6,7 @@
               staging/    of a table: its rows in raw form, before their number is known
               pack.packing/  of a table: such a folder again, of its pack
               old         the pack that is being replaced, for the time of two renames
+              header.json, keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ from typing import Any
 
 import xxhash
 
-from packer.errors import FormatError, PackerError, SpaceError, UsageError
+from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
 from packer.format.file_io import FULL, exchange, fsync_path, remove
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE, read_json
 from packer.format.pack import Pack, open_pack
@@ -31,6 +33,7 @@ from packer.format.shards import INDEX_FILE
 from packer.sentence import Option
 
 _ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
+_FILLING = frozenset(("header.json", "keys", "keys.offsets", "socket", "state"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
@@ -225,8 +228,13 @@ def _check_ours(path: str) -> None:
         strange = sorted(
             entry.name
             for entry in entries
-            if entry.name not in _ENTRIES
-            or not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+            if not (
+                (
+                    entry.name in _ENTRIES | _FILLING
+                    and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+                )
+                or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
+            )
         )
     if strange:
         raise UsageError(
@@ -289,7 +297,7 @@ def _lock(path: str, out: str) -> int:
         raise
     if taken:
         os.close(fd)
-        raise PackerError(
+        raise BusyError(
             f"{out}: another packer is writing it ({path} is locked). Wait for it, or pass another name."
         )
     return fd

@@ -1,0 +1,215 @@
+"""Rows of a pack made one by one, in any order: the source of units behind a pack that is read while it is filled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.convert.block_workers import (
+    BlockResult,
+    WorkerState,
+    one_thread_an_image,
+    starting_workers,
+    this_run,
+    worker_pool,
+)
+from packer.convert.conversion_run import ConversionTask
+from packer.errors import PackerError, SourceError
+from packer.format.checksums import BlockChecksum
+from packer.format.pack_writer import PackWriter
+from packer.sentence import Option
+
+_COLUMN_ROWS = 1 << 16  # of labels and the like, written at once
+
+
+def fillable(task: ConversionTask) -> bool:
+    """Return True if the task's rows can be made one by one in their places: raw, of one shape, in one file."""
+    known = task.maker.columns(task.order.samples[:0])
+    made = [f for f in task.fields if f.name not in known and f.name != "key"]
+    return (
+        task.storing.shard_rows is None
+        and not any(f.ragged or f.compressed for f in task.fields if f.name != "key")
+        and bool(made)
+    )
+
+
+class RowFilling:
+    """Makes rows of a task's pack in any order, closes each block when its rows are there; a context manager.
+
+    made: names of the fields whose rows are made; the others are written at once. checksums: uint64 [rows], of the rows that an
+    interrupted run has left, 0 for those that are to be made. outcome: of the blocks that are closed.
+    """
+
+    def __init__(
+        self, task: ConversionTask, writer: PackWriter, workers: int, checksums: NDArray[np.uint64]
+    ) -> None:
+        """checksums: that the interrupted run noted; those that differ are set to 0."""
+        self.workers = workers
+        self._task, self._writer, self._checksums = task, writer, checksums
+        samples = task.order.samples
+        known = task.maker.columns(samples[:0])
+        self.made = frozenset(f.name for f in task.fields if f.name not in known and not f.ragged)
+        self._run = FillingState(task, writer, tuple(f.name for f in task.fields if f.name in self.made))
+        self.outcome = BlockResult(self._run.no_sums())
+        self._closing: dict[Future[BlockResult], int] = {}
+        self._stack = ExitStack()
+        self._pool: Executor | None = None
+        self._left = np.zeros(writer.blocks, np.int64)
+        self._write_columns()
+        self._find_rows()
+
+    def __enter__(self) -> RowFilling:
+        self._stack.enter_context(one_thread_an_image(True))
+        self._pool = self._stack.enter_context(worker_pool(self.workers, self._run))
+        # All workers are forked now, while this process has one thread and no client.
+        with starting_workers(self._writer.out):
+            started = [self._pool.submit(_ready) for _ in range(self.workers)]
+        for future in started:
+            future.result()
+        self._close_blocks(np.flatnonzero(self._left == 0))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._run.stop()
+        self._stack.close()
+        self._collect()
+
+    def start(self, units: NDArray[np.int64]) -> Future[Any]:
+        """Begin to make rows."""
+        assert self._pool is not None
+        return self._pool.submit(_rows, units)
+
+    def arrived(self, units: NDArray[np.int64], result: Any) -> None:
+        """Note the checksums of rows that have been made, and close the blocks that are whole by them."""
+        self._checksums[units] = result
+        blocks, counts = np.unique(units // self._writer.block_rows, return_counts=True)
+        self._left[blocks] -= counts
+        self._close_blocks(blocks[self._left[blocks] == 0])
+        self._collect()
+
+    def open(self) -> bool:
+        """Return True while blocks are being closed."""
+        self._collect()
+        return bool(self._closing)
+
+    def broken(self, error: BaseException) -> PackerError:
+        """Return the error to be told when a worker has died: the image whose decoder crashed, if it was one."""
+        if not isinstance(error, BrokenProcessPool):
+            raise error
+        for sample, reason in self._run.crashes().items():
+            return SourceError(
+                f"{self._task.maker.name(sample)}: {reason} Remove it, or pass ",
+                Option("on_error", "skip"),
+                ".",
+            )
+        return PackerError(
+            f"{self._writer.out}: a worker process died, perhaps for lack of memory. Pass fewer ",
+            Option("workers"),
+            ".",
+        )
+
+    def _write_columns(self) -> None:
+        samples = self._task.order.samples
+        for start in range(0, len(samples), _COLUMN_ROWS):
+            for name, rows in self._task.maker.columns(samples[start : start + _COLUMN_ROWS]).items():
+                assert isinstance(rows, np.ndarray)
+                self._writer.write_rows(name, start, rows)
+
+    def _find_rows(self) -> None:
+        """Compare the rows of blocks that are not done with the checksums that an interrupted run noted."""
+        writer, size = self._writer, self._writer.block_rows
+        for block in range(writer.blocks):
+            rows = np.arange(block * size, min((block + 1) * size, writer.rows))
+            if block in writer.done:
+                self.outcome.merge(BlockResult.from_note(writer.done[block]))
+                self._checksums[rows] = np.maximum(self._checksums[rows], 1)
+                self._left[block] = -1  # closed
+                continue
+            for row in rows[self._checksums[rows] != 0].tolist():
+                if self._run.checksum_of(row) != self._checksums[row]:
+                    self._checksums[row] = 0
+            self._left[block] = np.count_nonzero(self._checksums[rows] == 0)
+
+    def _close_blocks(self, blocks: Iterable[int]) -> None:
+        assert self._pool is not None
+        for block in map(int, blocks):
+            self._left[block] = -1
+            self._closing[self._pool.submit(_closed, block)] = block
+
+    def _collect(self) -> None:
+        """Journal the blocks that have been closed."""
+        for future in [future for future in self._closing if future.done()]:
+            block = self._closing.pop(future)
+            if future.cancelled():
+                continue
+            result = future.result()
+            self._writer.record(block, result.to_note())
+            self.outcome.merge(result)
+
+
+class FillingState(WorkerState):
+    """State that the workers share."""
+
+    def __init__(self, task: ConversionTask, writer: PackWriter, names: tuple[str, ...]) -> None:
+        super().__init__(task.maker, writer, task.order.samples, skip=False)
+        self._names = names
+
+    def rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Make rows and write each in its place. Returns: the checksum of each, over its fields, never 0."""
+        checksums = np.zeros(len(rows), np.uint64)
+        result = BlockResult(None)
+        slot = int(rows[0]) // self.writer.block_rows
+        for first in range(0, len(rows), self._step):
+            few = rows[first : first + self._step]
+            made = self._make_rows(slot, int(few[0]), self.samples[few], result)
+            for i, row in enumerate(few.tolist()):
+                parts = [np.asarray(made[name])[i : i + 1] for name in self._names]
+                for name, part in zip(self._names, parts, strict=True):
+                    self.writer.write_rows(name, row, part)
+                checksums[first + i] = _checksum(parts)
+        self._making[slot] = 0
+        return checksums
+
+    def checksum_of(self, row: int) -> int:
+        """Return the checksum of a row as it is in the file."""
+        return _checksum([self.writer.read_rows(name, row, row + 1) for name in self._names])
+
+    def close_block(self, block: int) -> BlockResult:
+        """Note the checksums of a block whose rows are there; return its sums."""
+        rows = self.writer.close_block(block)
+        result = BlockResult(self.no_sums())
+        if result.sums is not None:
+            images = rows["image"]
+            for first in range(0, len(images), self._step):
+                some = images[first : first + self._step]
+                result.sums.add(some.view(np.uint8), len(some))
+        return result
+
+
+def _checksum(parts: list[NDArray[Any]]) -> int:
+    checksum = BlockChecksum()
+    for part in parts:
+        checksum.add(part)
+    return checksum.value() or 1
+
+
+def _ready() -> None:
+    """Do nothing: the worker has started."""
+
+
+def _rows(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    run = this_run()
+    assert isinstance(run, FillingState)
+    return run.rows(rows)
+
+
+def _closed(block: int) -> BlockResult:
+    run = this_run()
+    assert isinstance(run, FillingState)
+    return run.close_block(block)

@@ -1,0 +1,262 @@
+"""FillingClient: asks the process that fills a pack for units, and starts that process where there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import PackerError
+from packer.filling.filling_messages import (
+    AHEAD,
+    BYE,
+    HELLO,
+    STATES,
+    WAIT,
+    Link,
+    connect,
+    error_content,
+    error_of,
+    receive,
+    send_json,
+    send_units,
+)
+from packer.filling.unit_states import UnitStates
+from packer.starting import start
+
+_TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
+_ATTEMPTS = 3  # processes that die one after the other, before this one gives up
+_BEGIN = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main(int(sys.argv[2]))"
+
+_helpers: list[subprocess.Popen[bytes]] = []
+
+
+class FillingClient:
+    """A client of the process that fills one pack. Thread-safe; works again after fork and unpickling.
+
+    folder: where the pack is being filled. job: what it is made of, plain JSON values; module: whose ``main`` the process runs.
+    sealed: True once the pack is whole and has its name.
+    """
+
+    def __init__(self, folder: str, job: Mapping[str, Any], module: str) -> None:
+        self.folder, self.job, self._module = folder, dict(job), module
+        self.sealed = False
+        self._renew()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "job": self.job, "module": self._module, "sealed": self.sealed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.folder, self.job, self._module = state["folder"], state["job"], state["module"]
+        self.sealed = state["sealed"]
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()  # of sending, and of what is waited for
+        self._link: Link[Any, Any] | None = None
+        self._states: UnitStates | None = None
+        self._waiting: dict[int, _Wait] = {}
+        self._number = 0
+        self._ended = threading.Event()  # the connection has
+        self._last = False
+        self._closed = False
+
+    def open(self, progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any] | None:
+        """Connect, starting the process if need be; return what it tells of the pack, None if the pack is whole already.
+
+        progress: called with units done and units in all while the pack is made before anything can be read from it.
+        Raises PackerError.
+        """
+        with self._lock:
+            return self._open(progress)
+
+    def wait(self, units: NDArray[np.int64]) -> None:
+        """Return once all of the units are there. Raises PackerError if one cannot be made, or the process dies again and again."""
+        if self._pid != os.getpid():
+            self._renew()
+        for _ in range(_ATTEMPTS):
+            if self.sealed:
+                return
+            with self._lock:
+                if self._link is None and self._open(lambda done, total: None) is None:
+                    return
+                assert self._states is not None
+                missing = self._states.missing(units)
+                if not len(missing):
+                    return
+                self._number += 1
+                waiting = self._waiting[self._number] = _Wait()
+                self._send(WAIT, np.concatenate([[self._number], missing]))
+            waiting.event.wait()
+            if waiting.error is not None:
+                raise error_of(error_content(waiting.error))  # one for each thread
+            if waiting.done:
+                return
+            if self._closed:
+                raise PackerError(
+                    f"{self.job['out']}: was closed while rows of it were being made. Iterate again."
+                )
+        raise PackerError(
+            f"{self.job['out']}: the process that fills it died {_ATTEMPTS} times. What has been done is kept; look at the system's log"
+            " for the reason, such as a lack of memory."
+        )
+
+    def ahead(self, units: NDArray[np.int64]) -> None:
+        """Ask for units that will be needed soon."""
+        if self.sealed or self._pid != os.getpid():
+            return
+        with self._lock:
+            if self._link is not None and self._states is not None:
+                missing = self._states.missing(units)
+                if len(missing):
+                    self._send(AHEAD, missing)
+
+    def close(self) -> None:
+        """Leave; wait for the end of the process if nobody else needs it, so that it has let go of the pack or sealed it."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._closed = True
+            link = self._link
+            if link is None:
+                return
+            full = self._states is not None and bool(self._states.values.all())
+            if not full:
+                with contextlib.suppress(OSError):
+                    link.send_bytes(BYE)
+        self._ended.wait()  # full: it seals the pack, and then ends
+        self._hear_end()
+        self._closed = False
+
+    def _open(self, progress: Callable[[int, int], None]) -> dict[str, Any] | None:
+        deaths = 0
+        while True:
+            link = connect(self.folder) or self._start()
+            try:
+                send_json(link, HELLO, self.job)
+                while True:
+                    _, answer = receive(link)
+                    if "progress" not in answer:
+                        break
+                    progress(*answer["progress"])
+            except (EOFError, OSError):  # it was just about to end, or died
+                link.close()
+                deaths += self._died()
+                if deaths >= _ATTEMPTS:
+                    raise PackerError(
+                        f"{self.job['out']}: the process that fills it ends at once. See its message on stderr."
+                    ) from None
+                time.sleep(_TURN_SECONDS)
+                continue
+            if "ready" in answer:
+                try:
+                    self._states = UnitStates(os.path.join(self.folder, STATES), answer["ready"]["units"])
+                except OSError:  # sealed meanwhile, and gone
+                    link.close()
+                    continue
+                self._link, self._ended = link, threading.Event()
+                start(
+                    threading.Thread(
+                        target=self._listen, args=(link, self._ended), name="packer-filling", daemon=True
+                    )
+                )
+                found: dict[str, Any] = answer["ready"]
+                return found
+            link.close()
+            if "error" in answer:
+                raise error_of(answer["error"])
+            if "sealed" in answer:
+                self.sealed = True
+                return None
+            time.sleep(_TURN_SECONDS)  # busy: another process makes it, but does not listen yet
+
+    def _start(self) -> Link[Any, Any]:
+        """Start the process that fills; the socket that it gets makes this process its first client."""
+        _helpers[:] = [helper for helper in _helpers if helper.poll() is None]
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            _helpers.append(
+                subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-c",
+                        _BEGIN.format(module=self._module),
+                        json.dumps([path for path in sys.path if isinstance(path, str)]),
+                        str(theirs.fileno()),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # what it may say is no output of this program
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C is this process's; the other ends when its clients have gone
+                )
+            )
+            return Link(ours.detach())
+
+    def _died(self) -> bool:
+        """Return True if a process that this one started has failed."""
+        return any(helper.poll() not in (None, 0) for helper in _helpers)
+
+    def _send(self, kind: bytes, units: NDArray[np.int64]) -> None:
+        assert self._link is not None
+        with contextlib.suppress(OSError):  # it has died, which the listening thread sees
+            send_units(self._link, kind, units)
+
+    def _listen(self, link: Link[Any, Any], ended: threading.Event) -> None:
+        """Hear the server until the connection ends."""
+        error: PackerError | None = None
+        try:
+            while True:
+                _, answer = receive(link)
+                if "done" in answer:
+                    with self._lock:
+                        waiting = self._waiting.pop(answer["done"], None)
+                    if waiting is not None:
+                        waiting.end(done=True, error=None)
+                elif "error" in answer:
+                    error = error_of(answer["error"])
+                elif "sealed" in answer:
+                    self.sealed = True
+                elif "last" in answer:
+                    self._last = answer["last"]
+                    if not self._last:
+                        break
+        except (EOFError, OSError):
+            pass
+        with self._lock:
+            if self._link is link:
+                self._link = None
+            waiting_ones, self._waiting = list(self._waiting.values()), {}
+        link.close()
+        ended.set()
+        for waiting in waiting_ones:
+            waiting.end(done=False, error=error)
+
+    def _hear_end(self) -> None:
+        """Collect the processes that have ended."""
+        if self._last or self.sealed:
+            for helper in _helpers:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    helper.wait(1.0)
+
+
+class _Wait:
+    """A wait for units: ended, and whether they are there."""
+
+    def __init__(self) -> None:
+        self.event, self.done = threading.Event(), False
+        self.error: PackerError | None = None
+
+    def end(self, *, done: bool, error: PackerError | None) -> None:
+        self.done, self.error = done, error
+        self.event.set()

@@ -1,0 +1,100 @@
+"""A pack whose rows arrive while it is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.filling.filling_client import FillingClient
+from packer.filling.filling_messages import HEADER
+from packer.format.header import PARTIAL_SUFFIX, Extent, Header
+from packer.format.pack import Arrival, Pack, open_pack
+from packer.orders.runs import Runs
+
+MODULE = "packer.filling.filling_process"
+KEYS = "keys"  # the files of the keys, beside the pack: the pack gets them when it is sealed
+
+
+@dataclass(frozen=True)
+class FillingPack(Pack):
+    """A pack in the making: its header, and its rows as they come. path: that it will have.
+
+    client: asks for rows. made: arrays whose rows are made one by one; the others are there.
+    """
+
+    client: FillingClient = field(kw_only=True)
+    made: frozenset[str] = field(kw_only=True)
+
+    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
+        """Return how rows come of an array that is made row by row."""
+        first = next(iter(extents), None)
+        name = next((name for name, own in self.header.extents.items() if own[:1] == (first,)), None)
+        return _RowArrival(self.client) if name in self.made else None
+
+    def settled(self) -> Pack:
+        """Return the pack as it is now: opened anew once it is sealed, else this."""
+        return open_pack(self.path) if self.client.sealed else self
+
+    def sampled(self, statistics: Mapping[str, Mapping[str, Sequence[float]]]) -> FillingPack:
+        """Return the pack with statistics that were estimated from a sample."""
+        return replace(self, header=replace(self.header, statistics=statistics))
+
+    def _path(self, file: str) -> str:
+        folder = self.client.folder
+        if file.startswith(KEYS):
+            return os.path.join(folder, file)
+        pack = os.path.join(folder, "pack")
+        if not os.path.lexists(pack):  # it has got its name, and is the same file
+            pack = self.path
+        return os.path.join(pack, file) if file else pack
+
+
+class _RowArrival:
+    """The arrival of the rows of an array, by their numbers."""
+
+    def __init__(self, client: FillingClient) -> None:
+        self._client = client
+
+    def wait(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """See Arrival."""
+        if not self._client.sealed:
+            self._client.wait(Runs(starts, lengths).rows())
+
+    def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """See Arrival."""
+        if not self._client.sealed:
+            self._client.ahead(Runs(starts, lengths).rows())
+
+
+def open_filling(
+    source: str,
+    out: str,
+    options: Mapping[str, Any],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Pack:
+    """Open the pack `out` of a source: whole if it is there, else one that is filled while it is read.
+
+    source: images or a table, as convert_images and convert_table take them; options: theirs, as plain JSON values.
+    progress: called with rows done and rows in all where the pack has to be made before anything can be read from it.
+    Raises PackerError: the source cannot be packed so, or `out` is another pack.
+    """
+    out = os.path.abspath(out.rstrip("/"))
+    job = {"source": os.path.abspath(source), "out": out, "options": dict(options)}
+    client = FillingClient(out + PARTIAL_SUFFIX, job, MODULE)
+    while True:
+        ready = client.open(progress)
+        if ready is None:
+            return open_pack(out)
+        try:
+            with open(os.path.join(client.folder, HEADER), "rb") as file:
+                header = Header.from_bytes(file.read(), out)
+        except FileNotFoundError:  # sealed in this moment
+            client.close()
+            client = FillingClient(client.folder, job, MODULE)
+            continue
+        return FillingPack(out, header, b"", client=client, made=frozenset(ready["made"]))

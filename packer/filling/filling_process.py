@@ -1,0 +1,178 @@
+"""The process that fills a pack: a conversion whose rows are made in the order in which its clients need them.
+
+It is started by a client, serves any number of them, and ends when the pack is sealed, or all clients have left. Where rows cannot
+be made one by one (tables; JPEG rows, compressed or ragged ones; shards; ``on_error="skip"``, which may leave rows out), the
+conversion runs first, and its clients see its progress.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from packer.convert.conversion_run import (
+    ConversionTask,
+    RunOptions,
+    RunResult,
+    row_keys,
+    seal,
+    write_pack,
+)
+from packer.convert.image_conversion import convert_images
+from packer.convert.row_filling import RowFilling, fillable
+from packer.errors import BusyError, PackerError, UsageError
+from packer.filling.filling_messages import (
+    ANSWER,
+    HEADER,
+    HELLO,
+    SOCKET,
+    STATES,
+    Link,
+    connect,
+    error_content,
+    listen,
+    receive,
+    send_json,
+)
+from packer.filling.filling_pack import KEYS
+from packer.filling.filling_server import FillingServer
+from packer.filling.unit_states import UnitStates
+from packer.format.file_io import remove
+from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
+from packer.format.pack_writer import PackWriter
+from packer.format.working_folder import difference
+from packer.tables.reading.table_source import is_table
+from packer.tables.table_conversion import convert_table
+
+_PROGRESS_SECONDS = 0.2
+
+
+def main(fd: int) -> None:
+    """Fill the pack that the client at a socket's descriptor names."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    link: Link[Any, Any] = Link(fd)
+    try:
+        kind, job = receive(link)
+    except (EOFError, OSError):
+        return
+    assert kind == HELLO
+    filling = _Filling(link, job)
+    try:
+        filling.run()
+        filling.answer(sealed=True)
+    except BusyError:
+        filling.answer(busy=True)
+    except PackerError as error:
+        filling.answer(error=error_content(error))
+    except _LeftError:
+        pass
+
+
+class _LeftError(Exception):
+    """All clients have left before the pack was whole."""
+
+
+class _Filling:
+    """One run of this process. job: {"source", "out", "options"}."""
+
+    def __init__(self, link: Link[Any, Any], job: Mapping[str, Any]) -> None:
+        self._first, self._job = link, dict(job)
+        self._server: FillingServer | None = None
+        self._told = 0.0
+
+    def run(self) -> None:
+        """Convert; return when the pack has its name."""
+        source, out, options = self._job["source"], self._job["out"], self._job["options"]
+        if connect(out + PARTIAL_SUFFIX) is not None:
+            raise BusyError(f"{out}: is being filled by another process. Wait for it.")
+        if is_table(source):
+            convert_table(source, out, **options, resume=True, on_progress=self._progress)
+        else:
+            convert_images(source, out, **options, resume=True, engine=self._write)
+
+    def answer(self, **content: Any) -> None:
+        """Tell all clients, or the one that there is."""
+        if self._server is not None:
+            self._server.tell(**content)
+        else:
+            with suppress(OSError):
+                send_json(self._first, ANSWER, content)
+
+    def _progress(self, done: int, total: int = 0) -> None:
+        """Tell how far a conversion is that runs before anything can be read; end it if the client has left."""
+        now = time.monotonic()
+        if now - self._told > _PROGRESS_SECONDS:
+            self._told = now
+            try:
+                send_json(self._first, ANSWER, {"progress": [done, total]})
+            except OSError:
+                raise KeyboardInterrupt from None
+
+    def _write(self, task: ConversionTask, out: str, running: RunOptions) -> RunResult:
+        """Write the planned pack: the engine of the conversion."""
+        if running.skip or not fillable(task):
+            total = len(task.order.samples)
+            return write_pack(task, out, replace(running, progress=lambda done: self._progress(done, total)))
+        samples = task.order.samples
+        with PackWriter(
+            out,
+            fields=task.fields,
+            rows=len(samples),
+            block_rows=task.storing.block_rows(task.maker, len(samples)),
+            format=task.storing.format,
+            plan=task.plan,
+        ) as writer:
+            writer.record_rows()
+            states = UnitStates(os.path.join(writer.folder, STATES), len(samples), writable=True)
+            with RowFilling(task, writer, running.workers, states.values) as source:
+                _write_header(task, writer)
+                ready = {"units": len(samples), "made": sorted(source.made), "cleared": writer.cleared}
+                remove(os.path.join(writer.folder, SOCKET))
+                with listen(writer.folder) as listener:
+                    self._server = FillingServer(states, source, lambda job: self._hello(job, ready))
+                    self._server.adopt(self._first, self._job)
+                    if not self._server.run(listener):
+                        raise _LeftError
+            return seal(task, writer, source.outcome, 0)
+
+    def _hello(self, job: Mapping[str, Any], ready: Mapping[str, Any]) -> dict[str, Any]:
+        differs = difference(self._job, job)
+        if differs:
+            error = UsageError(
+                f"{self._job['out']}: is being filled from other images, or with other options: {differs}. Pass the same, or another name."
+            )
+            return {"error": error_content(error)}
+        return {"ready": ready}
+
+
+def _write_header(task: ConversionTask, writer: PackWriter) -> None:
+    """Write what the pack's readers need while it is filled: its header, without statistics, and the keys of all rows."""
+    rows, extents = writer.rows, dict(writer.extents)
+    if task.keyed:
+        at = nbytes = 0
+        offsets = [0]
+        with open(os.path.join(writer.folder, KEYS), "wb") as file:
+            for key in row_keys(task, rows, {}):
+                at += file.write(key)
+                offsets.append(at)
+        with open(os.path.join(writer.folder, KEYS + OFFSETS), "wb") as file:
+            nbytes = file.write(b"".join(offset.to_bytes(8, "little") for offset in offsets))
+        extents["key"] = (Extent(KEYS, 0, at, 1),)
+        extents["key" + OFFSETS] = (Extent(KEYS + OFFSETS, 0, nbytes // 8, 8),)
+    header = Header(
+        rows,
+        min(writer.block_rows, rows),
+        task.fields,
+        extents,
+        splits={name: ((a, b),) for name, (a, b) in task.order.splits.items()},
+        **task.members,
+    )
+    path = os.path.join(writer.folder, HEADER)
+    with open(path, "wb") as file:
+        file.write(header.to_bytes())
