@@ -7,6 +7,8 @@
     │   └── ImageError          one input image cannot be packed
     ├── SpaceError              the disk cannot hold the result
     ├── BusyError               another process is writing the same pack
+    ├── RemoteError             a store refused a request, or did not answer
+    │   └── MissingObjectError  there is no such object
     ├── TransformError          a Python transform failed, or its process died
     └── MissingDependencyError  an optional package is not installed (also an ImportError)
 
@@ -87,6 +89,14 @@ class SpaceError(PackerError):
 
 class BusyError(PackerError):
     """Another process is writing the same pack."""
+
+
+class RemoteError(PackerError):
+    """A store, or a web server, refused a request, or did not answer for as long as it was asked."""
+
+
+class MissingObjectError(RemoteError):
+    """An object that is not in its store."""
 
 
 class TransformError(PackerError):

@@ -61,6 +61,7 @@ UNITS: dict[str, set[str]] = {
     "packer.randomness": set(),
     "packer.progress": set(),
     "packer.codecs": set(),
+    "packer.remote": set(),
     "packer.format": {
         "packer.codecs",
         "packer.progress",
@@ -173,7 +174,9 @@ PACKAGES: dict[str, set[str]] = {
     "click": {"packer.cli"},
     "cv2": {"packer.bench", "packer.convert", "packer.convert.export", "packer.pixels"},
     "h5py": {"packer.bench", "packer.format"},
+    "fsspec": {"packer.remote"},
     "isal": {"packer.tables.reading"},
+    "obstore": {"packer.remote"},
     "pyarrow": {"packer.tables", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {

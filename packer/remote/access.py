@@ -1,0 +1,233 @@
+"""Objects by URL: looked up, listed, read whole or in ranges, and written.
+
+Every request goes to a helper process, started when the first one is made. A store's client in this process would hang for ever in a
+forked child (its threads are gone there, its locks are not), and we fork; forked children use their parent's helper over connections
+of their own. The helper ends with the last process that holds its control socket, however that ends. It is told the environment
+variables of the caller with each request, so that what is set later counts, too.
+
+Functions raise RemoteError if the store refuses, or does not answer for as long as `patience` says (seconds); NotThereError if there
+is no such object; ReplacedError if it is not the version that was asked for; UsageError for a URL that nothing reads; and
+MissingDependencyError. All are thread-safe; each thread that waits has a connection of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from packer.errors import MissingDependencyError, RemoteError
+from packer.remote.messages import receive, send
+from packer.remote.object_store import ObjectInfo
+from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
+from packer.starting import ForkSafeLock
+
+PATIENCE = 30.0
+"""Seconds for which a request is tried again; rows that a training run waits for are worth more."""
+ROWS_PATIENCE = 300.0
+STALL_SECONDS = 10.0
+"""Without a byte, until a request is made anew."""
+
+_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+def stat(url: str, *, patience: float = PATIENCE) -> ObjectInfo:
+    """Return an object's size and version."""
+    info: ObjectInfo = _call("stat", url, patience)[0]
+    return info
+
+
+def read_all(
+    url: str, most: int | None = None, *, patience: float = PATIENCE
+) -> tuple[bytearray, ObjectInfo]:
+    """Return all bytes of an object, with its size and version. most: raise RemoteError for a larger one."""
+    info, data = _call("read_all", url, patience, most)
+    return data, info
+
+
+def read_end(url: str, count: int, *, patience: float = PATIENCE) -> tuple[bytearray, ObjectInfo]:
+    """Return the last bytes of an object, fewer only if it is smaller, with its size and version: one request."""
+    info, data = _call("read_end", url, patience, count)
+    return data, info
+
+
+def read_range(url: str, start: int, stop: int, info: ObjectInfo, *, patience: float = PATIENCE) -> bytearray:
+    """Return the bytes [start, stop) of this version of an object: exactly these, or an error."""
+    return _call("read_range", url, patience, start, stop, info)[1]
+
+
+def list_objects(url: str, *, patience: float = PATIENCE) -> list[tuple[str, ObjectInfo]]:
+    """Return all objects below a folder, sorted: names relative to it, sizes and versions. An empty list if there are none."""
+    found: list[tuple[str, ObjectInfo]] = _call("list_objects", url, patience)[0]
+    return found
+
+
+def put_bytes(url: str, data: bytes, *, patience: float = PATIENCE) -> None:
+    """Write an object, at once: readers see the whole of it or what was there before."""
+    _call("put_bytes", url, patience, data=data)
+
+
+def put_file(url: str, path: str, *, patience: float = PATIENCE) -> None:
+    """Write a file's bytes as an object, in parts if it is large: readers see the whole of it or what was there before."""
+    _call("put_file", url, patience, os.path.abspath(path))
+
+
+def helper_process() -> int:
+    """Return the process id of the helper, which is started if there is none: for those who measure it."""
+    number: int = _ask("", ("pid", "", None, 0.0, None, ()), b"")[0]
+    return number
+
+
+def _call(
+    method: str, url: str, patience: float, *arguments: Any, data: bytes = b""
+) -> tuple[Any, bytearray]:
+    """Have the helper run a method of a store; return its value and bytes."""
+    place = ObjectUrl.parse(url)
+    _check_installed(url, place)
+    environment = {name: text for name, text in os.environ.items() if name.upper().startswith(_PREFIXES)}
+    for name in ("HOME", "USERPROFILE"):
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    return _ask(url, (method, url, place, patience, (environment, STALL_SECONDS), arguments), data)
+
+
+def _ask(url: str, request: tuple[Any, ...], data: bytes) -> tuple[Any, bytearray]:
+    """Send a request to the helper; return the answer. A helper that died is started again, once."""
+    for last in (False, True):
+        connection = _POOL.take()
+        try:
+            send(connection, request, data)
+            (done, value), answer = receive(connection)
+        except (EOFError, OSError) as error:
+            connection.close()
+            if last:
+                raise RemoteError(
+                    f"{url}: the helper process that reads it ended ({type(error).__name__}). Look for what ends processes:"
+                    " the system does when memory runs out."
+                ) from None
+            continue
+        except BaseException:  # Ctrl-C: the answer would be taken for that to the next request
+            connection.close()
+            raise
+        _POOL.give_back(connection)
+        if not done:
+            raise value
+        return value, answer
+    raise AssertionError
+
+
+def _check_installed(url: str, place: ObjectUrl) -> None:
+    direct = place.scheme in (*WEB, *AWS, *GOOGLE, *AZURE)
+    if direct and importlib.util.find_spec("obstore") is None:
+        raise MissingDependencyError("obstore", url, "remote")
+    if not direct and importlib.util.find_spec("fsspec") is None:
+        raise MissingDependencyError("fsspec", url, "remote")
+
+
+class _ConnectionPool:
+    """The connections of this process to the helper that are idle, and the helper's control socket."""
+
+    def __init__(self) -> None:
+        self._lock, self._pid = ForkSafeLock(), os.getpid()
+        self._control: socket.socket | None = None
+        self._idle: list[socket.socket] = []
+
+    def take(self) -> socket.socket:
+        """Return a connection that nobody uses."""
+        with self._lock:
+            if self._pid != os.getpid():  # the parent's connections, which it goes on to use
+                inherited, self._idle, self._pid = self._idle, [], os.getpid()
+                for connection in inherited:
+                    connection.close()
+            if self._idle:
+                connection = self._idle.pop()
+                if not _ended(connection):
+                    return connection
+                connection.close()
+                for connection in self._idle:  # of the same helper, which has ended
+                    connection.close()
+                self._idle = []
+            return self._connect()
+
+    def give_back(self, connection: socket.socket) -> None:
+        """Keep a connection for the next request."""
+        with self._lock:
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close all that is idle: the helper ends, unless forked children have it still."""
+        with self._lock:
+            for connection in (*self._idle, *([self._control] if self._control else ())):
+                connection.close()
+            self._idle, self._control = [], None
+
+    def _connect(self) -> socket.socket:
+        """Make a connection and hand its other end to the helper, starting one if there is none."""
+        for _ in range(2):
+            if self._control is None:
+                self._control = _started()
+            ours, theirs = socket.socketpair()
+            try:
+                # One byte a connection: the kernel keeps those with descriptors apart, of several processes too.
+                socket.send_fds(self._control, [b"c"], [theirs.fileno()])
+                return ours
+            except OSError:  # it has ended
+                ours.close()
+                self._control.close()
+                self._control = None
+            finally:
+                theirs.close()
+        raise RemoteError(
+            "the helper process for URLs ends as soon as it is started. Look at memory and limits."
+        )
+
+
+def _ended(connection: socket.socket) -> bool:
+    """Return True if the other end of an idle connection is closed."""
+    with contextlib.suppress(BlockingIOError):
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    return False
+
+
+def _started() -> socket.socket:
+    """Start the helper process; return its control socket."""
+    ours, theirs = socket.socketpair()
+    code = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from packer.remote.helper import main; main(int(sys.argv[1]))"
+    try:
+        # It leaves at once a child of its own, which is nobody's to wait for, and closes the pipe.
+        run = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                code,
+                str(theirs.fileno()),
+                json.dumps([os.path.abspath(p) for p in sys.path]),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        ours.close()
+        raise RemoteError(f"the helper process for URLs cannot be started ({error.strerror}).") from None
+    finally:
+        theirs.close()
+    if run.returncode:
+        ours.close()
+        lines: Sequence[str] = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
+        raise RemoteError(f"the helper process for URLs cannot be started ({lines[-1]}).")
+    return ours
+
+
+_POOL = _ConnectionPool()
+atexit.register(_POOL.close)

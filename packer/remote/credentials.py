@@ -1,0 +1,111 @@
+"""Endpoint, region and keys of S3 as AWS's own tools find them: environment variables, then the profile in ~/.aws.
+
+Keys that a program has to be asked for (sso, roles, credential_process) come from boto3, if that is installed. Google's and
+Azure's variables are obstore's business.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packer.errors import RemoteError
+
+_METADATA = ("169.254.169.254", 80)  # of EC2
+_METADATA_SECONDS = 1.0
+_YES = ("1", "true", "yes")
+_ASKED = ("role_arn", "sso_session", "sso_start_url", "credential_process", "login_session")
+
+
+@contextlib.contextmanager
+def applied(environment: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables, and no others whose names begin alike, in this process's environment for a while."""
+    before = dict(os.environ)
+    begins = tuple({name.partition("_")[0] + "_" for name in (*environment, "AWS_", "GOOGLE_", "AZURE_")})
+    for name in before:
+        if name.startswith(begins):
+            del os.environ[name]
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def aws_options(url: str, environment: Mapping[str, str]) -> tuple[dict[str, Any], Any]:
+    """Return obstore's options of S3, and a provider of keys or None. Raises RemoteError if there are no keys anywhere."""
+    profile = _profile(environment)
+    config: dict[str, Any] = {}
+    endpoint = _first(environment, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") or profile.get(
+        "endpoint_url"
+    )
+    if endpoint:
+        config["endpoint"] = endpoint
+    config["region"] = _first(environment, "AWS_REGION", "AWS_DEFAULT_REGION") or profile.get(
+        "region", "us-east-1"
+    )
+    if _first(environment, "AWS_SKIP_SIGNATURE", "AWS_NO_SIGN_REQUEST").lower() in _YES:
+        config["skip_signature"] = True
+    elif _first(environment, "AWS_ACCESS_KEY_ID"):
+        pass  # obstore reads them
+    elif profile.get("aws_access_key_id"):
+        config["access_key_id"] = profile["aws_access_key_id"]
+        config["secret_access_key"] = profile.get("aws_secret_access_key", "")
+        if profile.get("aws_session_token"):
+            config["session_token"] = profile["aws_session_token"]
+    elif any(name in profile for name in _ASKED):
+        return config, _boto3_provider(url)
+    elif not any(name.startswith(("AWS_WEB_IDENTITY_", "AWS_CONTAINER_")) for name in environment):
+        if _first(environment, "AWS_PROFILE") and not profile:
+            raise RemoteError(
+                f"{url}: there is no profile {environment['AWS_PROFILE']!r} in ~/.aws. Check AWS_PROFILE."
+            )
+        _check_metadata(url)
+    return config, None
+
+
+def _first(environment: Mapping[str, str], *names: str) -> str:
+    return next((environment[name] for name in names if environment.get(name)), "")
+
+
+def _profile(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the profile in use says, in ~/.aws/config and ~/.aws/credentials; empty without one."""
+    name = _first(environment, "AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
+    home = os.path.join(_first(environment, "HOME", "USERPROFILE") or os.path.expanduser("~"), ".aws")
+    found: dict[str, str] = {}
+    for variable, file, section in (
+        ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
+    ):
+        parser = configparser.RawConfigParser()
+        with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError):
+            parser.read(environment.get(variable) or os.path.join(home, file))
+        if parser.has_section(section):
+            found.update(parser.items(section))
+    return found
+
+
+def _boto3_provider(url: str) -> Any:
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        raise RemoteError(
+            f"{url}: the profile in use has to be asked for its keys, which boto3 does. Run: pip install boto3"
+        ) from None
+    return Boto3CredentialProvider()
+
+
+def _check_metadata(url: str) -> None:
+    """Raise RemoteError where there is no machine's role to take keys from: obstore would look for it for minutes."""
+    try:
+        socket.create_connection(_METADATA, _METADATA_SECONDS).close()
+    except OSError:
+        raise RemoteError(
+            f"{url}: no keys were found. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE;"
+            " for a public bucket AWS_SKIP_SIGNATURE=true."
+        ) from None

@@ -1,0 +1,229 @@
+"""A bucket, a container or a web server, through obstore; used in the helper process only, whose threads share one.
+
+Each method takes the URL for messages, the key, the patience in seconds and its own arguments, and returns a value and bytes.
+
+A request that fails in passing (no connection, a reset, an early end, a stall, 429, 5xx) is made again, after longer and longer
+pauses, until the patience is spent. obstore's own time limit for a request includes its body, so that is long, and one for each
+read is set beside it. A store may answer a range past an object's end with fewer bytes, and one that was replaced with other
+bytes; hence each answer's length, and its object's size, tag and date are compared with what is expected.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from packer.errors import FormatError, RemoteError
+from packer.remote.credentials import applied, aws_options
+from packer.remote.store_errors import EndedEarly, explain
+from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
+
+T = TypeVar("T")
+Answer = tuple[Any, Any]
+
+PART_BYTES = 16 << 20  # of an upload; S3 takes at most 10,000 parts
+_MOST_PARTS = 9_000
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 8.0
+_CLIENT = {"connect_timeout": "5s", "timeout": "30m"}
+_RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
+_MOST_STORES = 64
+
+
+class ObjectInfo(NamedTuple):
+    """An object's size in bytes and version: its entity tag if the store gives one, and when it was changed, ISO 8601 in UTC."""
+
+    size: int
+    etag: str | None
+    modified: str
+
+
+class ObstoreBucket:
+    """One bucket, container or web server. Thread-safe."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def stat(self, url: str, key: str, patience: float) -> Answer:
+        """Return an ObjectInfo."""
+        import obstore
+
+        return patiently(url, patience, lambda: _info(obstore.head(self._store, key))), b""
+
+    def read_all(self, url: str, key: str, patience: float, most: int | None) -> Answer:
+        """Return an ObjectInfo and all bytes."""
+
+        def attempt() -> Answer:
+            result = self._get(key, {})
+            info = _info(result.meta)
+            if most is not None and info.size > most:
+                raise RemoteError(
+                    f"{url}: is {info.size:,} bytes long; at most {most:,} are read. Check the name."
+                )
+            return info, exactly(result.bytes(), info.size)
+
+        return patiently(url, patience, attempt)
+
+    def read_end(self, url: str, key: str, patience: float, count: int) -> Answer:
+        """Return an ObjectInfo and the last bytes."""
+        import obstore
+
+        def attempt() -> Answer:
+            try:
+                result = self._get(key, {"range": {"suffix": count}})
+            except Exception:  # Azure knows no range from the end; an empty object has none
+                info = _info(obstore.head(self._store, key))
+                if not info.size:
+                    return info, b""
+                result = self._get(key, {"range": (max(0, info.size - count), info.size)})
+            info = _info(result.meta)
+            return info, exactly(result.bytes(), min(count, info.size))
+
+        return patiently(url, patience, attempt)
+
+    def read_range(
+        self, url: str, key: str, patience: float, start: int, stop: int, info: ObjectInfo
+    ) -> Answer:
+        """Return None and the bytes [start, stop) of the version that `info` tells of."""
+        if not 0 <= start <= stop <= info.size:
+            raise RemoteError(f"{url}: bytes {start:,} to {stop:,} are asked for; it has {info.size:,}.")
+        if start == stop:
+            return None, b""
+        options: dict[str, Any] = {"range": (start, stop)}
+        if info.etag and not info.etag.startswith("W/"):  # weak tags never match
+            options["if_match"] = info.etag
+
+        def attempt() -> Any:
+            result = self._get(key, options)
+            check_version(url, info, _info(result.meta))
+            return exactly(result.bytes(), stop - start)
+
+        return None, patiently(url, patience, attempt)
+
+    def list_objects(self, url: str, key: str, patience: float) -> Answer:
+        """Return the sorted names below a folder, each with its ObjectInfo."""
+        import obstore
+
+        def attempt() -> list[tuple[str, ObjectInfo]]:
+            first = len(key) + 1 if key else 0
+            return sorted(
+                (meta["path"][first:], _info(meta))
+                for some in obstore.list(self._store, key or None, chunk_size=1000)
+                for meta in some
+                if len(meta["path"]) > first
+            )
+
+        return patiently(url, patience, attempt), b""
+
+    def put_bytes(self, url: str, key: str, patience: float, data: bytes) -> Answer:
+        """Write an object in one request."""
+        import obstore
+
+        return patiently(
+            url, patience, lambda: obstore.put(self._store, key, data, use_multipart=False)
+        ) and None, b""
+
+    def put_file(self, url: str, key: str, patience: float, path: str) -> Answer:
+        """Write a file's bytes, in parts if it is larger than one."""
+        import obstore
+
+        part = max(PART_BYTES, Path(path).stat().st_size // _MOST_PARTS)
+        patiently(
+            url,
+            patience,
+            lambda: obstore.put(self._store, key, Path(path), chunk_size=part, max_concurrency=8),
+        )
+        return None, b""
+
+    def _get(self, key: str, options: dict[str, Any]) -> Any:
+        import obstore
+
+        return obstore.get(self._store, key, options=options)
+
+
+def patiently(url: str, patience: float, attempt: Callable[[], T]) -> T:
+    """Return what a request returns, made again while it fails in passing and patience lasts. Raises PackerError."""
+    deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
+    while True:
+        try:
+            return attempt()
+        except Exception as error:
+            failure, passing = explain(url, error)
+            if not passing or time.monotonic() + pause > deadline:
+                raise failure from None
+        time.sleep(pause * random.uniform(0.5, 1))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def exactly(data: Any, count: int) -> Any:
+    """Return the bytes. Raises EndedEarly unless there are so many."""
+    if len(data) != count:
+        raise EndedEarly(f"it sent {len(data):,} bytes of {count:,}")
+    return data
+
+
+def check_version(url: str, expected: ObjectInfo, actual: ObjectInfo) -> None:
+    """Raise FormatError unless an answer is of the version that is expected: by its tag, or where there is none its date."""
+    tagged = expected.etag and actual.etag
+    same = expected.etag == actual.etag if tagged else expected.modified == actual.modified
+    if not same or expected.size != actual.size:
+        raise replaced(url)
+
+
+def replaced(url: str) -> FormatError:
+    """Return the error for an object that is another one by now."""
+    return FormatError(f"{url}: was replaced or changed after it was opened. Open it again.")
+
+
+def _info(meta: Mapping[str, Any]) -> ObjectInfo:
+    modified = meta["last_modified"]
+    return ObjectInfo(int(meta["size"]), meta["e_tag"] or None, modified.isoformat() if modified else "")
+
+
+_STORES: dict[Any, Any] = {}
+_MAKING = threading.Lock()
+
+
+def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
+    """Return the store that a URL lies in, as these environment variables describe it; made once. Raises PackerError.
+
+    stall: seconds without a byte until a request is made anew.
+    """
+    asked = place.scheme, place.root, tuple(sorted(environment.items())), stall
+    with _MAKING:
+        if asked not in _STORES:
+            while len(_STORES) >= _MOST_STORES:
+                del _STORES[next(iter(_STORES))]
+            with applied(environment):
+                _STORES[asked] = _made(place, environment, stall)
+        return _STORES[asked]
+
+
+def _made(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
+    scheme, root = place.scheme, place.root
+    if scheme not in (*WEB, *AWS, *GOOGLE, *AZURE):
+        from packer.remote.fsspec_store import FsspecStore
+
+        return FsspecStore(scheme, root)
+    from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+    common: Any = {
+        "client_options": {**_CLIENT, "read_timeout": f"{round(stall * 1000)}ms"},
+        "retry_config": _RETRIES,
+    }
+    if scheme in AWS:
+        config, provider = aws_options(f"{scheme}://{root}", environment)
+        common["client_options"]["allow_http"] = config.get("endpoint", "").startswith("http:")
+        return ObstoreBucket(S3Store(root, config=config, credential_provider=provider, **common))
+    if scheme in WEB:
+        common["client_options"]["allow_http"] = scheme == "http"
+        return ObstoreBucket(HTTPStore.from_url(f"{scheme}://{root}", **common))
+    if scheme in GOOGLE:
+        return ObstoreBucket(GCSStore(root, **common))
+    if "@" in root:
+        return ObstoreBucket(AzureStore.from_url(f"{scheme}://{root}", **common))
+    return ObstoreBucket(AzureStore(root, **common))

@@ -1,0 +1,80 @@
+"""URLs of objects and of folders of objects: ``s3://bucket/key``, ``gs://``, ``az://``, ``https://``, others by fsspec."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from packer.errors import UsageError
+
+# A drive letter is no scheme.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
+WEB = ("http", "https")
+AWS = ("s3", "s3a")
+GOOGLE = ("gs", "gcs")
+AZURE = ("az", "azure", "abfs", "abfss", "adl")
+
+
+class ObjectUrl(NamedTuple):
+    """A URL taken apart. scheme: in small letters; root: bucket, container or host; key: without a slash at its ends.
+
+    >>> ObjectUrl.parse("s3://bucket/a/b.h5")
+    ObjectUrl(scheme='s3', root='bucket', key='a/b.h5')
+    >>> ObjectUrl.parse("https://example.org/a%20b.h5").key
+    'a b.h5'
+    """
+
+    scheme: str
+    root: str
+    key: str
+
+    @classmethod
+    def parse(cls, url: str) -> ObjectUrl:
+        """Take a URL apart. Raises UsageError."""
+        found = _URL.fullmatch(url)
+        if found is None:
+            raise UsageError(f"{url}: is no URL. Pass one such as s3://bucket/train.h5.")
+        scheme, rest = found[1].lower(), found[2]
+        root, _, key = rest.partition("/")
+        if not root and scheme in (*WEB, *AWS, *GOOGLE, *AZURE):
+            raise UsageError(f"{url}: names no bucket or host. Pass one such as s3://bucket/train.h5.")
+        if scheme in WEB:
+            if "?" in rest or "#" in rest or "@" in root:
+                raise UsageError(
+                    f"{url}: holds a user, a query or a fragment; plain addresses are read. Pass one such as"
+                    " https://example.org/train.h5."
+                )
+            key = unquote(key)
+        key = key.strip("/")
+        if any(part in ("", ".", "..") for part in key.split("/")) and key:
+            raise UsageError(f"{url}: has an empty part, '.' or '..' in it. Write the plain name.")
+        return cls(scheme, root, key)
+
+
+def is_url(path: object) -> bool:
+    """Return True for text that is a URL, of any scheme.
+
+    >>> is_url("s3://bucket/train.h5"), is_url("train.h5"), is_url("C:/train.h5")
+    (True, False, False)
+    """
+    return isinstance(path, str) and _URL.fullmatch(path) is not None
+
+
+def join(url: str, name: str) -> str:
+    """Return the URL of an object in a folder.
+
+    >>> join("s3://bucket/train/", "00000.h5")
+    's3://bucket/train/00000.h5'
+    """
+    return f"{url.rstrip('/')}/{name}"
+
+
+def name_of(url: str) -> str:
+    """Return the last part of a URL.
+
+    >>> name_of("s3://bucket/train/"), name_of("s3://bucket")
+    ('train', 'bucket')
+    """
+    return os.path.basename(url.rstrip("/"))

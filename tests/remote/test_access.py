@@ -1,0 +1,244 @@
+"""Objects read and written through the helper process, whatever the server does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from packer.errors import FormatError, MissingObjectError, RemoteError, UsageError
+from packer.remote import access
+from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
+
+DATA = bytes(range(256)) * 4096
+
+
+def test_an_object_is_looked_up_and_read(server: ObjectServer, bucket: str) -> None:
+    server.objects["bucket/a b/c.bin"] = DATA
+    info = access.stat(f"{bucket}/a b/c.bin" if bucket[0] == "s" else f"{bucket}/a%20b/c.bin")
+    assert info.size == len(DATA)
+    url = f"{bucket}/a b/c.bin"
+    assert access.read_all(url) == (DATA, info)
+    assert access.read_end(url, 1000) == (DATA[-1000:], info)
+    assert access.read_end(url, 1 << 30) == (DATA, info)
+    assert access.read_range(url, 10, 70_000, info) == DATA[10:70_000]
+    assert access.read_range(url, 10, 10, info) == b""
+    with pytest.raises(RemoteError, match="bytes 0 to 1,048,577 are asked for; it has 1,048,576"):
+        access.read_range(url, 0, len(DATA) + 1, info)
+    with pytest.raises(RemoteError, match="is 1,048,576 bytes long; at most 100 are read"):
+        access.read_all(url, 100)
+
+
+def test_an_empty_object(server: ObjectServer, bucket: str) -> None:
+    server.objects["bucket/empty"] = b""
+    data, info = access.read_end(f"{bucket}/empty", 10)
+    assert (data, info.size) == (b"", 0)
+    assert access.read_all(f"{bucket}/empty")[0] == b""
+
+
+FAULTS = {"cut": Handler.cut, "refuse": Handler.refuse, "stall": Handler.stall}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_what_fails_in_passing_is_asked_for_again(server: ObjectServer, bucket: str, fault: Fault) -> None:
+    server.objects["bucket/x"] = DATA
+    info = access.stat(f"{bucket}/x")
+    server.fault = once_each(fault)
+    assert access.read_range(f"{bucket}/x", 0, len(DATA), info) == DATA
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [(Handler.refuse, "503"), (Handler.stall, "it stalled")],
+    ids=["refuse", "stall"],
+)
+def test_what_does_not_pass_is_an_error(server: ObjectServer, bucket: str, fault: Fault, told: str) -> None:
+    server.objects["bucket/x"] = DATA
+    server.fault = fault
+    with pytest.raises(RemoteError, match=rf"bucket/x: the server did not answer well \(.*{told}"):
+        access.read_all(f"{bucket}/x", patience=0.5)
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_another_version_is_refused(server: ObjectServer, bucket: str, tags: bool) -> None:
+    server.objects["bucket/x"] = DATA
+    server.tags = tags
+    info = access.stat(f"{bucket}/x")
+    server.objects["bucket/x"] = DATA[::-1] if tags else DATA + b"more"
+    with pytest.raises(FormatError, match="was replaced or changed after it was opened"):
+        access.read_range(f"{bucket}/x", 0, 100, info)
+
+
+def test_listing_goes_through_all_pages(server: ObjectServer) -> None:
+    names = sorted(f"photos/{n % 3}/{n:04d}.jpg" for n in range(2500))
+    server.objects |= {f"bucket/{name}": b"x" for name in [*names, "photos2/y.jpg"]}
+    found = access.list_objects("s3://bucket/photos/")
+    assert [name for name, _ in found] == [name.removeprefix("photos/") for name in names]
+    assert {info.size for _, info in found} == {1}
+    assert len(access.list_objects("s3://bucket")) == 2501
+    assert access.list_objects("s3://bucket/none") == []
+
+
+def test_a_web_server_is_not_listed(server: ObjectServer) -> None:
+    with pytest.raises(RemoteError, match="does not serve this"):
+        access.list_objects(f"{server.url}/bucket", patience=0)
+
+
+def test_objects_are_written_whole(server: ObjectServer, bucket: str, tmp_path: Path) -> None:
+    access.put_bytes(f"{bucket}/small", DATA)
+    assert server.objects["bucket/small"] == DATA
+    (tmp_path / "large").write_bytes(DATA * 20)
+    access.put_file("s3://bucket/large", str(tmp_path / "large"))
+    assert server.objects["bucket/large"] == DATA * 20
+    assert server.requests["PUT", "bucket/large"] == 2  # parts
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "told"),
+    [
+        ("s3://bucket/none", MissingObjectError, "s3://bucket/none: is not there. Check the name."),
+        ("s3:///none", UsageError, "names no bucket or host"),
+        ("s3://bucket/a/../b", UsageError, "has an empty part, '.' or '..' in it"),
+        ("http://user@host/x", UsageError, "holds a user, a query or a fragment"),
+        ("https://host/x?token=1", UsageError, "holds a user, a query or a fragment"),
+        ("unheard://x/y", UsageError, "unheard://: cannot be read"),
+        ("http://127.0.0.1:9/x", RemoteError, r"did not answer well \(no connection\)"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(
+    server: ObjectServer, url: str, error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        access.read_all(url, patience=0.1)
+
+
+def test_refused_keys_and_missing_buckets(server: ObjectServer) -> None:
+    server.objects["bucket/x"] = DATA
+    server.fault = lambda handler, body: (
+        handler.answer(403, b"<Error><Code>InvalidAccessKeyId</Code></Error>") or True
+    )
+    with pytest.raises(
+        RemoteError, match=r"access was refused \(InvalidAccessKeyId\). Check AWS_ACCESS_KEY_ID"
+    ):
+        access.read_all("s3://bucket/x")
+    server.fault = lambda handler, body: (
+        handler.answer(404, b"<Error><Code>NoSuchBucket</Code></Error>") or True
+    )
+    with pytest.raises(RemoteError, match="there is no such bucket"):
+        access.read_all("s3://bucket/x")
+
+
+def test_the_environment_counts_when_it_is_set(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.objects["bucket/x"] = b"x"
+    assert access.read_all("s3://bucket/x")[0] == b"x"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(RemoteError, match="no connection"):
+        access.read_all("s3://bucket/x", patience=0)
+
+
+def test_files_of_other_schemes(server: ObjectServer, tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.bin").write_bytes(DATA)
+    url = f"file://{tmp_path}"
+    info = access.stat(f"{url}/a/x.bin")
+    assert access.read_range(f"{url}/a/x.bin", 5, 99, info) == DATA[5:99]
+    assert access.read_end(f"{url}/a/x.bin", 7)[0] == DATA[-7:]
+    assert [name for name, _ in access.list_objects(url)] == ["a/x.bin"]
+    access.put_bytes(f"{url}/y.bin", b"abc")
+    assert (tmp_path / "y.bin").read_bytes() == b"abc"
+    with pytest.raises(MissingObjectError, match="is not there"):
+        access.stat(f"{url}/z.bin")
+
+
+def test_forked_children_ask_the_same_helper(server: ObjectServer) -> None:
+    server.objects["bucket/x"] = DATA
+    info = access.stat("s3://bucket/x")
+    before = access.helper_process()
+    child = os.fork()
+    if not child:
+        try:
+            ok = (
+                access.read_range("s3://bucket/x", 0, 5000, info) == DATA[:5000]
+                and access.helper_process() == before
+            )
+            os._exit(0 if ok else 1)
+        except BaseException:
+            os._exit(2)
+    assert access.read_range("s3://bucket/x", 0, 9000, info) == DATA[:9000]
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_helper_that_was_killed_is_started_again(server: ObjectServer) -> None:
+    server.objects["bucket/x"] = DATA
+    assert access.read_all("s3://bucket/x")[0] == DATA
+    before = access.helper_process()
+    os.kill(before, signal.SIGKILL)
+    assert access.read_all("s3://bucket/x")[0] == DATA
+    assert access.helper_process() != before
+
+
+def test_the_helper_ends_with_its_last_process(server: ObjectServer) -> None:
+    server.objects["bucket/x"] = DATA
+    code = (
+        "import os; from packer.remote import access; access.stat('s3://bucket/x');"
+        " print(access.helper_process(), flush=True); os.kill(os.getpid(), 9)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout, run.stderr
+    deadline = time.monotonic() + 30
+    while alive(int(run.stdout)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{process}/stat")
+    return not stat.exists() or ") Z " not in stat.read_text()
+
+
+def test_many_threads_at_once_and_nothing_stays_open(server: ObjectServer) -> None:
+    server.objects["bucket/x"] = DATA
+    info = access.stat("s3://bucket/x")
+    with ThreadPoolExecutor(16) as pool:
+        for _ in range(3):
+            got = list(pool.map(lambda n: access.read_range("s3://bucket/x", n, n + 4096, info), range(64)))
+            assert got == [DATA[n : n + 4096] for n in range(64)]
+    assert len(access._POOL._idle) <= 16
+
+
+def test_an_interrupted_request_leaves_no_answer_for_the_next(server: ObjectServer) -> None:
+    server.objects |= {"bucket/x": b"slow", "bucket/y": b"next"}
+    access.stat("s3://bucket/x")
+    server.fault = lambda handler, body: handler.key == "bucket/x" and bool(time.sleep(0.5))
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        access.read_all("s3://bucket/x")
+    assert access.read_all("s3://bucket/y")[0] == b"next"
+
+
+def test_no_helper_is_needed_for_a_wrong_url() -> None:
+    with pytest.raises(UsageError, match="is no URL"):
+        access.stat("train.h5")
+
+
+def test_sockets_of_connections_are_not_inherited(server: ObjectServer) -> None:
+    server.objects["bucket/x"] = b"x"
+    access.stat("s3://bucket/x")
+    assert access._POOL._control is not None
+    every: list[socket.socket] = [access._POOL._control, *access._POOL._idle]
+    assert not any(one.get_inheritable() for one in every)
