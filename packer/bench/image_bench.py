@@ -26,8 +26,9 @@ from packer.bench.lanes import ORDERS, BenchRun, Lane, pack_files
 from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.inputs.file_names import on_disk
-from packer.inputs.image_sources import ImageSource, open_source
+from packer.inputs.image_sources import open_source
 from packer.inputs.image_targets import OPTIONS, ImageTargets, read_targets
+from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.starting import memory
 
@@ -206,7 +207,4 @@ def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:
     if source.folder is not None:
         paths = (os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
         return tuple(os.fsdecode(on_disk(path)) for path in paths)
-    archive = source.name
-    while not os.path.isfile(archive):
-        archive = os.path.dirname(archive)
-    return (archive,) if archive.lower().endswith((".tar", ".zip")) else ()
+    return source.files

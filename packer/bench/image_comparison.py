@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from packer.errors import PackerError
 from packer.format.pack import Pack
-from packer.inputs.image_sources import ImageSource
+from packer.inputs.opened_source import ImageSource
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.sentence import Option

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from packer.errors import FormatError
-from packer.inputs.image_sources import ImageSource
+from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 
 

@@ -41,7 +41,8 @@ def convert(
     """Pack images, or a table, into one file.
 
     SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or a .tar,
-    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). Or it is a table: .csv, .tsv, each also .gz,
+    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). Or it is CIFAR's pickles, or WebDataset's tars
+    (a folder of them, or several). Or it is a table: .csv, .tsv, each also .gz,
     .zst, .bz2 or .xz, .parquet, .arrow, .feather; several files, or globs in quotes, follow each other. OUT ends in .h5 for one HDF5
     file; else it is a directory of .npy files.
 
@@ -50,6 +51,7 @@ def convert(
     \b
     packer convert images/ train.h5 --size 256
     packer convert cifar.tar.gz/train train.h5 --size 32
+    packer convert cifar-10-python.tar.gz cifar.h5 --size 32
     packer convert photos/ train.h5 --labels labels.csv --on-error skip
     packer convert test/ test.h5 --like train.h5
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
@@ -80,10 +82,6 @@ def _convert_images(
     from packer.convert.image_conversion import convert_images
 
     source, *others = sources
-    if others:
-        raise UsageError(
-            f"{others[0]}: is a second SRC; images come from one. Put the folders into one, or run packer merge."
-        )
     if options["max_pixels"] is None:
         del options["max_pixels"]
     said: list[str] = []
@@ -91,10 +89,15 @@ def _convert_images(
     def announce(plan: ConversionPlan) -> None:
         if not (quiet or as_json):
             said.extend(plan.notes)
-            announce_plan(source, out, plan)
+            announce_plan(source if not others else f"{source} and {len(others):,} more", out, plan)
 
     report = convert_images(
-        source, out, pairs=parse_pairs(pairs), progress=not quiet, on_plan=announce, **options
+        sources if others else source,
+        out,
+        pairs=parse_pairs(pairs),
+        progress=not quiet,
+        on_plan=announce,
+        **options,
     )
     tell_conversion(report, said, "image", as_json=as_json, quiet=quiet)
     if not report.already:

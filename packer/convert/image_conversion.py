@@ -25,10 +25,11 @@ from packer.format.pack import Pack
 from packer.format.working_folder import format_of
 from packer.inputs.file_names import as_text
 from packer.inputs.image_pairs import open_pair
-from packer.inputs.image_sources import ImageSource, open_source
+from packer.inputs.image_sources import Source, open_source
 from packer.inputs.image_targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_values import BARS, LABEL_AS
+from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.image_decoder import without_pillow_warnings
 from packer.sentence import Option
@@ -56,7 +57,7 @@ class ConversionPlan:
 
 
 def convert_images(
-    source: str | os.PathLike[str],
+    source: Source,
     out: str | os.PathLike[str],
     *,
     size: int | str | tuple[int, int] | None = None,
@@ -100,7 +101,8 @@ def convert_images(
     source
         A folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or .zip archive of such a
         folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation and test are
-        splits, each of the forms above.
+        splits, each of the forms above. Or CIFAR's python pickles (a folder or tar of them), WebDataset's tars (a folder, a sequence
+        of paths, or ``"{000000..000009}.tar"``).
     out, format
         A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
     size, any_size, fit
@@ -175,7 +177,7 @@ def convert_images(
         on_progress=on_progress,
         engine=engine,
     )
-    source, out = os.fspath(source), run.out
+    out = run.out
     sharded = shard_rows is not None or shard_size is not None
     match = None if like is None else ReferencePack.of(like)
     if size is None:
@@ -239,7 +241,7 @@ class PreparedConversion(NamedTuple):
 @without_pillow_warnings()
 def plan_conversion(
     stack: ExitStack,
-    source: str,
+    source: Source,
     options: Mapping[str, Any],
     *,
     out: str,
@@ -290,6 +292,7 @@ def plan_conversion(
             source,
             labelled=labels is not None,
             spool_dir=spool,
+            label=_one_label(options),
             label_as=options["label_as"] or "auto",
             listed=classes or (),
             skip=skip,
@@ -297,21 +300,21 @@ def plan_conversion(
     )
     if labels is None and opened.classes is not None and given.get("label_as") in ("float", "number"):
         raise UsageError(
-            f"label_as {given['label_as']}: is about labels that are numbers, and {source} has classes. Leave it out."
+            f"label_as {given['label_as']}: is about labels that are numbers, and {opened.name} has classes. Leave it out."
         )
     targets = _targets(opened, labels, options, skip)
     if classes is not None:
         if not targets.labelled and like is None and made is None:
             raise UsageError(
-                f"{source}: has no labels, and classes number them. Pass ",
+                f"{opened.name}: has no labels, and classes number them. Pass ",
                 Option("labels"),
                 ", or no ",
                 Option("classes"),
                 ".",
             )
-        targets = targets.renumbered(classes, source, skip=skip)
+        targets = targets.renumbered(classes, opened.name, skip=skip)
     if like is not None:
-        like.check(next((f for f in targets.fields if f.name == "label"), None), source)
+        like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     partners = [
         stack.enter_context(
             open_pair(
@@ -351,7 +354,9 @@ def plan_conversion(
     }
     changes = {"newest file": maker.newest(), "digest of the files' times": maker.times()}
     left_out = (*opened.skipped, *targets.skipped)
-    task = ConversionTask(source, maker, order, storing, members, {**provenance, **changes}, skipped=left_out)
+    task = ConversionTask(
+        opened.name, maker, order, storing, members, {**provenance, **changes}, skipped=left_out
+    )
     plan = ConversionPlan(
         rows=len(order.samples),
         shape=None if keep else spec.shape,
@@ -409,6 +414,12 @@ def _columns(names: str | Sequence[str] | None) -> list[str] | None:
     return [as_text(name).strip() for name in (names.split(",") if isinstance(names, str) else names)]
 
 
+def _one_label(options: Mapping[str, Any]) -> str | None:
+    """Return the label that is asked for, if it is one."""
+    chosen = options.get("label") or []
+    return chosen[0] if len(chosen) == 1 else None
+
+
 def _targets(
     source: ImageSource, labels: str | os.PathLike[str] | None, options: Mapping[str, Any], skip: bool
 ) -> ImageTargets:
@@ -416,8 +427,10 @@ def _targets(
     chosen: dict[str, Any] = {name: options.get(name) for name in TARGET_OPTIONS}
     if labels is not None:
         return read_targets(os.fspath(labels), source.keys, **chosen, skip=skip)
+    if source.targets is not None:
+        return source.targets
     for name, value in chosen.items():
-        if value and name != "label_as":
+        if value and name != "label_as" and not (name == "label" and source.label_chosen):
             raise UsageError(
                 f"{name}: is about columns of a CSV, and there is none. Pass ", Option("labels", "FILE"), "."
             )

@@ -17,8 +17,9 @@ from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
 from packer.inputs.image_pairs import Pair
-from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, ImageSource, check_bytes
+from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place
 from packer.pixels.image_decoder import ScratchBuffers, decode, largest_value, read_image_header
 from packer.sentence import Option

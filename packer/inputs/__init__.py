@@ -1,7 +1,11 @@
 """Images to be packed, and what is known of each of them.
 
-    image_sources.py   a folder, list or archive of images: keys, bytes, sizes
+    image_sources.py   opens a folder, list or archive of images, or a data set in a layout of its own
+    opened_source.py   what that gives: keys, bytes, sizes, labels of images, wherever they lie
     image_archives.py  images in tar and zip files
+    dataset_layouts.py recognises data sets in layouts of their own, and opens them:
+    cifar_pickles.py     CIFAR's python pickles, of which nothing is run
+    webdataset_tars.py   WebDataset's tars: labels beside images of the same name
     file_names.py      names as text, whatever the locale; what folders mean: classes, splits
     image_targets.py   what a CSV says of each image: labels, boxes, keypoints
     label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name; lines of text files

@@ -82,11 +82,17 @@ def archive_stem(path: str) -> str:
     return name[: -max(len(end) for end in ARCHIVE_EXTENSIONS if name.lower().endswith(end))]
 
 
-def open_archive(path: str, inside: str = "", spool_dir: str | None = None) -> Archive:
+def open_archive(
+    path: str,
+    inside: str = "",
+    spool_dir: str | None = None,
+    also: Callable[[str], bool] = lambda name: False,
+) -> Archive:
     """List an archive, or one folder in it.
 
     path: a file for which `is_archive` holds; inside: a folder in it, "/"-separated, or "" for everything.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
+    also: tells of the name of a file that is no image whether `read_other` is to give it; of tars.
     Raises: SourceError when the archive is damaged or holds images that cannot be packed; SpaceError when
     there is no
         room to decompress it; UsageError when it has no such folder.
@@ -98,7 +104,7 @@ def open_archive(path: str, inside: str = "", spool_dir: str | None = None) -> A
             archive = ZipArchive(path, inside)
         else:
             opens = next((opens for end, opens in _COMPRESSED.items() if lower.endswith(end)), None)
-            archive = TarArchive(path, inside, opens, spool_dir)
+            archive = TarArchive(path, inside, opens, spool_dir, also)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             folder = spool_dir or tempfile.gettempdir()
@@ -143,6 +149,8 @@ class Archive(ABC):
         """Every folder below ``inside`` that is not hidden, as a path, down to the third level."""
         self.loose: set[str] = set()
         """The folders that hold files of any kind, directly or below the third level; "" stands for ``inside`` itself."""
+        self.others: dict[str, tuple[int, int]] = {}
+        """Files that are no images and were asked for: path -> place and bytes, in the archive's order."""
         self._inside = inside
         self._tops: set[str] = set()
         self._seen: set[str] = set()
@@ -150,6 +158,16 @@ class Archive(ABC):
     @abstractmethod
     def read(self, index: int) -> bytes:
         """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
+
+    def read_other(self, path: str) -> bytes:
+        """Read a file of ``others``; thread-safe. Raises: ImageError without its name."""
+        offset, size = self.others[path]
+        return self._pread(size, offset)
+
+    @property
+    def plain(self) -> bool:
+        """True if the images' bytes lie in the file itself."""
+        return self.path.lower().endswith((".tar", ".zip"))
 
     def close(self) -> None:
         """Close the archive; closing again does nothing."""
@@ -189,7 +207,7 @@ class Archive(ABC):
                 f"{self.path}: {shorten(name)} is longer than {_LONGEST_NAME:,} bytes; no system has such paths. "
                 "Make the archive without it."
             )
-        parts = [part for part in name.split("/") if part not in ("", ".")]
+        parts = _parts(name)
         if not parts or any(is_hidden(part) for part in parts if part != ".."):
             return None
         wanted = not is_folder and is_image(parts[-1])
@@ -204,7 +222,7 @@ class Archive(ABC):
             return None
         if is_folder or len(parts) > 1:
             self._tops.add(parts[0])
-        prefix = [part for part in self._inside.split("/") if part]
+        prefix = _parts(self._inside)
         if parts[: len(prefix)] != prefix:
             return None
         parts = parts[len(prefix) :]
@@ -226,6 +244,20 @@ class Archive(ABC):
         self._seen.add(key)
         return key
 
+    def _path(self, name: str) -> str | None:
+        """Return the path below ``inside`` of a member that is no image, None if it is hidden or lies elsewhere."""
+        parts, prefix = _parts(name), _parts(self._inside)
+        if len(name) > _LONGEST_NAME or name.startswith("/") or ".." in parts or any(map(is_hidden, parts)):
+            return None
+        return "/".join(parts[len(prefix) :]) if parts[: len(prefix)] == prefix else None
+
+    def _add_other(self, path: str, offset: int, size: int) -> None:
+        if path in self.others:
+            raise SourceError(
+                f"{self.path}: {shorten(path)} occurs twice; each file needs a name of its own. Make the archive anew."
+            )
+        self.others[path] = offset, size
+
     def _pread(self, size: int, offset: int) -> bytes:
         try:
             data = pread_all(self._fd, size, offset)
@@ -241,6 +273,10 @@ class Archive(ABC):
         status = os.fstat(self._fd)
         if (status.st_size, status.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
             raise changed(self.path)
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in name.split("/") if part not in ("", ".")]
 
 
 _TAR_MOST = {
@@ -277,10 +313,16 @@ class TarArchive(Archive):
     """A tar file, read at its members' offsets; a compressed one through a temporary file of its images."""
 
     def __init__(
-        self, path: str, inside: str, opens: Callable[[IO[bytes]], Any] | None, spool_dir: str | None
+        self,
+        path: str,
+        inside: str,
+        opens: Callable[[IO[bytes]], Any] | None,
+        spool_dir: str | None,
+        also: Callable[[str], bool],
     ) -> None:
-        """List ``path``; ``opens`` gives the decompressed stream of a compressed one."""
+        """List ``path``; ``opens`` gives the decompressed stream of a compressed one; also: as `open_archive` has it."""
         super().__init__(path, inside)
+        self._also = also
         self._offsets = array("q")
         try:
             with open(self._fd, "rb", closefd=False) as file:
@@ -338,26 +380,37 @@ class TarArchive(Archive):
             elif member.issparse() or not member.isreg():
                 refused = "is not an ordinary file"
             key = self._key(member.name, member.isdir(), None if member.isdir() else refused)
-            if key is None:
+            other = None
+            if key is None and member.isreg() and refused is None and self._also(member.name):
+                other = self._path(member.name)
+            if key is None and other is None:
                 if spool is not None:
                     _pass_over(tar)
                 continue
             offset = member.offset_data
             if spool is not None:
-                if member.size > _LARGEST:
-                    raise SourceError(
-                        f"{self.path}: {member.name} has {member.size:,} bytes; images of up to {_LARGEST:,} are read. "
-                        "Make the archive without it."
-                    )
-                offset = spool.tell()
-                if member.size > _SEEN and member.size > _free(spool):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                shutil.copyfileobj(cast(IO[bytes], tar.extractfile(member)), spool)
-                if spool.tell() - offset != member.size:
-                    raise EOFError
+                offset = self._spool(tar, member, spool)
+            if key is None:
+                self._add_other(other or "", offset, member.size)
+                continue
             self.keys.append(key)
             self._offsets.append(offset)
             self.sizes.append(member.size)
+
+    def _spool(self, tar: tarfile.TarFile, member: tarfile.TarInfo, spool: IO[bytes]) -> int:
+        """Decompress a member to the end of ``spool``, and return where it begins there. Raises: SourceError, OSError, EOFError."""
+        if member.size > _LARGEST:
+            raise SourceError(
+                f"{self.path}: {member.name} has {member.size:,} bytes; images of up to {_LARGEST:,} are read. "
+                "Make the archive without it."
+            )
+        offset = spool.tell()
+        if member.size > _SEEN and member.size > free_bytes(spool):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        shutil.copyfileobj(cast(IO[bytes], tar.extractfile(member)), spool)
+        if spool.tell() - offset != member.size:
+            raise EOFError
+        return offset
 
     def read(self, index: int) -> bytes:
         """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
@@ -372,7 +425,7 @@ def _pass_over(tar: tarfile.TarFile) -> None:
             raise EOFError
 
 
-def _free(file: IO[bytes]) -> int:
+def free_bytes(file: IO[bytes]) -> int:
     """Return the bytes that its disk has left."""
     status = os.fstatvfs(file.fileno())
     return status.f_bavail * status.f_frsize

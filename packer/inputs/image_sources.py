@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from array import array
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import newest_file
+from packer.inputs.dataset_layouts import asked_for, expand, open_layout, open_tar_layout
 from packer.inputs.file_names import (
     FolderLayout,
     as_text,
@@ -27,68 +27,27 @@ from packer.inputs.file_names import (
     is_hidden,
     is_image,
     no_images,
-    notes_on,
     on_disk,
     shorten,
 )
 from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, is_archive, open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
+from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.sentence import Option
 
 LIST_EXTENSIONS = (".lst", ".txt")
 
 
-@dataclass(eq=False)
-class ImageSource:
-    """Images to be packed: their names, labels and bytes. A context manager; made by `open_source`."""
-
-    name: str
-    """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
-    keys: list[str]
-    """Paths below the source's folder, "/"-separated, as `as_text` has them."""
-    layout: InitVar[FolderLayout]
-    sizes: NDArray[np.int64]
-    """int64 [N], bytes of the image files."""
-    times: NDArray[np.int64]
-    """int64 [N], when each was changed last, in nanoseconds since 1970; [1] of an archive."""
-    newest: str
-    """Which of the files was changed last, and when: tells whether one has been changed since."""
-    folder: str | None
-    """Where the keys are files, as `as_text` has it; None in an archive."""
-    read: Callable[[int], bytes]
-    """Reads the image file of ``keys[index]``, whole; thread-safe, in any order. Raises ImageError without the file's name."""
-    labelled: InitVar[bool]
-    close: Callable[[], None] = lambda: None
-    """Closes what is open; closing again does nothing."""
-    refused: dict[int, str] = field(default_factory=dict)
-    """Image -> why it cannot be packed, in words that follow its name."""
-    skipped: tuple[dict[str, str], ...] = ()
-    """What is no image and was left out: ({"key", "reason"}, ...)."""
-
-    def __post_init__(self, layout: FolderLayout, labelled: bool) -> None:
-        """Take what the folders, or the list, say; note what the user may not expect, a sentence each."""
-        self.labels, self.classes, self.splits = layout
-        self.notes = notes_on(self.keys, labelled or self.labels is not None, self.classes)
-
-    def __len__(self) -> int:
-        """Count the images."""
-        return len(self.keys)
-
-    def __enter__(self) -> ImageSource:
-        """Give the source itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def open_source(
-    path: str | os.PathLike[str],
+    path: Source,
     *,
     labelled: bool = False,
     spool_dir: str | None = None,
+    label: str | None = None,
     label_as: str = "auto",
     listed: Collection[str] = (),
     skip: bool = False,
@@ -101,22 +60,32 @@ def open_source(
         image lies elsewhere, below the deepest folder that holds all images: so the machine stays out of them.
         An archive is what unpacking it would give; one in which everything lies in one folder of the archive's
         own name (pets.tar.gz: pets/cat/1.jpg) was made of that folder, and is it.
+        Or a data set in a layout of its own (dataset_layouts.py), perhaps of several files.
     labelled: labels come from elsewhere, so that folders stand for no classes.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
+    label: of a data set in a layout of its own, the label that is taken where there are several.
     label_as: how a list's labels are taken, see label_values.py. listed: classes that may have no images.
     skip: leave out empty class folders and lines of a list that name no file, and refuse images whose label cannot be used,
         instead of raising.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
     """
-    name = os.fspath(path).rstrip("/") or "/"
+    options = SourceOptions(labelled, spool_dir, label, label_as, skip)
+    name, paths = _named(path)
     empty: list[str] | None = [] if skip else None
     arrange = partial(_arrange, labelled=labelled, listed=listed, empty=empty)
+    known = open_layout(name, paths, options)
+    if known is not None:
+        return known
+    if len(paths) > 1:
+        raise UsageError(
+            f"{paths[1]}: is a second SRC; images come from one. Put the folders into one, or run packer merge."
+        )
     archive, inside = (None, "") if os.path.isdir(name) else split_archive(name)
     if os.path.isdir(name) or archive is not None:
         if archive is None:
             source = _open_folder(name, arrange, labelled)
         else:
-            source = _open_archive(name, archive, inside, arrange, labelled, spool_dir)
+            source = _open_archive(name, archive, inside, arrange, options)
         source.skipped += tuple(
             {"key": key, "reason": "a class folder without images."} for key in empty or ()
         )
@@ -127,6 +96,19 @@ def open_source(
         return _open_list(name, labelled, label_as, skip)
     endings = ", ".join((*LIST_EXTENSIONS, *ARCHIVE_EXTENSIONS))
     raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
+
+
+def _named(source: Source) -> tuple[str, list[str]]:
+    """Return what to call a source in messages, and its paths, lists in braces and patterns written out."""
+    given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    names = [os.fspath(path).rstrip("/") or "/" for path in given]
+    paths = [path for name in names for path in _files_of(name)]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more", paths
+
+
+def _files_of(name: str) -> list[str]:
+    files = [] if os.path.exists(name) else expand(name)
+    return files if any(map(os.path.exists, files)) else [name]
 
 
 Arrange = Callable[[str, list[str], Iterable[str]], FolderLayout]
@@ -304,11 +286,12 @@ def split_archive(name: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _open_archive(
-    name: str, path: str, inside: str, arrange: Arrange, labelled: bool, spool_dir: str | None
-) -> ImageSource:
-    archive = open_archive(path, as_text(inside), spool_dir)
+def _open_archive(name: str, path: str, inside: str, arrange: Arrange, options: SourceOptions) -> ImageSource:
+    archive = open_archive(path, as_text(inside), options.spool_dir, asked_for(options))
     try:
+        known = open_tar_layout(name, archive, options)
+        if known is not None:
+            return known
         base = archive.base
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
@@ -329,10 +312,11 @@ def _open_archive(
         newest,
         None,
         lambda index: archive.read(int(order[index])),
-        labelled,
+        options.labelled,
         archive.close,
+        files=(path,) if archive.plain else (),
     )
-    return source if labelled else _hint(source, place)
+    return source if options.labelled else _hint(source, place)
 
 
 # Lists

@@ -355,6 +355,17 @@ def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterato
         raise SourceError(f"{path}: cannot be read ({error.strerror}); {needed}. Check the path.") from None
 
 
+def read_whole(path: str) -> bytes:
+    """Read a file that is needed whole. Raises: SourceError for what is no regular file or cannot be read."""
+    try:
+        with open(path, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SourceError(f"{path}: is no regular file; one is needed. Copy it to one.")
+            return file.read()
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
+
+
 def _open(path: str, flags: int) -> int:
     """Open without waiting for the writer of a pipe; reading files does not change by it."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -4,6 +4,7 @@
     image_decoder.py       bytes -> 8-bit RGB, grey or RGBA (from CMYK, palettes, 16 bits), not turned or resized; a file's size
     mask_decoder.py        masks and the like: values exactly as they are
     plain_png.py           the plainest PNG files, through OpenCV
+    plain_ppm.py           the plainest PPM files, as they are
 
 Start with decode_resize.py. Imports: codecs.
 """

@@ -1,6 +1,7 @@
 """Encoded image -> 8-bit pixels as they are stored: not turned, not resized. And its size and depth, undecoded.
 
-JPEG goes through simplejpeg (libjpeg-turbo), plain PNG through OpenCV (plain_png.py), everything else through Pillow,
+JPEG goes through simplejpeg (libjpeg-turbo), plain PNG through OpenCV (plain_png.py), plain PPM through nothing (plain_ppm.py),
+everything else through Pillow,
 which also has the last word on each file that those refuse: it puts up with harmless oddities and refuses truncated
 files. What becomes of each kind of image:
 
@@ -53,6 +54,7 @@ from packer.codecs import jpeg
 from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.errors import ImageError
 from packer.pixels.plain_png import MAX_CHUNKS, decode_plain_png, has_too_many_chunks, plain_png_size
+from packer.pixels.plain_ppm import decode_plain_ppm, plain_ppm_size
 from packer.sentence import Option
 
 MODES = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
@@ -189,6 +191,10 @@ def decode(
             plain = decode_plain_png(data, channels)
         if plain is not None:
             return DecodedImage(plain, *size, shrunk=1, orientation=1, transparent=False)
+    size = plain_ppm_size(data, channels)
+    if size is not None:
+        check_pixels(*size, max_pixels)
+        return DecodedImage(decode_plain_ppm(data, size), *size, shrunk=1, orientation=1, transparent=False)
     return _decode_pillow(data, channels, max_pixels)
 
 

@@ -13,7 +13,8 @@ import pytest
 from packer.convert.image_conversion import convert_images
 from packer.errors import ImageError, PackerError, SourceError, UsageError
 from packer.inputs.file_names import IMAGE_EXTENSIONS
-from packer.inputs.image_sources import ImageSource, open_source
+from packer.inputs.image_sources import open_source
+from packer.inputs.opened_source import ImageSource
 
 Tree = Callable[..., Path]
 NO_LABELS = "The images are not in class folders, so the pack has no labels; pass labels= to add some."

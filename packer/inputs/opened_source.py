@@ -1,0 +1,74 @@
+"""Images to be packed, opened: one list of keys that any thread can read, wherever the images lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.inputs.file_names import FolderLayout, notes_on
+from packer.inputs.image_targets import ImageTargets
+
+
+class SourceOptions(NamedTuple):
+    """The options by which a source is read; as `open_source` (image_sources.py) has them."""
+
+    labelled: bool = False
+    spool_dir: str | None = None
+    label: str | None = None
+    label_as: str = "auto"
+    skip: bool = False
+
+
+@dataclass(eq=False)
+class ImageSource:
+    """Images to be packed: their names, labels and bytes. A context manager; made by `open_source` (image_sources.py)."""
+
+    name: str
+    """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
+    keys: list[str]
+    """Paths below the source's folder, "/"-separated, as `as_text` has them."""
+    layout: InitVar[FolderLayout]
+    sizes: NDArray[np.int64]
+    """int64 [N], bytes of the image files."""
+    times: NDArray[np.int64]
+    """int64 [N], when each was changed last, in nanoseconds since 1970; [1] of an archive."""
+    newest: str
+    """Which of the files was changed last, and when: tells whether one has been changed since."""
+    folder: str | None
+    """Where the keys are files, as `as_text` has it; None in an archive."""
+    read: Callable[[int], bytes]
+    """Reads the image file of ``keys[index]``, whole; thread-safe, in any order. Raises ImageError without the file's name."""
+    labelled: InitVar[bool]
+    close: Callable[[], None] = lambda: None
+    """Closes what is open; closing again does nothing."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """Image -> why it cannot be packed, in words that follow its name."""
+    skipped: tuple[dict[str, str], ...] = ()
+    """What is no image and was left out: ({"key", "reason"}, ...)."""
+    files: tuple[str, ...] = ()
+    """Where the keys are not files: the archives, or other files, in which their bytes lie; none if these are compressed whole."""
+    targets: ImageTargets | None = None
+    """What the source itself says of each image, where that is more than one label."""
+    label_chosen: bool = False
+    """True if the source took its labels from the column that was asked for."""
+
+    def __post_init__(self, layout: FolderLayout, labelled: bool) -> None:
+        """Take what the folders, or the list, say; note what the user may not expect, a sentence each."""
+        self.labels, self.classes, self.splits = layout
+        self.notes = notes_on(self.keys, labelled or self.labels is not None, self.classes)
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.keys)
+
+    def __enter__(self) -> ImageSource:
+        """Give the source itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()

@@ -1,0 +1,263 @@
+"""WebDataset: tars whose members belong together by name, up to the first dot of it, and the labels that stand beside images there.
+
+    000.jpg  000.cls                 an image, and its label: a whole number or the name of a class, as text
+    001.jpg  001.cls  001.json       with label="x": entry x of the .json instead; label="txt": the text of the .txt
+    001.seg.png                      an image of more than one ending is a part of its sample (a mask, another view), and left out
+
+A tar is one of these if it holds a .cls, or if a label is asked for; else its images are those of a folder. Several tars follow
+each other as they are given; the words train, val, test ... at the beginning of their names are splits if there are several. Whole
+numbers number the lines of classes.txt, where one lies beside several tars.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import ImageError, SourceError
+from packer.inputs.file_names import as_text, shorten
+from packer.inputs.image_archives import Archive, archive_stem, open_archive
+from packer.inputs.label_csv import read_lines
+from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
+from packer.inputs.opened_source import SourceOptions
+from packer.sentence import Option
+
+CLASSES_FILE = "classes.txt"
+_LARGEST_LABEL = 16 << 20
+"""Bytes of a .cls, .json or .txt."""
+_SPLIT = re.compile(r"(train|val|valid|validation|test)(?![A-Za-z])", re.IGNORECASE)
+
+
+def split_of(path: str) -> str | None:
+    """Return the split that a file's name, or the folder it lies in, begins with: "data/train-00000.tar" -> "train"."""
+    for word in reversed(path.split("/")[-2:]):
+        if found := _SPLIT.match(word):
+            return found[1].lower()
+    return None
+
+
+def file_splits(paths: Sequence[str], owners: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Return the splits that files are, {} unless each is one and there are two or more.
+
+    owners: int64 [N], the file of each image, rising.
+    """
+    named = [split_of(path) for path in paths]
+    names = list(dict.fromkeys(named))
+    if None in names or len(names) < 2:
+        return {}
+    numbers = np.array([names.index(name) for name in named], np.int64)[owners]
+    found = {str(name): np.flatnonzero(numbers == number) for number, name in enumerate(names)}
+    return {name: members for name, members in found.items() if len(members)}
+
+
+def is_label(label: str | None) -> Callable[[str], bool]:
+    """Return what tells whether a member may hold a label. label: the column that was asked for, or None."""
+    endings = (".cls",) if label is None else (_ending(label),)
+    return lambda name: name.lower().endswith(endings)
+
+
+def _ending(label: str) -> str:
+    return f".{label}" if label in ("cls", "txt") else ".json"
+
+
+def split_sample(path: str) -> tuple[str, str]:
+    """Split a member's path into the sample's key and its ending, as WebDataset does: "a/b.seg.png" -> ("a/b", "seg.png")."""
+    folder, slash, name = path.rpartition("/")
+    stem, _, ending = name.partition(".")
+    return f"{folder}{slash}{stem}", ending.lower()
+
+
+class TarSamples(NamedTuple):
+    """The images of tars, one a sample.
+
+    keys: of each, unique; sizes: of their files; members: index of the tar, index of the image in it; labels: int64 or float32 [N], or
+    None, classes: that they number; splits: as in FolderLayout; refused, skipped, notes: as in ImageSource.
+    """
+
+    keys: list[str]
+    sizes: NDArray[np.int64]
+    members: list[tuple[int, int]]
+    labels: NDArray[Any] | None
+    classes: list[str] | None
+    splits: dict[str, NDArray[np.int64]]
+    refused: dict[int, str]
+    skipped: tuple[dict[str, str], ...]
+    notes: list[str]
+
+
+def open_tars(stack: ExitStack, paths: Sequence[str], options: SourceOptions) -> list[Archive]:
+    """List several tars; stack closes them. Raises: SourceError, SpaceError."""
+    archives = []
+    for path in paths:
+        archives.append(open_archive(path, "", options.spool_dir, is_label(options.label)))
+        stack.callback(archives[-1].close)
+    return archives
+
+
+def group_samples(
+    subject: str, archives: Sequence[Archive], options: SourceOptions, *, classes_file: str | None
+) -> TarSamples:
+    """Put images and labels of the same name together.
+
+    subject: what to call the tars in messages; classes_file: names of the classes that whole numbers stand for, one a line, or None.
+    options: with skip images without a label are refused, and labels without an image left out.
+    Raises: SourceError.
+    """
+    label, labelled, skip = options.label, options.labelled, options.skip
+    keys: list[str] = []
+    sizes: list[int] = []
+    members: list[tuple[int, int]] = []
+    texts: list[str | None] = []
+    wrong: dict[int, str] = {}
+    skipped: list[dict[str, str]] = []
+    parts = 0
+    for number, archive in enumerate(archives):
+        found: dict[str, int] = {}
+        own: list[int] = []
+        for index, key in enumerate(archive.keys):
+            sample, ending = split_sample(key)
+            if "." in ending:
+                parts += 1
+                continue
+            if sample in found:
+                first = archive.keys[found[sample]]
+                raise SourceError(
+                    f"{archive.path}: {shorten(first)} and {shorten(key)} are two images of one sample; one is packed. "
+                    "Make the tar without one of them, or call it otherwise (a.left.png)."
+                )
+            found[sample] = index
+            own.append(index)
+        beside = {} if labelled else {split_sample(path)[0]: path for path in archive.others}
+        for sample, path in beside.items():
+            if sample not in found:
+                if not skip:
+                    raise SourceError(
+                        f"{archive.path}: {shorten(path)} is the label of no image; each belongs to an image of the same name. "
+                        "Make the tar anew, or pass ",
+                        Option("on_error", "skip"),
+                        ".",
+                    )
+                skipped.append(
+                    {"key": f"{os.path.basename(archive.path)}/{path}", "reason": "is the label of no image."}
+                )
+        for index in own:
+            key = archive.keys[index]
+            if not labelled:
+                text, reason = _label(archive, beside.get(split_sample(key)[0]), label)
+                if reason:
+                    if not skip:
+                        raise SourceError(
+                            f"{archive.path}: {shorten(key)} {reason} Make the tar anew, or pass ",
+                            Option("on_error", "skip"),
+                            ".",
+                        )
+                    wrong[len(keys)] = reason
+                texts.append(text)
+            keys.append(key)
+            sizes.append(archive.sizes[index])
+            members.append((number, index))
+    owners = np.fromiter((number for number, _ in members), np.int64, len(members))
+    if len(set(keys)) < len(keys):
+        keys = [
+            f"{as_text(archive_stem(archives[n].path))}/{key}"
+            for key, (n, _) in zip(keys, members, strict=True)
+        ]
+        if len(set(keys)) < len(keys):
+            raise SourceError(
+                f"{subject}: several tars of one name hold images of one name; each image needs a path of its own. Rename the tars."
+            )
+    notes = (
+        []
+        if not parts
+        else [
+            f"{parts:,} images are parts of samples (their names have two endings, as a.seg.png), and are left out."
+        ]
+    )
+    values, classes, refused = None, None, dict(wrong)
+    if not labelled and keys:
+        rows = CheckedRows(subject, range(1, len(keys) + 1), skip=skip)
+        rows.refused.update(wrong)
+        values, classes = number_labels(
+            rows, [text or "" for text in texts], column=label or "the .cls", label_as=options.label_as
+        )
+        refused = dict(rows.refused)
+        if classes_file is not None and values.dtype == np.int64 and classes is None:
+            classes = read_classes(classes_file)
+            _check_numbers(subject, values, classes, keys, refused, skip)
+        kept = np.ones(len(keys), np.bool_)
+        kept[list(refused)] = False
+        note = describe_labels(values, classes, kept)
+        notes += [] if note is None else [note]
+    splits = file_splits([archive.path for archive in archives], owners)
+    return TarSamples(
+        keys, np.array(sizes, np.int64), members, values, classes, splits, refused, tuple(skipped), notes
+    )
+
+
+def _label(archive: Archive, path: str | None, label: str | None) -> tuple[str | None, str]:
+    """Return the label of a sample as text, and "" or why it has none, in words that follow the image's name."""
+    if path is None:
+        return None, f"has no {_ending(label or 'cls')} beside it."
+    called = path.rpartition("/")[2]
+    if archive.others[path][1] > _LARGEST_LABEL:
+        return None, f"has a {called} of {archive.others[path][1]:,} bytes, and {_LARGEST_LABEL:,} are read."
+    try:
+        text = archive.read_other(path).decode("utf-8").strip()
+    except ImageError as error:
+        return None, f"has a {called} that {error}"
+    except UnicodeDecodeError:
+        return None, f"has a {called} that is no text of UTF-8."
+    if label is None or label in ("cls", "txt"):
+        return (text, "") if text else (None, f"has an empty {called}.")
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return None, f"has a {called} that is no JSON."
+    value = told.get(label) if isinstance(told, dict) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
+        return None, f"has a {called} without a number or text called {label}."
+    return str(value).strip(), ""
+
+
+def read_classes(path: str) -> list[str]:
+    """Read names of classes, one a line. Raises: SourceError unless they are all different and not empty."""
+    names = [
+        line.rstrip("\n").strip() for line in read_lines(path, "names of classes are needed, one a line")
+    ]
+    while names and not names[-1]:
+        names.pop()
+    if not names or "" in names or len(set(names)) < len(names):
+        raise SourceError(
+            f"{path}: holds an empty name, a name twice, or none; one a line is needed. Correct it, or move it away."
+        )
+    return names
+
+
+def _check_numbers(
+    subject: str,
+    labels: NDArray[np.int64],
+    classes: Sequence[str],
+    keys: Sequence[str],
+    refused: dict[int, str],
+    skip: bool,
+) -> None:
+    """Refuse images whose numbers are no classes, or raise SourceError."""
+    for row in np.flatnonzero((labels < 0) | (labels >= len(classes))).tolist():
+        if row in refused:
+            continue
+        found = f"has the label {labels[row]}; classes are 0 to {len(classes) - 1}"
+        if not skip:
+            raise SourceError(
+                f"{subject}: {shorten(keys[row])} {found}. Correct it, or pass ",
+                Option("on_error", "skip"),
+                ".",
+            )
+        refused[row] = f"{found}."
+    labels[list(refused)] = 0

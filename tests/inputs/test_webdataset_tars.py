@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+
+from packer import convert_images, open_pack
+from packer.errors import PackerError, SourceError, UsageError
+from packer.inputs.image_sources import open_source
+from packer.inputs.webdataset_tars import split_of, split_sample
+
+PICTURES = np.random.default_rng(5).integers(0, 256, (8, 4, 4, 3), np.uint8)
+PNG = [cv2.imencode(".png", picture[:, :, ::-1])[1].tobytes() for picture in PICTURES]
+
+
+def write_tar(path: Path, members: dict[str, bytes]) -> str:
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return str(path)
+
+
+def samples(first: int, count: int, label: str = "cls") -> dict[str, bytes]:
+    members = {}
+    for n in range(first, first + count):
+        members[f"{n:04d}.{label}"] = str(n % 3).encode()
+        members[f"{n:04d}.png"] = PNG[n]
+        members[f"{n:04d}.json"] = json.dumps(
+            {"pet": ["cat", "dog", "frog"][n % 3], "weight": n / 2}
+        ).encode()
+        members[f"{n:04d}.txt"] = b"text of " + str(n % 2).encode()
+    return members
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "shards"
+    place.mkdir()
+    write_tar(place / "000000.tar", samples(0, 5))
+    write_tar(place / "000001.tar.gz", samples(5, 3))
+    return place
+
+
+def refused(path: object, **options: object) -> str:
+    with pytest.raises(PackerError) as error:
+        open_source(path, **options)  # type: ignore[arg-type]
+    return str(error.value)
+
+
+def test_names_are_parted_at_the_first_dot_of_the_last_part() -> None:
+    assert split_sample("a.b/c.seg.PNG") == ("a.b/c", "seg.png")
+    assert split_sample("c") == ("c", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("data/train-000.tar", "train"),
+        ("val_1.tar", "val"),
+        ("test/0.tar", "test"),
+        ("training-0.tar", None),
+        ("0.tar", None),
+        ("test/train-0.tar", "train"),
+    ],
+)
+def test_which_split_a_file_is_of(path: str, split: str | None) -> None:
+    assert split_of(path) == split
+
+
+def test_a_folder_of_tars_is_one_source(folder: Path) -> None:
+    with open_source(folder) as source:
+        assert source.keys == [f"{n:04d}.png" for n in range(8)]
+        assert source.labels is not None
+        assert source.labels.tolist() == [n % 3 for n in range(8)]
+        assert source.classes is None
+        assert [source.read(index) for index in (7, 0, 4, 5)] == [PNG[7], PNG[0], PNG[4], PNG[5]]
+        assert source.sizes.tolist() == [len(data) for data in PNG]
+        assert source.notes[0] == "Read as WebDataset: 8 samples of 2 tars."
+        assert source.files == (str(folder / "000000.tar"),)
+
+
+def test_files_are_given_in_several_ways(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tar(folder / "000002.tar", {"x.png": PNG[0], "x.cls": b"1"})
+    monkeypatch.chdir(folder)
+    for given in (
+        ["000000.tar", "000001.tar.gz", Path("000002.tar")],
+        "{000000.tar,000001.tar.gz,000002.tar}",
+        "*.tar*",
+    ):
+        with open_source(given) as source:
+            assert len(source) == 9
+    with open_source("00000{0..2}.tar*") as source:
+        assert len(source) == 9
+    with open_source("{000000,000002}.tar") as source:
+        assert len(source) == 6
+    assert refused("{000000..000002}.tar") == (
+        "000001.tar: cannot be read (No such file or directory); an archive is needed."
+    )
+    assert refused("{000002..000000}.tar").startswith(
+        "{000002..000000}.tar: {000002..000000} is no range of files"
+    )
+    assert refused(["000000.tar", "."]) == (
+        ".: is a second SRC; images come from one. Put the folders into one, or run packer merge."
+    )
+    assert isinstance(refused("{a,b}.tar"), str)
+
+
+def test_classes_txt_names_whole_numbers(folder: Path) -> None:
+    (folder / "classes.txt").write_text("cat\ndog\nfrog\n")
+    with open_source(folder) as source:
+        assert source.classes == ["cat", "dog", "frog"]
+        assert source.labels is not None
+        assert source.labels.tolist() == [n % 3 for n in range(8)]
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    assert refused(folder) == (
+        f"{folder}: 0002.png has the label 2; classes are 0 to 1. Correct it, or pass on_error='skip'."
+    )
+    with open_source(folder, skip=True) as source:
+        assert source.refused == {
+            2: "has the label 2; classes are 0 to 1.",
+            5: "has the label 2; classes are 0 to 1.",
+        }
+    (folder / "classes.txt").write_text("cat\ncat\n")
+    assert "holds an empty name, a name twice, or none" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("label", "labels", "classes"),
+    [
+        ("pet", [n % 3 for n in range(8)], ["cat", "dog", "frog"]),
+        ("txt", [n % 2 for n in range(8)], ["text of 0", "text of 1"]),
+        ("weight", [n / 2 for n in range(8)], None),
+    ],
+)
+def test_other_labels_are_chosen(
+    folder: Path, label: str, labels: list[float], classes: list[str] | None
+) -> None:
+    with open_source(folder, label=label) as source:
+        assert source.labels is not None
+        assert source.labels.tolist() == labels
+        assert source.classes == classes
+    out = folder.parent / "out.h5"
+    convert_images(folder, out, size=4, label=label, shuffle=False)
+    with h5py.File(out) as file:
+        assert file["label"][:].tolist() == labels
+        assert np.array_equal(file["image"][:], PICTURES)
+
+
+def test_a_pack_is_that_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / "classes.txt").write_text("cat\ndog\nfrog\n")
+    for n in range(8):
+        place = tmp_path / "images" / ["cat", "dog", "frog"][n % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{n:04d}.png").write_bytes(PNG[n])
+    packs = {}
+    for name, source in (("tars", folder), ("images", tmp_path / "images")):
+        convert_images(source, tmp_path / f"{name}.h5", size=4)
+        pack = open_pack(tmp_path / f"{name}.h5")
+        with h5py.File(pack.path) as file:
+            rows = zip(pack.keys(), file["label"][:].tolist(), file["image"][:].tolist(), strict=True)
+            packs[name] = sorted((key.rpartition("/")[2], label, image) for key, label, image in rows)
+        assert pack.header.classes == ("cat", "dog", "frog")
+    assert packs["tars"] == packs["images"]
+
+
+def test_splits_are_told_by_the_names_of_tars(tmp_path: Path) -> None:
+    place = tmp_path / "shards"
+    place.mkdir()
+    write_tar(place / "train-0.tar", samples(0, 4))
+    write_tar(place / "val-0.tar", samples(4, 2))
+    write_tar(place / "train-1.tar", samples(6, 2))
+    with open_source(place) as source:
+        assert {name: m.tolist() for name, m in source.splits.items()} == {
+            "train": [0, 1, 2, 3, 4, 5],
+            "val": [6, 7],
+        }
+        assert [source.keys[index] for index in source.splits["val"]] == ["0004.png", "0005.png"]
+    write_tar(place / "more.tar", {"z.png": PNG[0], "z.cls": b"0"})
+    with open_source(place) as source:
+        assert source.splits == {}
+
+
+def test_equal_names_in_several_tars_are_told_apart(tmp_path: Path) -> None:
+    for n in range(2):
+        write_tar(tmp_path / f"{n}.tar", samples(0, 2))
+    with open_source(tmp_path) as source:
+        assert source.keys == ["0/0000.png", "0/0001.png", "1/0000.png", "1/0001.png"]
+
+
+def test_one_tar_with_labels_is_such_a_tar_and_one_without_is_as_before(tmp_path: Path) -> None:
+    path = write_tar(
+        tmp_path / "a.tar", {"cat/1.png": PNG[0], "cat/1.cls": b"7", "dog/2.png": PNG[1], "dog/2.cls": b"9"}
+    )
+    with open_source(path) as source:
+        assert (source.classes, source.labels.tolist()) == (None, [7, 9])  # type: ignore[union-attr]
+    path = write_tar(tmp_path / "b.tar", {"cat/1.png": PNG[0], "cat/1.txt": b"7", "dog/2.png": PNG[1]})
+    with open_source(path) as source:
+        assert source.classes == ["cat", "dog"]
+    with pytest.raises(UsageError, match="label: is about columns of a CSV"):
+        convert_images(write_tar(tmp_path / "c.tar", {"1.png": PNG[0]}), tmp_path / "c.h5", size=4, label="x")
+
+
+def test_a_csv_of_labels_goes_before_those_in_the_tar(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("".join(f"{n:04d}.png,{n * 10}\n" for n in range(8)))
+    convert_images(folder, tmp_path / "out.h5", size=4, labels=tmp_path / "labels.csv", shuffle=False)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["label"][:].tolist() == [n * 10 for n in range(8)]
+
+
+def test_parts_of_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "a.tar", {"1.png": PNG[0], "1.cls": b"7", "1.seg.png": PNG[1]})
+    with open_source(path) as source:
+        assert source.keys == ["1.png"]
+        assert any(note.startswith("1 images are parts of samples") for note in source.notes)
+
+
+@pytest.mark.parametrize(
+    ("members", "options", "said", "skipped"),
+    [
+        ({"1.png": b"x", "1.cls": b"1", "2.png": b"x"}, {}, "2.png has no .cls beside it. Make", {1}),
+        (
+            {"1.png": b"x", "1.cls": b"1", "2.png": b"x", "2.cls": b" "},
+            {},
+            "2.png has an empty 2.cls. Make",
+            {1},
+        ),
+        ({"1.png": b"x", "1.cls": b"\xff"}, {}, "1.png has a 1.cls that is no text of UTF-8. Make", {0}),
+        ({"1.png": b"x", "1.json": b"{"}, {"label": "a"}, "1.png has a 1.json that is no JSON. Make", {0}),
+        (
+            {"1.png": b"x", "1.json": b"{}"},
+            {"label": "a"},
+            "1.png has a 1.json without a number or text called a",
+            {0},
+        ),
+        ({"1.png": b"x", "1.json": b'{"a": [1]}'}, {"label": "a"}, "without a number or text called a", {0}),
+        ({"1.png": b"x", "1.json": b"[" * 99999}, {"label": "a"}, "that is no JSON", {0}),
+        (
+            {"1.png": b"x", "1.cls": b"1", "2.cls": b"1"},
+            {},
+            "2.cls is the label of no image; each belongs",
+            set(),
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence_or_skipped(
+    tmp_path: Path, members: dict[str, bytes], options: dict[str, str], said: str, skipped: set[int]
+) -> None:
+    path = write_tar(tmp_path / "a.tar", {"0.png": PNG[0], "0.cls": b"1", "0.json": b'{"a": 1}', **members})
+    text = refused(path, **options)
+    assert said in text
+    assert text.endswith("Make the tar anew, or pass on_error='skip'.")
+    with open_source(path, skip=True, **options) as source:  # type: ignore[arg-type]
+        assert set(source.refused) == {index + 1 for index in skipped}
+        assert len(source.skipped) == (not skipped)
+
+
+def test_two_images_of_one_sample_are_one_sentence(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "a.tar", {"1.png": PNG[0], "1.jpg": PNG[0], "1.cls": b"1"})
+    assert "1.png and 1.jpg are two images of one sample; one is packed" in refused(path)
+    path = write_tar(tmp_path / "a.tar", {"1.png": PNG[0], "1.cls": b"1"})
+    with tarfile.open(path, "a") as tar:
+        tar.addfile(tarfile.TarInfo("1.cls"))
+    assert "1.cls occurs twice" in refused(path)
+
+
+def test_a_truncated_tar_is_one_sentence(folder: Path) -> None:
+    path = folder / "000000.tar"
+    path.write_bytes(path.read_bytes()[:3000])
+    assert (
+        refused(folder) == f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again."
+    )
+    with pytest.raises(SourceError):
+        convert_images(folder, folder.parent / "out.h5", size=4)
+    assert not (folder.parent / "out.h5").exists()
+
+
+def test_an_interrupted_conversion_goes_on_and_a_damaged_pack_is_repaired(
+    folder: Path, tmp_path: Path
+) -> None:
+    from packer import repair_pack, verify_pack
+
+    out = tmp_path / "out.h5"
+    convert_images(folder, out, size=4)
+    whole = out.read_bytes()
+    assert convert_images(folder, out, size=4, resume=True).already
+    with h5py.File(out) as file:
+        place = file["image"].id.get_offset() or file["image"].id.get_chunk_info(0).byte_offset
+    out.write_bytes(whole[:place] + b"\xff\x00\xff" + whole[place + 3 :])
+    assert not verify_pack(out).ok
+    repair_pack(out, folder)
+    assert out.read_bytes() == whole
+
+
+def test_tars_of_webdataset_itself(tmp_path: Path) -> None:
+    wds = pytest.importorskip("webdataset", reason="webdataset is not installed")
+    place = tmp_path / "shards"
+    place.mkdir()
+    with wds.ShardWriter(str(place / "%06d.tar"), maxcount=3, verbose=0) as writer:
+        for n, data in enumerate(PNG):
+            writer.write({"__key__": f"pets/{n}", "png": data, "cls": n % 3, "json": {"pet": f"p{n % 2}"}})
+    with open_source(place) as source:
+        assert [source.read(index) for index in range(8)] == PNG
+        assert source.labels is not None
+        assert source.labels.tolist() == [n % 3 for n in range(8)]
