@@ -138,12 +138,15 @@ UNITS: dict[str, set[str]] = {
     },
     "packer.load": {
         "packer.augment",
+        "packer.filling",
         "packer.format",
         "packer.orders",
+        "packer.progress",
         "packer.randomness",
         "packer.read",
     },
     "packer.load.batch_dataset": {
+        "packer.filling",
         "packer.format",
         "packer.load",
         "packer.orders",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,19 +30,20 @@ class FillingPack(Pack):
     client: FillingClient = field(kw_only=True)
     made: frozenset[str] = field(kw_only=True)
 
+    @property
+    def pending(self) -> bool:
+        """See Pack."""
+        return not self.client.sealed
+
     def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
-        """Return how rows come of an array that is made row by row."""
+        """See Pack."""
         first = next(iter(extents), None)
         name = next((name for name, own in self.header.extents.items() if own[:1] == (first,)), None)
         return _RowArrival(self.client) if name in self.made else None
 
     def settled(self) -> Pack:
-        """Return the pack as it is now: opened anew once it is sealed, else this."""
+        """See Pack."""
         return open_pack(self.path) if self.client.sealed else self
-
-    def sampled(self, statistics: Mapping[str, Mapping[str, Sequence[float]]]) -> FillingPack:
-        """Return the pack with statistics that were estimated from a sample."""
-        return replace(self, header=replace(self.header, statistics=statistics))
 
     def _path(self, file: str) -> str:
         folder = self.client.folder

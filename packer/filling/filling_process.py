@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any
 
 from packer.convert.conversion_run import (
@@ -92,8 +94,10 @@ class _Filling:
         if connect(out + PARTIAL_SUFFIX) is not None:
             raise BusyError(f"{out}: is being filled by another process. Wait for it.")
         if is_table(source):
+            _check_options(convert_table, options)
             convert_table(source, out, **options, resume=True, on_progress=self._progress)
         else:
+            _check_options(convert_images, options)
             convert_images(source, out, **options, resume=True, engine=self._write)
 
     def answer(self, **content: Any) -> None:
@@ -149,6 +153,18 @@ class _Filling:
             )
             return {"error": error_content(error)}
         return {"ready": ready}
+
+
+def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option that a conversion does not have."""
+    known = [name for name, p in signature(convert).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            remedy = f"The nearest is {close[0]}=. Pass that" if close else "Leave it out"
+            raise UsageError(
+                f"{name}=: is neither an argument of the dataset nor of {convert.__name__}. {remedy}."
+            )
 
 
 def _write_header(task: ConversionTask, writer: PackWriter) -> None:

@@ -136,6 +136,15 @@ class Pack:
         """Return the path of the file in which an extent lies."""
         return self._path(extent.file)
 
+    @property
+    def pending(self) -> bool:
+        """True while rows of it are still being made."""
+        return False
+
+    def settled(self) -> Pack:
+        """Return the pack as it is now: itself, but for one that was being filled and is whole."""
+        return self
+
     def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
         """Return how the rows of these extents, of one array, come into the pack's files; None if all are there."""
         return None

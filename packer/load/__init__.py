@@ -5,6 +5,7 @@
     base_dataset.py     what both tell of their rows: classes, targets, keys, their description
     dataset_options.py  what the arguments of both mean on this machine: order, placement, device
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
+    filled_packs.py     packs that are made of images while they are loaded from
     prefetcher.py       read requests in, batches out, ahead of the loop; what a source of rows is, and the pack's files as one
     device.py           where batches end up: host memory, or a GPU by pinned asynchronous copies
     augmenting.py       what `augment` means, and its pipelines at work on batches
@@ -16,5 +17,5 @@
     caches/             rows kept on the GPU or in memory
     processes/          a user's Python function as a step of loading
 
-Start with batch_dataset.py. Imports: augment, format, orders, randomness, read.
+Start with batch_dataset.py. Imports: augment, filling, format, orders, progress, randomness, read.
 """

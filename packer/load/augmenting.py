@@ -170,6 +170,12 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
     return {name: pipeline_of(one, header) for name, one in augment.items()}
 
 
+def normalizes(augment: Augment | None) -> bool:
+    """Return True if texts in `augment` name Normalize, which may mean the pack's mean and std."""
+    texts = augment.values() if isinstance(augment, Mapping) else (augment,)
+    return any(isinstance(text, str) and "Normalize" in text for text in texts)
+
+
 def pipeline_of(augment: Any, header: Header) -> Pipeline:
     """Return the pipeline for a list of transforms, a Pipeline, or a text that names transforms.
 

@@ -80,7 +80,22 @@ class BaseDataset:
     ) -> None:
         self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
         self._names, self._stored = tuple(f.name for f in fields), stored(fields)
-        self._reader = RowReader(pack, self._stored, verify=verify)
+        self._verify = verify
+        self._reader = self._read_pack()
+
+    def _read_pack(self) -> RowReader:
+        # Rows that have just been made need not be compared with checksums, which there are none of yet.
+        return RowReader(self.pack, self._stored, verify=self._verify and not self.pack.pending)
+
+    def _settle(self) -> bool:
+        """Take the whole pack in place of one that was being filled, once it is sealed; return True if that has happened."""
+        pack = self.pack.settled()
+        if pack is self.pack:
+            return False
+        self.pack = pack
+        self._reader.close()
+        self._reader = self._read_pack()
+        return True
 
     def _summary(self, **lines: str) -> str:
         """Return the repr: name and pack, then one line for each property."""
@@ -130,6 +145,7 @@ class BaseDataset:
     @cached_property
     def keys(self) -> list[str]:
         """The path of each row's input, as its folder, list or archive named it."""
+        self._settle()
         field = next((f for f in self.pack.fields if f.name == "key"), None)
         if field is None:
             raise AttributeError(f"{self.pack.path}: has no field 'key', so no keys.")

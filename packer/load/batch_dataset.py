@@ -11,15 +11,18 @@ import logging
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
+from packer.filling.filling_pack import FillingPack
 from packer.format.pack import Pack
 from packer.load import augmenting, dataset_options, other_loaders
 from packer.load.dataset_options import AUTO, parse_order, shuffled_order
 from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
+from packer.load.filled_packs import open_filled, sampled_statistics
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
 from packer.load.ranks import TrainingRanks
@@ -63,7 +66,7 @@ class PackedBatchDataset(ResumableEpochs):
     Parameters
     ----------
     path : str, path or Pack
-        Pack that ``packer convert`` wrote.
+        Pack that ``packer convert`` wrote; or, with `cache`, images or a table.
     batch_size : int
         Rows of a batch, per rank.
     shuffle : bool
@@ -120,8 +123,18 @@ class PackedBatchDataset(ResumableEpochs):
         Compare each block with its checksum before its rows are first used.
     report : function, optional
         Called with a line of statistics at the end of each epoch, for example print.
-    **unknown
-        None is allowed; words of other loaders, like num_workers, are errors that name ours.
+    cache : str or path, optional
+        Pack to be made of the images, or the table, that `path` names. The first epoch makes its rows in the order in which they are
+        needed, and trains meanwhile; all processes of a node share it; interrupted, it goes on; once whole it is the pack that ``packer
+        convert`` makes, and is read as one. It is made before the first batch where rows cannot be made one by one: of a table, in
+        shards, as JPEG or compressed, with boxes or keypoints, or with on_error="skip". Then ``Normalize()`` as text means the
+        mean and std of a sample of 512 rows, which state_dict carries.
+    convert : mapping, optional
+        With `cache`: options of convert_images, or convert_table, that are named as arguments of this dataset are (split, classes,
+        shuffle, seed).
+    **options
+        With `cache`: any other option of convert_images, or convert_table, such as size=256. Without, none is allowed; words of other
+        loaders, like num_workers, are errors that name ours.
 
     Raises
     ------
@@ -179,9 +192,15 @@ class PackedBatchDataset(ResumableEpochs):
         prefetch: int = PREFETCH,
         verify: str | None = None,
         report: Callable[[str], object] | None = None,
-        **unknown: NoReturn,
+        cache: str | os.PathLike[str] | None = None,
+        convert: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         dataset_options.check_simple(shuffle, verify, report)
+        if cache is not None:
+            path = open_filled(*dataset_options.parse_filled(path, cache, convert, options))
+        elif convert is not None:
+            raise UsageError("convert=: is about a pack that is to be made. Pass cache=, its name, too.")
         self._open(
             path,
             fields,
@@ -210,7 +229,12 @@ class PackedBatchDataset(ResumableEpochs):
         self._transform = transform
         if transform is not None:
             adapted(transform, self._stored)  # raises if it cannot move what belongs to the image
-        self._views = augmenting.parse_views(augment, self.output, self.pack.header)
+        self._augment = augment
+        self._normalization: dict[str, list[float]] | None = None
+        header = self.pack.header
+        if augmenting.normalizes(augment) and (found := sampled_statistics(self.pack)):
+            self._normalization, header = found, replace(header, statistics={"image": found})
+        self._views = augmenting.parse_views(augment, self.output, header)
         if self._views and self._transform is None:
             augmenting.fit_views(self._views, self.fields, self.pack.path, self._num_classes)
         decodes = any(f.codec for f in self._reader.fields)
@@ -320,6 +344,8 @@ class PackedBatchDataset(ResumableEpochs):
             self._warn_of(share)
             self._ranks.warn(self.rows, stacklevel=3)
             self._stats = stats = Stats(epoch, readers=self.threads)
+            if self._settle():
+                self._end_prefetcher()
             prefetcher, sequence = self._made(), self._sequence(epoch)
             requests = read_requests(sequence, share, prefetcher.batches, mark.first, mark.stride)
             n, whole, in_worker = share.n, mark.stride * share.whole, this_worker() is not None
@@ -400,17 +426,32 @@ class PackedBatchDataset(ResumableEpochs):
 
     def close(self) -> None:
         """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
+        if isinstance(self.pack, FillingPack):
+            self.pack.client.close()  # first: threads may be waiting for rows
+        self._end_prefetcher()
+        self._reader.close()
+
+    def _end_prefetcher(self) -> None:
         with self._making:
             prefetcher, self._prefetcher = self._prefetcher, None
         if prefetcher is not None:
             prefetcher.close()
-        self._reader.close()
 
     def _reorder(self, order: RowOrder) -> None:
         if order.length(self.rows) != self.order.length(self.rows):
             self.close()  # batches may be larger than those that slots were made for
         self.order, self._by_pack = order, None
         self._keep_blocks()
+
+    def _sampled_state(self) -> dict[str, Any]:
+        return {"normalization": self._normalization} if self._normalization else {}
+
+    def _normalize_as(self, normalization: Mapping[str, Any] | None) -> None:
+        if normalization and normalization != self._normalization and augmenting.normalizes(self._augment):
+            header = replace(self.pack.header, statistics={"image": normalization})
+            self._views = augmenting.parse_views(self._augment, self.output, header)
+            self._normalization = dict(normalization)
+            self._end_prefetcher()  # which has the old ones
 
     def _share(self, origin: int) -> Share:
         rank, world_size = self._ranks.now()

@@ -11,13 +11,15 @@ import re
 import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import UsageError
+from packer.errors import FormatError, UsageError
 from packer.format.header import Field
+from packer.format.pack import Pack, open_pack
 from packer.load.batch import size_of
 from packer.load.caches.memory_cache import present as in_memory
 from packer.load.ranks import local_rank
@@ -111,6 +113,28 @@ def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
     if drop_last and ends != "drop":
         raise UsageError(f"drop_last=True with ends={ends!r}: they contradict each other. Pass one of them.")
     return ends
+
+
+def parse_filled(
+    path: str | os.PathLike[str] | Pack,
+    cache: str | os.PathLike[str],
+    convert: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> tuple[str, str | os.PathLike[str], dict[str, Any]]:
+    """Return source, pack and conversion options of a dataset that fills its pack. Raises UsageError."""
+    with suppress(FormatError):
+        made = path if isinstance(path, Pack) else open_pack(path)
+        raise UsageError(
+            f"{made.path}: is a pack already; cache= is about images, or a table, that are to become one. Leave cache= out."
+        )
+    assert not isinstance(path, Pack)
+    if not isinstance(cache, str | os.PathLike):
+        raise UsageError(f"cache={cache!r}: is no path. Pass the name of the pack to be made.")
+    if convert is not None and not isinstance(convert, Mapping):
+        raise UsageError(f"convert={convert!r}: is no mapping. Pass for example convert={{'seed': 1}}.")
+    for name in options.keys() & (convert or {}).keys():
+        raise UsageError(f"{name}=: is given twice, in convert= too. Leave one out.")
+    return os.fspath(path), cache, {**options, **(convert or {})}
 
 
 def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:

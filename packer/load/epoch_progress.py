@@ -194,15 +194,19 @@ class ResumableEpochs(BaseDataset):
         """
         epoch, rows, own = self._progress.position()
         worker = this_worker() if own else None
-        return {
-            "version": STATE_VERSION,
-            "seed": self.seed,
-            "epoch": epoch,
-            "rows": rows,
-            "of": self.rows,
-            "subset": self._fingerprint,
-            "order": self.order.record(),
-        } | ({} if worker is None else {"worker": [worker.number, worker.workers]})
+        return (
+            {
+                "version": STATE_VERSION,
+                "seed": self.seed,
+                "epoch": epoch,
+                "rows": rows,
+                "of": self.rows,
+                "subset": self._fingerprint,
+                "order": self.order.record(),
+            }
+            | self._sampled_state()
+            | ({} if worker is None else {"worker": [worker.number, worker.workers]})
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
@@ -220,6 +224,7 @@ class ResumableEpochs(BaseDataset):
         epoch = whole("load_state_dict: epoch", record["epoch"], 0)
         self.seed = whole("load_state_dict: seed", record["seed"])
         own = _check_worker(record.get("worker"))
+        self._normalize_as(record.get("normalization"))
         self._reorder(order)
         self._progress.go_on(epoch, rows, self._ended, own=own)
 
@@ -233,6 +238,14 @@ class ResumableEpochs(BaseDataset):
 
     def _reorder(self, order: RowOrder) -> None:
         """Go on in another order."""
+        raise NotImplementedError
+
+    def _sampled_state(self) -> dict[str, Any]:
+        """Return {"normalization": mean and std} if Normalize() means those of a sample, which the whole pack's differ from."""
+        raise NotImplementedError
+
+    def _normalize_as(self, normalization: Mapping[str, Any] | None) -> None:
+        """Have Normalize() mean this mean and std, if there are any."""
         raise NotImplementedError
 
     def _sequence(self, epoch: int) -> Epoch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature, unwrap
 from types import FrameType
@@ -67,6 +67,9 @@ BATCHES: dict[str, str] = {
     "batch": "batch_size= is the rows of a batch. Pass batch_size=",
 }
 """Words of other loaders, and what stands for each in PackedBatchDataset."""
+
+_CONVERTS = frozenset(("workers",))
+"""Words of other loaders that are options of a conversion, too."""
 
 _LOADER = "it is an argument of the loader. Pass it to torch's DataLoader"
 ROWS: dict[str, str] = {
@@ -159,8 +162,9 @@ def checked(make: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(make)
     def made(*given: P.args, **named: P.kwargs) -> None:
-        if named.keys() - allowed:
-            _refuse_keyword(own_class(type(given[0])), next(name for name in named if name not in allowed))
+        for name in named:
+            if name not in allowed:
+                _check_keyword(own_class(type(given[0])), name, named)
         if missing := [name for name in needed[len(given) - 1 :] if name not in named]:
             own = own_class(type(given[0])).__name__
             raise UsageError(
@@ -171,8 +175,11 @@ def checked(make: Callable[P, None]) -> Callable[P, None]:
     return made
 
 
-def _refuse_keyword(dataset: type, name: str) -> NoReturn:
+def _check_keyword(dataset: type, name: str, named: Mapping[str, Any]) -> None:
+    """Raise UsageError for a keyword that a dataset does not have, but for options of the conversion where there is one."""
     words, known = vars(dataset)["_words"], arguments(dataset)
+    if named.get("cache") is not None and "cache" in known and (name not in words or name in _CONVERTS):
+        return
     remedy = words.get(name)
     if remedy is None:
         close = difflib.get_close_matches(name, known, 1)

@@ -105,7 +105,10 @@ class FileRows(RowSource):
         return self.fill(request, lend(), self.read_fixed)
 
     def look_ahead(self, request: ReadRequest) -> None:
-        """Ask the disk for the rows after the request, if the order knows them."""
+        """Ask the disk for the rows after the request, if the order knows them; of a pack that is being filled, for its own first."""
+        if self.reader.pack.pending:
+            for f in self.reader.fields:
+                self._asking.submit(self.reader.willneed, f.name, request.rows())
         if (soon := request.epoch.ahead(*request.reach, begin=request.begins)).starts.size:
             for f in self.reader.fields:
                 self._asking.submit(self.reader.willneed, f.name, soon)

@@ -1,0 +1,89 @@
+"""Packs that are made of images or a table while a dataset loads from them; the statistics of a sample of their rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from packer import randomness
+from packer.errors import UsageError
+from packer.filling.filling_pack import open_filling
+from packer.format.pack import Pack
+from packer.orders.runs import consecutive
+from packer.progress import Progress
+from packer.read.row_reader import RowReader
+
+SAMPLE_ROWS = 512
+_AT_ONCE = 64
+_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
+
+
+def open_filled(source: str, cache: str | os.PathLike[str], options: Mapping[str, Any]) -> Pack:
+    """Open the pack `cache` of images or a table: whole if it is there, else filled while it is read.
+
+    options: those of convert_images or convert_table. A bar shows the conversion where it has to run before anything can be read.
+    Raises PackerError.
+    """
+    for name in _OURS:
+        if name in options:
+            raise UsageError(
+                f"{name}=: the pack is filled by and by, and gone on with whenever it is opened. Leave it out."
+            )
+    with Progress(True, "rows") as bar:
+        total = -1
+
+        def progress(done: int, rows: int) -> None:
+            nonlocal total
+            if rows != total:
+                total = rows
+                bar.start(rows or None)
+            bar.move(done)
+
+        return open_filling(source, os.fspath(cache), _plain(options), progress)
+
+
+def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
+    """Return mean and std of a sample of the images of a pack that is being filled, as Header.statistics; None for other packs.
+
+    Up to SAMPLE_ROWS rows, drawn from the pack's rows by a fixed key: the same ones on every rank and in every run.
+    """
+    image = next((f for f in pack.fields if f.name == "image"), None)
+    if not pack.pending or image is None or pack.header.normalization:
+        return None
+    rows, key = pack.rows, randomness.key(0, "statistics")
+    chosen = np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key))
+    reader = RowReader(pack, [image])
+    reader.willneed("image", consecutive(chosen))
+    sums, squares, count = 0, 0, 0
+    try:
+        for first in range(0, len(chosen), _AT_ONCE):
+            images = reader.array(image, consecutive(chosen[first : first + _AT_ONCE]))
+            pixels = images.reshape(-1, images.shape[-1]).astype(np.uint64)
+            sums, squares = sums + pixels.sum(0), squares + (pixels * pixels).sum(0)
+            count += len(pixels)
+    finally:
+        reader.close()
+    mean = np.asarray(sums) / count
+    std = np.sqrt(np.maximum(np.asarray(squares) / count - mean * mean, 0))
+    return {"mean": (mean / 255).tolist(), "std": (std / 255).tolist()}
+
+
+def _plain(value: Any) -> Any:
+    """Return plain JSON values. Raises UsageError for what is none."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise UsageError(
+        f"{value!r}: is no option of a conversion in another process; text, numbers, and lists and mappings of such are allowed."
+        " Pass such."
+    )
