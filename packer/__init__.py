@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from packer.load.order_quality import order_quality
     from packer.load.processes.transforms import PythonTransform
     from packer.load.row_dataset import PackedDataset
+    from packer.orders.mixture import Mixture
     from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.contact_sheet import preview
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Balanced": "packer.orders.sampling",
     "Blocks": "packer.orders.row_orders",
+    "Mixture": "packer.orders.mixture",
     "Pack": "packer.format.pack",
     "PackedBatchDataset": "packer.load.batch_dataset",
     "PackedDataset": "packer.load.row_dataset",
@@ -85,6 +87,7 @@ _HOMES = {
 __all__ = [
     "Balanced",
     "Blocks",
+    "Mixture",
     "Pack",
     "PackedBatchDataset",
     "PackedDataset",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +13,8 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import MadeRow
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.format.joined_pack import check_fields, joined
 from packer.format.pack import Pack
-from packer.format.shards import merge_headers
-from packer.format.working_folder import difference
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place, resize
 from packer.read.row_reader import RowReader
@@ -42,19 +40,8 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
             )
     for pack in packs[1:]:
         for a, b in zip(first.fields, pack.fields, strict=False):
-            if (a.name, a.dtype, a.shape, a.codec) != (b.name, b.dtype, b.shape, b.codec):
-                raise UsageError(
-                    f"{pack.path}: its field {b.name!r} is {_form(b)}, that of {first.path} is {a.name!r}, {_form(a)};"
-                    " packs of equal fields go together. Run packer repack on one of them."
-                )
-        for a, b in zip(first.fields, pack.fields, strict=False):
-            # How a picture was fitted may differ; columns that are classes are compared with the classes.
-            spared = {"fit": None} | ({} if first.header.classes is None else {"columns": None})
-            found = difference({**a.about, **spared}, {**b.about, **spared}, f"of {a.name!r},")
-            if found:
-                raise UsageError(
-                    f"{pack.path}, {first.path}: their fields mean different things ({found}); packs of equal fields go together."
-                )
+            # Columns that are classes are compared with the classes.
+            check_fields(first, a, pack, b, columns=first.header.classes is None)
         if len(first.fields) != len(pack.fields):
             names = [", ".join(f.name for f in p.fields) for p in (first, pack)]
             raise UsageError(
@@ -75,8 +62,7 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
         numbers = [
             np.array([classes.index(name) for name in part.header.classes or ()], np.int64) for part in parts
         ]
-    header = merge_headers([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
-    return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts)), classes, numbers
+    return joined(packs), classes, numbers
 
 
 class PackRows:
@@ -232,8 +218,3 @@ def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:
             f"size {spec.size[0]}x{spec.size[1]}: {pack.path} has images of {image.shape[0]}x{image.shape[1]}; they can only shrink."
             " Pass a smaller size, or convert the source again."
         )
-
-
-def _form(f: Field) -> str:
-    shape = "any length" if f.shape is None else "x".join(map(str, f.shape)) or "scalar"
-    return f"{f.dtype.lstrip('<|')} {shape}" + (f" {dict(f.codec)}" if f.codec else "")

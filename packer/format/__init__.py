@@ -10,6 +10,7 @@
     block_files.py      blocks whose stored size is not known beforehand, a file each
     working_folder.py   a pack's name and room for it, checked before any work; the locked folder in which it is made, with its journal
     pack.py             open_pack: a sealed pack in, header and extents out
+    joined_pack.py      several packs as one, in memory: what has to be alike in them
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
     block_spans.py      where the bytes of runs of elements and of blocks lie

@@ -137,6 +137,11 @@ class Pack:
         return self._path(extent.file)
 
     @property
+    def members(self) -> tuple[Pack, ...]:
+        """The packs that are loaded as this one (joined_pack.py); () for a pack of its own."""
+        return ()
+
+    @property
     def pending(self) -> bool:
         """True while rows of it are still being made."""
         return False

@@ -130,7 +130,7 @@ def merge_headers(
         rows=first,
         extents={name: tuple(es) for name, es in extents.items()},
         splits={name: tuple(spans) for name, spans in splits.items()},
-        statistics=_statistics(headers),
+        statistics=pooled_statistics(headers, [header.rows for header in headers]),
         skipped=tuple(s for header in headers for s in header.skipped) + tuple(skipped),
         table=headers[0].table if all(h.table == headers[0].table for h in headers) else None,
     )
@@ -150,12 +150,14 @@ def _text(record: dict[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def _statistics(headers: Sequence[Header]) -> dict[str, dict[str, list[float]]]:
-    """Return means and deviations over all rows, of the fields for which every header has them."""
-    rows = sum(h.rows for h in headers)
+def pooled_statistics(
+    headers: Sequence[Header], shares: Sequence[float]
+) -> dict[str, dict[str, list[float]]]:
+    """Return means and deviations of the fields for which every header has them. shares: of each one's rows among all, to any sum."""
+    rows = fsum(shares)
     found: dict[str, dict[str, list[float]]] = {}
     for name in headers[0].statistics:
-        own = [(h.rows, h.statistics.get(name, {})) for h in headers]
+        own = [(share, h.statistics.get(name, {})) for share, h in zip(shares, headers, strict=True)]
         lengths = {len(s.get(key, ())) for _, s in own for key in ("mean", "std")}
         if len(lengths) > 1 or 0 in lengths:
             continue

@@ -3,6 +3,7 @@
     batch_dataset.py    PackedBatchDataset: batches, prefetched, for a training loop
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
     base_dataset.py     what both tell of their rows: classes, targets, keys, their description
+    pack_list.py        several packs as one dataset, perhaps each with a weight
     dataset_options.py  what the arguments of both mean on this machine: order, placement, device
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
     filled_packs.py     packs that are made of images while they are loaded from

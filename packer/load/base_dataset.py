@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,9 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
 from packer.load.other_loaders import Absent, in_method_of, own_class, refuse_attribute
+from packer.load.pack_list import PackPaths, open_packs
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import (
@@ -54,6 +54,8 @@ class BaseDataset:
     pack: Pack
     fields: tuple[Field, ...]
     subset: Subset
+    _weights: tuple[float, ...] = ()
+    """Of the packs, where several were given with one each."""
     _words: ClassVar[Mapping[str, str]]
     """Words of other loaders, and ours for them."""
     _settable: ClassVar[tuple[str, ...]] = ()
@@ -63,14 +65,14 @@ class BaseDataset:
 
     def _open(
         self,
-        path: str | os.PathLike[str] | Pack,
+        path: PackPaths,
         fields: Sequence[str] | None,
         *,
         verify: bool = False,
         **chosen: Any,
     ) -> None:
-        """Open a pack, and choose fields and rows. chosen: split, classes and subset."""
-        pack = path if isinstance(path, Pack) else open_pack(path)
+        """Open a pack or several, and choose fields and rows. chosen: split, classes and subset."""
+        pack, self._weights = open_packs(path, fields, chosen["split"])
         self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen), verify)
         if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
             warnings.warn(overlooked, stacklevel=4)

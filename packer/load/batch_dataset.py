@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
 from packer.filling.filling_pack import FillingPack
-from packer.format.pack import Pack
 from packer.load import augmenting, dataset_options, other_loaders
-from packer.load.dataset_options import AUTO, parse_order, shuffled_order
+from packer.load.dataset_options import parse_order
 from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
 from packer.load.filled_packs import open_filled, sampled_statistics
+from packer.load.pack_list import PackPaths
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
 from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.orders.epochs import RowOrder, Share, read_request, read_requests
+from packer.orders.mixture import single_orders
 from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
 from packer.read.row_selection import ROW
@@ -65,8 +66,10 @@ class PackedBatchDataset(ResumableEpochs):
 
     Parameters
     ----------
-    path : str, path or Pack
-        Pack that ``packer convert`` wrote; or, with `cache`, images or a table.
+    path : str, path or Pack, or a list of them
+        Pack that ``packer convert`` wrote; or, with `cache`, images or a table. Several packs are one dataset: a list of paths is
+        read as one pack that holds the rows of all, one after the other, and a list of (path, weight) gives each batch these
+        shares of them (`Mixture`). Fields and classes have to be alike in all; only the fields that are loaded count.
     batch_size : int
         Rows of a batch, per rank.
     shuffle : bool
@@ -75,6 +78,7 @@ class PackedBatchDataset(ResumableEpochs):
     order : str or order, optional
         "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
         ranks by the pack alone); or Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"). Wins over shuffle.
+        Of packs with weights, the order of each pack's rows; Mixture(order, rows=...) says how long an epoch is, too.
     seed : int
         Seed of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
     device : str or torch.device
@@ -87,7 +91,7 @@ class PackedBatchDataset(ResumableEpochs):
         Type of the batches.
     fields : sequence of str, optional
         Names; default: all but "key". Ragged ones, like "key" or "boxes", give a list with an entry a row. "row" is each
-        row's number in the pack, int64 [N], unless the pack has a field of that name.
+        row's number in the pack (of several, counted on from one to the next), int64 [N], unless the pack has a field of that name.
     split : str, optional
         Rows of one split only, as ``packer info`` lists them; "all" for every row. A pack with splits of which none is named
         gets a warning.
@@ -169,7 +173,7 @@ class PackedBatchDataset(ResumableEpochs):
     @other_loaders.checked
     def __init__(
         self,
-        path: str | os.PathLike[str] | Pack,
+        path: PackPaths,
         batch_size: int,
         *,
         shuffle: bool = False,
@@ -216,12 +220,13 @@ class PackedBatchDataset(ResumableEpochs):
         self.report = report
         self.output, self.device = dataset_options.check_output(output, device)
         self._ranks = TrainingRanks(self.pack.path, rank, world_size)
-        about = dataset_options.context(self._reader, self.subset, self.batch_size * self.world_size)
+        whole_batch = self.batch_size * self.world_size
+        about = dataset_options.context(self._reader, self.subset, whole_batch, self._weights)
         self.order, why = parse_order(order, shuffle, about)
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.fixed)
         self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
-        self._chosen = order == AUTO or (order is None and shuffle)
-        self._by_pack = shuffled_order(about).bind(about) if order == AUTO else None
+        self._chosen = dataset_options.chosen_here(order, shuffle)
+        self._by_pack = dataset_options.order_by_pack(order, about)
         if why:
             _LOG.info("%s: %s", self.pack.path, why)
         if transform is not None and not isinstance(transform, PythonTransform):
@@ -253,7 +258,8 @@ class PackedBatchDataset(ResumableEpochs):
             placement, self.device, self._reader, self._stored, self.subset, self._transform is not None
         )
         _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
-        if self._chosen and self.order.name == Rows.name and about.coded and self.placement == "disk":
+        by_row = any(isinstance(one, Rows) for one in single_orders(self.order))
+        if self._chosen and by_row and about.coded and self.placement == "disk":
             warnings.warn(
                 f"{self.pack.path}: its rows are compressed in blocks of {about.block_rows:,} and were not shuffled when it was made, so"
                 " a shuffled epoch decodes a block for almost every row. Convert it again without "
@@ -426,8 +432,9 @@ class PackedBatchDataset(ResumableEpochs):
 
     def close(self) -> None:
         """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
-        if isinstance(self.pack, FillingPack):
-            self.pack.client.close()  # first: threads may be waiting for rows
+        for pack in self.pack.members or (self.pack,):
+            if isinstance(pack, FillingPack):
+                pack.client.close()  # first: threads may be waiting for rows
         self._end_prefetcher()
         self._reader.close()
 
@@ -548,7 +555,8 @@ class PackedBatchDataset(ResumableEpochs):
 
     def _keep_blocks(self) -> None:
         """Make the reader cache the decoded blocks of two windows: the threads read ahead of the loop."""
-        mixed = self.order.mixed_blocks if isinstance(self.order, Blocks) else 0
+        orders = single_orders(self.order)
+        mixed = sum(order.mixed_blocks for order in orders if isinstance(order, Blocks))
         self._reader.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
 
     def _device(self) -> Device:

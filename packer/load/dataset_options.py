@@ -12,6 +12,8 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +24,13 @@ from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.load.batch import size_of
 from packer.load.caches.memory_cache import present as in_memory
+from packer.load.pack_list import PackPaths
 from packer.load.ranks import local_rank
-from packer.orders.epochs import ENDS, Context, RowOrder
+from packer.orders.epochs import ENDS, Context, Member, RowOrder
+from packer.orders.mixture import Mixture
 from packer.orders.row_orders import BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential
-from packer.orders.runs import Subset
+from packer.orders.runs import Subset, one_run
+from packer.read.gather import cut
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import read_column
 from packer.units import size
@@ -45,6 +50,9 @@ LARGE_BYTES = 1 << 30
 MIXING_BLOCKS = 32
 # Of the memory at hand: the rest is for batches, the model and the epochs' other reads.
 CACHED_SHARE = 0.7
+# Of packs without weights that were all shuffled when they were made, so many are dealt evenly to batches, each in an order of its own.
+# Each takes some 10 us of a batch.
+DEALT_PACKS = 16
 PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
 GPU_SHARE = 8  # of the free device memory: weights, gradients and activations want the rest
 HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the page cache besides
@@ -116,12 +124,16 @@ def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
 
 
 def parse_filled(
-    path: str | os.PathLike[str] | Pack,
+    path: PackPaths,
     cache: str | os.PathLike[str],
     convert: Mapping[str, Any] | None,
     options: Mapping[str, Any],
 ) -> tuple[str, str | os.PathLike[str], dict[str, Any]]:
     """Return source, pack and conversion options of a dataset that fills its pack. Raises UsageError."""
+    if not isinstance(path, str | os.PathLike | Pack):
+        raise UsageError(
+            "cache=: is about one source that is to become a pack; a list of packs was given. Leave cache= out, or pass the source alone."
+        )
     with suppress(FormatError):
         made = path if isinstance(path, Pack) else open_pack(path)
         raise UsageError(
@@ -137,16 +149,9 @@ def parse_filled(
     return os.fspath(path), cache, {**options, **(convert or {})}
 
 
-def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
-    """Return the properties of the pack and the machine that an order is bound to."""
+def context(reader: RowReader, subset: Subset, global_batch: int, weights: Sequence[float] = ()) -> Context:
+    """Return the properties of the pack and the machine that an order is bound to. weights: of its members, if they have any."""
     pack, fields = reader.pack, reader.fields
-    stored = sum(
-        extent.nbytes
-        for part in pack.parts
-        for f in fields
-        for name in f.arrays
-        for extent in part.header.extents[name]
-    )
 
     def labels(name: str) -> NDArray[np.int64]:
         found = next((f for f in pack.fields if f.name == name), None)
@@ -156,27 +161,60 @@ def context(reader: RowReader, subset: Subset, global_batch: int) -> Context:
             )
         return read_column(pack, name, subset).astype(np.int64)
 
+    memory = available_memory()
+    about = _facts(pack, fields, subset.rows, global_batch, memory)
+    members: list[Member] = []
+    if weights or 1 < len(pack.members) <= DEALT_PACKS:
+        for number, (member, places) in enumerate(zip(pack.members, _places(pack, subset), strict=True)):
+            own = memory * places.rows // max(1, subset.rows)
+            facts = _facts(member, fields, places.rows, global_batch, own)
+            members.append(Member(weights[number] if weights else places.rows, places, facts))
+        members = [member for member in members if weights or member.places.rows]
+    about = replace(about, labels=labels, pack_rows=pack.rows, place=subset.place)
+    return replace(about, members=tuple(members), weighted=bool(weights))
+
+
+def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int, memory: int) -> Context:
+    """Return what an order of n rows of a pack is chosen by. memory: bytes that they may take."""
+    stored = sum(
+        extent.nbytes
+        for part in pack.parts
+        for f in fields
+        for name in f.arrays
+        for extent in part.header.extents[name]
+    )
     return Context(
-        n=subset.rows,
+        n=n,
         row_bytes=stored // max(1, pack.rows),
         block_rows=pack.header.block_rows,
         global_batch=global_batch,
-        labels=labels,
-        pack_rows=pack.rows,
-        place=subset.place,
-        shuffled=pack.header.seed is not None,
+        # Rows of a pack joined of several lie as each of these has them: neighbours are of one pack.
+        shuffled=pack.header.seed is not None and len(pack.members) < 2,
         coded=any(f.compressed for f in fields),
-        medium="network" if remote_file_system(pack.path) else "disk",
-        memory_bytes=available_memory(),
+        medium="network" if any(remote_file_system(one.path) for one in pack.members or [pack]) else "disk",
+        memory_bytes=memory,
     )
+
+
+def _places(pack: Pack, subset: Subset) -> list[Subset]:
+    """Return, for each member of a joined pack, its rows of a subset as numbers 0..subset.rows-1."""
+    firsts = np.cumsum([0, *(member.rows for member in pack.members)])
+    runs, owners = cut(firsts, subset.place(one_run(0, subset.rows)))
+    ends = np.cumsum(runs.lengths)
+    spans = np.stack([ends - runs.lengths, ends], axis=1)
+    return [Subset(spans[owners == number]) for number in range(len(pack.members))]
 
 
 def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[RowOrder, str]:
     """Return the order that the arguments of a dataset mean, bound, and a sentence that says why if it was chosen here, else "".
 
-    order: a name, "auto", an order, or None: "sequential", or with shuffle what the pack alone decides (`shuffled_order`).
+    order: a name, "auto", an order, or None: "sequential", or with shuffle what the pack alone decides (`shuffled_order`); of packs that
+    have weights, the order of each.
     Raises UsageError for an unknown name, or shuffle=True with "sequential".
     """
+    dealt = bool(about.members) and all(member.about.shuffled for member in about.members)
+    if about.weighted or isinstance(order, Mixture) or (dealt and chosen_here(order, shuffle)):
+        return _mixture(order, shuffle, about)
     if order is None:
         return (shuffled_order(about) if shuffle else Sequential()).bind(about), ""
     if order == AUTO:
@@ -196,6 +234,38 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
     return order.bind(about), ""
 
 
+def _mixture(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[Mixture, str]:
+    """Return the mixture of packs that have weights, each in the order that the arguments mean for it; see parse_order."""
+    mixture = order if isinstance(order, Mixture) else Mixture(order)
+    if not about.weighted and isinstance(order, Mixture):
+        raise UsageError(
+            "order=Mixture(...): the dataset has no packs with weights. Pass a list such as [('a.h5', 0.7), ('b.h5', 0.3)],"
+            " or another order."
+        )
+    whys: list[str] = []
+
+    def choose(member: Context) -> RowOrder:
+        chosen, why = parse_order(mixture.order, shuffle, member)
+        whys.append(why)
+        return chosen
+
+    bound = mixture.of(about.members, about.global_batch, choose)
+    return bound, " ".join(f"Pack {number + 1}: {why}" for number, why in enumerate(whys) if why)
+
+
+def chosen_here(order: str | RowOrder | None, shuffle: bool) -> bool:
+    """Return True if the arguments of a dataset leave the choice of an order to `parse_order`."""
+    own = order.order if isinstance(order, Mixture) else order
+    return own == AUTO or (own is None and shuffle)
+
+
+def order_by_pack(order: str | RowOrder | None, about: Context) -> RowOrder | None:
+    """Return the order that several ranks take instead of "auto", which looks at the machine; None for any other order."""
+    if isinstance(order, Mixture) and order.order == AUTO:
+        return parse_order(replace(order, order=None), True, about)[0]
+    return parse_order(None, True, about)[0] if order == AUTO else None
+
+
 def resumed_order(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -> RowOrder:
     """Return the order to go on with after a state was loaded.
 
@@ -204,6 +274,8 @@ def resumed_order(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -
     Raises UsageError if the state has an order that this dataset cannot have.
     """
     name = record.get("name") if isinstance(record, Mapping) else None
+    if isinstance(bound, Mixture):
+        return bound.resumed(record, partial(resumed_order, chosen=chosen))
     if chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
         return BY_NAME[name]().resumed(record)
     return bound.resumed(record)
@@ -264,12 +336,13 @@ def parse_placement(
                 f"placement={placement!r} with transform: processes read the rows from the disk. Pass placement='disk'."
             )
         return "disk", "a Python transform's processes read the rows themselves"
+    paths = [one.path for one in reader.pack.members or (reader.pack,)]
     return choose_placement(
         placement,
         device=device,
         nbytes=size_of(fields, subset.rows),
         decoded=any(f.codec for f in reader.fields),
-        path=reader.pack.path,
+        path=next(filter(remote_file_system, paths), paths[0]),
         present=placement != "disk" and in_memory(reader, fields, subset),
     )
 

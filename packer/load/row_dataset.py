@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -15,6 +14,7 @@ from packer.format.pack import Pack
 from packer.load import other_loaders
 from packer.load.base_dataset import BaseDataset
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
+from packer.load.pack_list import PackPaths
 from packer.orders.runs import Subset, consecutive
 from packer.read.row_reader import decode_ragged
 from packer.read.row_selection import ROW
@@ -38,8 +38,9 @@ class PackedDataset(BaseDataset):
 
     Parameters
     ----------
-    path : str, path or Pack
-        Pack that ``packer convert`` wrote.
+    path : str, path or Pack, or a list of them
+        Pack that ``packer convert`` wrote. Several are one dataset, their rows one after the other; their fields and classes have to
+        be alike.
     fields : sequence of str, optional
         Names; default: all but "key", which gives str. "row" is each row's number in the pack, int64, unless the pack has
         a field of that name.
@@ -90,7 +91,7 @@ class PackedDataset(BaseDataset):
     @other_loaders.checked
     def __init__(
         self,
-        path: str | os.PathLike[str] | Pack,
+        path: PackPaths,
         *,
         fields: Sequence[str] | None = None,
         split: str | None = None,
@@ -105,6 +106,11 @@ class PackedDataset(BaseDataset):
         except ImportError:
             raise MissingDependencyError("torch", "PackedDataset", "torch") from None
         self._open(path, fields, split=split, classes=classes, subset=subset)
+        if self._weights:
+            raise UsageError(
+                "path: its packs have weights, by which batches are drawn; PackedDataset has each row once. Pass a list of paths alone,"
+                " or take PackedBatchDataset."
+            )
         self._functions = {}
         _check_transform(transform, self.fields, self.pack.path)
         _check_target_transform(target_transform, self.fields, self.pack.path)

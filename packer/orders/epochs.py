@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,10 @@ class Context:
     global_batch: rows of a batch on all ranks together. labels: field -> the label of each of the n rows, int64 [n].
     pack_rows: rows of the whole pack, and place: rows of the subset -> rows of the pack; asked only where weights were given
     for the whole pack. shuffled: whether conversion shuffled the rows. coded: whether rows are compressed in blocks.
-    medium: where rows that are not in memory come from, "disk" or "network"; "memory" where none do.
-    memory_bytes: of memory that rows may take, 0 where that is unknown.
+    medium: where rows that are not in memory come from: "disk", "network" (a file system over it), "remote" (a pack at a URL); "memory"
+    where none do.
+    memory_bytes: of memory that rows may take, 0 where that is unknown. share: of an epoch that is this order's, in a mixture of packs.
+    members: the packs, where there are several, and weighted: whether they have weights of their own, or their sizes for weights.
     """
 
     n: int
@@ -46,6 +48,17 @@ class Context:
     coded: bool = False
     medium: str = "disk"
     memory_bytes: int = 0
+    share: float = 1.0
+    members: tuple[Member, ...] = ()
+    weighted: bool = False
+
+
+class Member(NamedTuple):
+    """One of several packs that are mixed. weight: as given; places: its rows, as numbers 0..n-1 of all; about: it alone."""
+
+    weight: float
+    places: Subset
+    about: Context
 
 
 @runtime_checkable

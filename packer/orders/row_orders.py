@@ -179,9 +179,9 @@ class Blocks(RowOrder):
         """Return the order with window and block in rows."""
         row_bytes = max(1, about.row_bytes)
         block = self.block or (about.block_rows if about.coded else max(1, BLOCK_BYTES // row_bytes))
-        window = WINDOW_BYTES // row_bytes if self.window is None else self.window
+        window = int(WINDOW_BYTES * about.share) // row_bytes if self.window is None else self.window
         if isinstance(window, str):
-            window = _byte_size("Blocks: window", window) // row_bytes
+            window = int(_byte_size("Blocks: window", window) * about.share) // row_bytes
         if self.whole and self.window is None:
             few = block - 1 <= ALWAYS_MET * (min(about.global_batch, about.n) - 1)
             window = block if few else DECODED_BLOCKS * block

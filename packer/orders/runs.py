@@ -42,6 +42,8 @@ class Runs(NamedTuple):
         if len(self.starts) == 1:
             start = self.starts[0]
             return np.arange(start, start + self.lengths[0])
+        if (self.lengths == 1).all():  # of a permutation, mostly
+            return self.starts.copy()
         before = np.cumsum(self.lengths) - self.lengths
         return np.repeat(self.starts - before, self.lengths) + np.arange(self.total)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,13 +13,12 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import ColumnRows
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.format.joined_pack import check_mappings, joined
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
-from packer.format.shards import merge_headers
-from packer.format.working_folder import difference
 from packer.orders.runs import consecutive
 from packer.read.row_reader import RowReader
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.staging import MAX_SKIPPED
 
 
@@ -37,12 +35,7 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
     first = packs[0]
     table = first.parts[0].header.table or {}
     for pack in packs[1:]:
-        other = pack.parts[0].header.table
-        if other is None:
-            raise UsageError(
-                f"{pack.path}: was made of images, {first.path} of a table; packs of one kind go together. Leave one of them out."
-            )
-        _compare_mappings(first, table, pack, other)
+        check_mappings(first, pack)
         if [_form(f) for f in pack.fields] != [_form(f) for f in first.fields]:
             names = [", ".join(f.name for f in p.fields) for p in (pack, first)]
             raise UsageError(
@@ -57,11 +50,10 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
                     f"{pack.path}: its field {f.name!r} is compressed otherwise than that of {first.path}; packs that are stored alike"
                     " go together. Run packer repack on one of them."
                 )
-    parts = [part for pack in packs for part in pack.parts]
-    header = merge_headers([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
+    whole = joined(packs)
     skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
-    header = replace(header, table={**table, "skipped": _added(skipped)} if skipped else table)
-    return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts))
+    table = {**table, "skipped": _added(skipped)} if skipped else table
+    return replace(whole, header=replace(whole.header, table=table))
 
 
 class TablePackRows(ColumnRows):
@@ -84,38 +76,6 @@ class TablePackRows(ColumnRows):
             else:
                 found[f.name] = self._reader.array(f, runs)
         return found
-
-
-def _compare_mappings(first: Pack, table: Mapping[str, Any], pack: Pack, other: Mapping[str, Any]) -> None:
-    """Raise UsageError, naming the first column that two packs map otherwise."""
-    remedy = Sentence("Convert its table again with ", Option("like", first.path), ".")
-    own = {c["name"]: c for c in table["columns"]}
-    theirs = {c["name"]: c for c in other["columns"]}
-    for name in dict.fromkeys((*own, *theirs)):
-        here, there = own.get(name), theirs.get(name)
-        if here is None or there is None:
-            without = first.path if here is None else pack.path
-            if (here or there or {}).get("role") == "drop":
-                continue
-            raise UsageError(
-                f"{pack.path}, {first.path}: {without} has no column {name!r}; packs of equal columns go together. ",
-                remedy,
-            )
-        for member in dict.fromkeys(("type", "role", *here)):
-            if member == "statistics":
-                continue
-            words = "is", f" in {first.path}, and"
-            if found := difference(here[member], there.get(member), member, words):
-                raise UsageError(
-                    f"{pack.path}: its column {name!r} is mapped otherwise ({found} here); packs of equal mappings go together. ",
-                    remedy,
-                )
-    for member in ("features", "categories", "dtype", "label"):
-        if table[member] != other[member]:
-            raise UsageError(
-                f"{pack.path}: its {member} differs from that of {first.path}; equal ones go together. ",
-                remedy,
-            )
 
 
 def _added(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -293,7 +293,7 @@ def test_what_is_missing_is_told(kind: type, given: tuple[str, ...], named: dict
 
 def test_missing_arguments_leave_the_signature_alone():
     assert str(inspect.signature(PackedBatchDataset)).startswith(
-        "(path: 'str | os.PathLike[str] | Pack', batch_size: 'int', *, shuffle: 'bool' = False,"
+        "(path: 'PackPaths', batch_size: 'int', *, shuffle: 'bool' = False,"
     )
 
 

@@ -1,0 +1,268 @@
+"""Several packs as one, in memory: their rows one after the other, as those of shards are. Nothing is written.
+
+`joined` puts packs together that are alike; `check_fields` and `check_mappings` see before that rows of two packs mean the same;
+`join_packs` does all of it, for loading.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.format.header import Extent, Field, Header
+from packer.format.pack import Arrival, Pack
+from packer.format.shards import merge_headers, pooled_statistics
+from packer.format.working_folder import difference
+from packer.sentence import Option, Sentence
+
+_LABELS = ("label", "box_label")  # fields of numbers that stand for classes
+
+
+@dataclass(frozen=True)
+class JoinedPack(Pack):
+    """Packs that are loaded as one. Their files are named "<number of the pack>/<file of it>".
+
+    joined: the packs; fields_asked, shares: see join_packs.
+    """
+
+    joined: tuple[Pack, ...] = field(kw_only=True)
+    fields_asked: tuple[str, ...] | None = field(kw_only=True)
+    shares: tuple[float, ...] | None = field(kw_only=True)
+
+    @property
+    def members(self) -> tuple[Pack, ...]:
+        """See Pack."""
+        return self.joined
+
+    @property
+    def pending(self) -> bool:
+        """See Pack."""
+        return any(pack.pending for pack in self.joined)
+
+    def settled(self) -> Pack:
+        """See Pack."""
+        packs = [pack.settled() for pack in self.joined]
+        if all(now is before for now, before in zip(packs, self.joined, strict=True)):
+            return self
+        return join_packs(packs, self.fields_asked, self.shares)
+
+    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
+        """See Pack."""
+        arrivals, first = [], 0
+        for number, some in groupby(extents, lambda extent: int(extent.file.partition("/")[0])):
+            own = [replace(extent, file=extent.file.partition("/")[2]) for extent in some]
+            arrival = self.joined[number].arrival(own)
+            rows = sum(extent.rows for extent in own)
+            if arrival is not None:
+                arrivals.append((first, first + rows, arrival))
+            first += rows
+        return _JoinedArrival(arrivals) if arrivals else None
+
+    def check_same(self) -> None:
+        """See Pack."""
+        for pack in self.joined:
+            pack.check_same()
+
+    def _path(self, file: str) -> str:
+        number, _, own = file.partition("/")
+        return self.joined[int(number)]._path(own)
+
+
+class _JoinedArrival:
+    """The arrival of the rows of an array of several packs. arrivals: [first, last + 1) of the rows of a pack, and its own."""
+
+    def __init__(self, arrivals: Sequence[tuple[int, int, Arrival]]) -> None:
+        self._arrivals = arrivals
+
+    def wait(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """See Arrival."""
+        for arrival, own in self._cut(starts, lengths):
+            arrival.wait(*own)
+
+    def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """See Arrival."""
+        for arrival, own in self._cut(starts, lengths):
+            arrival.ahead(*own)
+
+    def _cut(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> Iterator[tuple[Arrival, tuple[NDArray[np.int64], NDArray[np.int64]]]]:
+        """Yield the runs of each pack that has some, counted in it."""
+        for first, stop, arrival in self._arrivals:
+            begins, ends = np.maximum(starts, first), np.minimum(starts + lengths, stop)
+            some = ends > begins
+            if some.any():
+                yield arrival, (begins[some] - first, (ends - begins)[some])
+
+
+def joined(packs: Sequence[Pack]) -> Pack:
+    """Return packs of equal fields as one, to be converted."""
+    parts = [part for pack in packs for part in pack.parts]
+    header = merge_headers([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
+    return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts))
+
+
+def join_packs(
+    packs: Sequence[Pack], fields: Sequence[str] | None = None, shares: Sequence[float] | None = None
+) -> JoinedPack:
+    """Return several packs as one to be loaded, after checking that their rows go together.
+
+    fields: those that will be loaded, None for all but texts; they have to be alike in all packs. Of the other fields it has
+    those that are. Class names, splits and seed are those that the packs have in common; statistics those of all rows, or of rows
+    drawn in these shares. Raises UsageError that names the first difference.
+    """
+    first = packs[0]
+    asked = {
+        name
+        for pack in packs
+        for name in (_names(pack) if fields is None else {f.name for f in pack.fields} & {*fields})
+    }
+    different: set[str] = set()
+    for pack in packs[1:]:
+        for f in first.fields:
+            try:
+                _check_field(first, f, pack, packs)
+            except UsageError:
+                if f.name in asked:
+                    raise
+                different.add(f.name)
+        if any(one.parts[0].header.table is not None for one in (first, pack)):
+            check_mappings(first, pack)
+    for pack in packs:
+        if lacking := asked - {f.name for f in pack.fields}:
+            raise _lacks(pack, min(lacking), packs)
+    kept = [f for f in first.fields if f.name not in different]
+    headers = [_reduced(pack.header, kept) for pack in packs]
+    merged = merge_headers(headers, [str(number) for number in range(len(packs))])
+    return JoinedPack(
+        " + ".join(pack.path for pack in packs),
+        _in_common(merged, packs, shares),
+        b"",
+        tuple(part for pack in packs for part in pack.parts),
+        joined=tuple(packs),
+        fields_asked=None if fields is None else tuple(fields),
+        shares=None if shares is None else tuple(shares),
+    )
+
+
+def check_fields(first: Pack, own: Field, pack: Pack, other: Field, *, columns: bool) -> None:
+    """See that a field of two packs is stored alike and means the same, but for how pictures were fitted.
+
+    columns: whether names of columns count, which for classes are compared with them. Raises UsageError.
+    """
+    if (own.name, own.dtype, own.shape, own.codec) != (other.name, other.dtype, other.shape, other.codec):
+        raise UsageError(
+            f"{pack.path}: its field {other.name!r} is {_form(other)}, that of {first.path} is {own.name!r}, {_form(own)};"
+            " packs of equal fields go together. Run packer repack on one of them."
+        )
+    spared = {"fit": None} | ({} if columns else {"columns": None})
+    if found := difference({**own.about, **spared}, {**other.about, **spared}, f"of {own.name!r},"):
+        raise UsageError(
+            f"{pack.path}, {first.path}: their fields mean different things ({found}); packs of equal fields go together."
+        )
+
+
+def check_mappings(first: Pack, pack: Pack) -> None:
+    """Raise UsageError, naming the first column that two packs of tables map otherwise, or the one that was made of images."""
+    table, other = (one.parts[0].header.table for one in (first, pack))
+    if table is None or other is None:
+        made = ("a table", "images") if other is None else ("images", "a table")
+        raise UsageError(
+            f"{pack.path}: was made of {made[1]}, {first.path} of {made[0]}; packs of one kind go together. Leave one of them out."
+        )
+    remedy = Sentence("Convert its table again with ", Option("like", first.path), ".")
+    own = {c["name"]: c for c in table["columns"]}
+    theirs = {c["name"]: c for c in other["columns"]}
+    for name in dict.fromkeys((*own, *theirs)):
+        here, there = own.get(name), theirs.get(name)
+        if here is None or there is None:
+            without = first.path if here is None else pack.path
+            if (here or there or {}).get("role") == "drop":
+                continue
+            raise UsageError(
+                f"{pack.path}, {first.path}: {without} has no column {name!r}; packs of equal columns go together. ",
+                remedy,
+            )
+        for member in dict.fromkeys(("type", "role", *here)):
+            if member == "statistics":
+                continue
+            words = "is", f" in {first.path}, and"
+            if found := difference(here[member], there.get(member), member, words):
+                raise UsageError(
+                    f"{pack.path}: its column {name!r} is mapped otherwise ({found} here); packs of equal mappings go together. ",
+                    remedy,
+                )
+    for member in ("features", "categories", "dtype", "label"):
+        if table[member] != other[member]:
+            raise UsageError(
+                f"{pack.path}: its {member} differs from that of {first.path}; equal ones go together. ",
+                remedy,
+            )
+
+
+def _names(pack: Pack) -> list[str]:
+    """Return the fields that are loaded unless others are named."""
+    return [f.name for f in pack.fields if "encoding" not in f.about]
+
+
+def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> None:
+    """See that rows of a field of two packs can be loaded into one batch. Raises UsageError."""
+    other = next((f for f in pack.fields if f.name == own.name), None)
+    if other is None:
+        raise _lacks(pack, own.name, packs)
+    classes = own.name in _LABELS
+    if classes:
+        first.check_classes(pack)
+    check_fields(
+        first, _decoded(own), pack, _decoded(other), columns=not classes or first.header.classes is None
+    )
+
+
+def _decoded(field: Field) -> Field:
+    """Return a field without what its decoder need not know."""
+    codec = {name: value for name, value in (field.codec or {}).items() if name != "quality"}
+    return replace(field, codec=codec or None)
+
+
+def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
+    """Return the error for a field that another of the packs has."""
+    other = next(one for one in packs if any(f.name == name for f in one.fields))
+    common = [n for n in _names(packs[0]) if all(any(f.name == n for f in one.fields) for one in packs)]
+    remedy = f"Pass fields={common!r}, which all have." if common else "Leave one of them out."
+    return UsageError(
+        f"{pack.path}: has no field {name!r}, which {other.path} has; packs that are loaded together have the same. {remedy}"
+    )
+
+
+def _reduced(header: Header, fields: Sequence[Field]) -> Header:
+    """Return a header with some of its fields, in this order."""
+    arrays = [name for f in fields for name in f.arrays]
+    extents = {name: header.extents[name] for name in arrays}
+    return replace(header, fields=tuple(fields), extents=extents)
+
+
+def _in_common(header: Header, packs: Sequence[Pack], shares: Sequence[float] | None) -> Header:
+    """Return a header with what is true of rows of all packs, of each of which such a share is drawn."""
+    headers = [pack.header for pack in packs]
+    normalizations = [own.normalization for own in headers]
+    pooled = pooled_statistics(headers, shares or [own.rows for own in headers])
+    if all(n == normalizations[0] for n in normalizations) and normalizations[0]:
+        pooled["image"] = {name: list(normalizations[0][name]) for name in ("mean", "std")}
+    return replace(
+        header,
+        classes=headers[0].classes if all(own.classes == headers[0].classes for own in headers) else None,
+        seed=headers[0].seed if all(own.seed is not None for own in headers) else None,
+        statistics={name: own for name, own in pooled.items() if name in {f.name for f in header.fields}},
+        provenance={},
+    )
+
+
+def _form(f: Field) -> str:
+    shape = "any length" if f.shape is None else "x".join(map(str, f.shape)) or "scalar"
+    return f"{f.dtype.lstrip('<|')} {shape}" + (f" {dict(f.codec)}" if f.codec else "")

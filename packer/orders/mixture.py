@@ -1,0 +1,293 @@
+"""Rows of several packs in given proportions: one sequence, put together from an order of each pack.
+
+A mixture is computed where it is asked for, as every order is; it keeps a few numbers a pack. Its sequences are frozen.
+
+Position p of an epoch is dealt to one of the packs so that any m positions that follow each other hold m times the pack's share
+of its rows, up to one (two in a mixture of many packs): so do the batches of every size, on every number of ranks. A pack gives
+its rows in an order of its own, pass after pass: a pass holds each of its rows once, and where it ends the next one
+begins, whatever epoch it is. So a pack that is small for its share is repeated in an epoch, each time in another order, and a
+large one goes on in the next epoch where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer import randomness
+from packer.errors import UsageError
+from packer.orders.epochs import Context, Member, RowOrder, order_key, recorded, whole_number
+from packer.orders.runs import Runs, Subset, consecutive
+
+_LARGE = 1 << 31  # positions whose products no longer fit int64
+
+
+class _MixedPack(NamedTuple):
+    """A pack of a mixture. order: of its rows, bound. places: its rows, as numbers of the mixture's. draws: its rows in an epoch."""
+
+    order: RowOrder
+    places: Subset
+    draws: int
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(RowOrder):
+    """Rows of several packs in the proportion of the packs' weights, for ``PackedBatchDataset([(path, weight), ...], ...)``.
+
+    A weight is a share of the rows drawn, whatever the sizes of the packs: weights 0.7 and 0.3 (or 7 and 3) give 70 and 30 of
+    100 rows, in an epoch exactly, and in every batch, on every rank, up to a row or two. A dataset whose packs have weights makes
+    its order one of each pack by itself; pass a Mixture to choose the length of an epoch too.
+
+    A pack's rows come in passes, each row once in a pass, in another permutation in the next. Passes do not end with
+    epochs: a pack of which an epoch holds a part goes on with the others in the next one.
+
+    Parameters
+    ----------
+    order : str or order, optional
+        Order of each pack's rows: "rows", "blocks", "slices", "sequential", "auto", or an object. Default: what shuffle=True means
+        for the pack, or, without shuffle, as they lie.
+    rows : int, optional
+        Rows of an epoch; default: as many as the packs have together.
+
+    Examples
+    --------
+    >>> from packer import Rows
+    >>> packs = [Member(0.75, Subset([(0, 8)]), Context(8, 1, 4, 4)), Member(0.25, Subset([(8, 12)]), Context(4, 1, 4, 4))]
+    >>> mixture = Mixture().of(packs, 4, lambda about: Rows().bind(about))
+    >>> mixture.place(consecutive(np.arange(12)), n=12, seed=0, epoch=0).rows().tolist()
+    [0, 1, 9, 5, 7, 2, 10, 3, 4, 6, 4, 8]
+    """
+
+    order: str | RowOrder | None = None
+    rows: int | None = None
+    _packs: tuple[_MixedPack, ...] = field(default=(), repr=False)
+    _batch: int = field(default=1, repr=False)
+    name: ClassVar[str] = "mixture"
+    repeats: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.rows is not None:
+            rows = whole_number("Mixture: rows", self.rows, "Pass the rows of an epoch.")
+            object.__setattr__(self, "rows", rows)
+        if isinstance(self.order, RowOrder) and self.order.repeats:
+            raise UsageError(
+                f"Mixture: the order of each pack is {self.order.name!r}, which draws rows by weights or classes; orders that give each row"
+                " once are allowed. Pass one such as 'rows', or packs without weights."
+            )
+
+    def of(
+        self, members: Sequence[Member], global_batch: int, choose: Callable[[Context], RowOrder]
+    ) -> Mixture:
+        """Return the mixture of these packs, bound.
+
+        choose: gives the order of a pack's rows, bound. Raises UsageError for a weight by which no row of an epoch is drawn.
+        """
+        length = self.rows or sum(member.places.rows for member in members) or 1
+        draws = _draws([member.weight for member in members], length)
+        for number, (member, count) in enumerate(zip(members, draws, strict=True)):
+            if not count:
+                raise UsageError(
+                    f"pack {number + 1} of {len(members)}: of {length:,} rows of an epoch its weight of {member.weight:g} gives none;"
+                    " one at least is needed. Raise its weight, leave the pack out, or pass order=Mixture(rows=...)."
+                )
+            if not member.places.rows:
+                raise UsageError(
+                    f"pack {number + 1} of {len(members)}: has a weight of {member.weight:g} and no rows to draw;"
+                    " one at least is needed. Leave the pack out, or choose other rows."
+                )
+        packs = tuple(
+            _MixedPack(choose(replace(m.about, share=count / length)), m.places, count)
+            for m, count in zip(members, draws, strict=True)
+        )
+        return replace(self, rows=length, _packs=packs, _batch=max(1, global_batch))
+
+    @property
+    def orders(self) -> tuple[RowOrder, ...]:
+        """The orders of the packs."""
+        return tuple(pack.order for pack in self._packs)
+
+    def __repr__(self) -> str:
+        """Return the rows that an epoch draws from each pack, and the packs' orders."""
+        if not self._packs:
+            return f"Mixture(order={self.order!r}, rows={self.rows})"
+        dealt = ", ".join(
+            f"{pack.draws:,} of {pack.places.rows:,} rows by {pack.order!r}" for pack in self._packs
+        )
+        return f"Mixture({dealt})"
+
+    def length(self, n: int) -> int:
+        """Return the rows of an epoch; 0 of no rows."""
+        return (self.rows or n) if n else 0
+
+    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+        """Return the rows that the packs' orders put at the positions dealt to them."""
+        if not len(positions.starts):
+            return positions
+        places = self._turned(positions.rows(), seed, epoch)
+        rows = np.empty(len(places), np.int64)
+        for number, where, draws in _deal([p.draws for p in self._packs], 0, slice(None), places):
+            rows[where] = self._rows(number, draws, seed, epoch)
+        return consecutive(rows)
+
+    def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
+        """Return what the packs' orders ask the disk for, pack after pass after pack."""
+        starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        counts = [pack.draws for pack in self._packs]
+        before, behind = list(_dealt(counts, start)), list(_dealt(counts, stop))
+        for number, (pack, first, last) in enumerate(zip(self._packs, before, behind, strict=True)):
+            size, own_seed = pack.places.rows, order_key(seed, number, self.name)
+            at, end, anew = epoch * pack.draws + first, epoch * pack.draws + last, begin or not first
+            if end - at > size:  # a pack that comes several times meanwhile is in memory after the first
+                at = end if first else end - size
+            while at < end:
+                turn, begun = divmod(at, size)
+                until = min(size, begun + end - at)
+                soon = pack.order.ahead(begun, until, size, own_seed, turn, begin=anew)
+                if len(soon.starts):
+                    soon = pack.places.place(soon)
+                starts.append(soon.starts)
+                lengths.append(soon.lengths)
+                at, anew = at + until - begun, False
+        return Runs(np.concatenate(starts), np.concatenate(lengths))
+
+    def record(self) -> dict[str, Any]:
+        """Return the name, rows of a batch, and of each pack its rows, those drawn in an epoch, and its order's record."""
+        return {
+            "name": self.name,
+            "batch": self._batch,
+            "sizes": [pack.places.rows for pack in self._packs],
+            "draws": [pack.draws for pack in self._packs],
+            "orders": [pack.order.record() for pack in self._packs],
+        }
+
+    def resumed(
+        self,
+        record: Mapping[str, Any],
+        resume: Callable[[RowOrder, Mapping[str, Any]], RowOrder] = lambda order, record: order.resumed(
+            record
+        ),
+    ) -> Mixture:
+        """Return the mixture with the recorded lengths. Raises UsageError for other packs or weights, or the record of another order.
+
+        resume: returns a pack's order with the lengths of a recorded one.
+        """
+        batch = recorded(record, self.name, "batch")["batch"]
+        own = self.record()
+        for member, what in (
+            ("sizes", "rows of the packs"),
+            ("draws", "rows that an epoch draws of each pack"),
+        ):
+            if record.get(member) != own[member]:
+                raise UsageError(
+                    f"state_dict: was taken with other packs or weights ({what}: {record.get(member)} there, {own[member]} here);"
+                    " the same are needed to go on. Pass the same packs and weights, or begin anew without the state."
+                )
+        orders = record.get("orders")
+        if not isinstance(orders, list) or len(orders) != len(self._packs):
+            raise UsageError(
+                f"state_dict: the orders of its packs are {orders!r}; one for each is needed. Pass what state_dict() gave."
+            )
+        packs = tuple(
+            pack._replace(order=resume(pack.order, inner))
+            for pack, inner in zip(self._packs, orders, strict=True)
+        )
+        return replace(self, _packs=packs, _batch=batch)
+
+    def _turned(self, places: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """Turn each global batch by a random number of positions: or a rank would get the same few places of the pattern for ever."""
+        length, batch, key = self.length(1), self._batch, order_key(seed, epoch, self.name)
+        batches = places // batch
+        low, high = int(batches.min()), int(batches.max())
+        if high - low >= len(places):  # far between
+            low, numbers, batches = 0, *np.unique(batches, return_inverse=True)
+        else:
+            numbers = np.arange(low, high + 1)
+            batches -= low
+        firsts = numbers * batch
+        sizes = np.minimum(length - firsts, batch)
+        turns = randomness.integers(numbers, key, sizes)
+        turned: NDArray[np.int64]
+        if len(numbers) == 1:
+            turned = places + turns[0]
+            np.subtract(turned, sizes[0], out=turned, where=turned >= firsts[0] + sizes[0])
+            return turned
+        turned = places + turns[batches]
+        turned -= sizes[batches] * (turned >= (firsts + sizes)[batches])
+        return turned
+
+    def _rows(self, number: int, draws: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return the rows, among the mixture's, that a pack gives at its draws of an epoch; int64 [k], at least one."""
+        pack = self._packs[number]
+        size, key = pack.places.rows, order_key(seed, number, self.name)
+        turn, begun = divmod(epoch * pack.draws, size)
+        draws = draws + begun
+        if draws.max() < size:
+            return pack.places.place(pack.order.place(consecutive(draws), size, key, turn)).rows()
+        rows = np.empty(len(draws), np.int64)
+        turns = draws // size
+        for later in np.unique(turns).tolist():
+            own = np.flatnonzero(turns == later)
+            inside = consecutive(draws[own] - later * size)
+            rows[own] = pack.places.place(pack.order.place(inside, size, key, turn + later)).rows()
+        return rows
+
+
+def _draws(weights: Sequence[float], length: int) -> list[int]:
+    """Return the rows of an epoch that each pack gives: its share, rounded so that the sum is right (largest remainders first)."""
+    whole = sum(map(Fraction, weights))
+    shares = [Fraction(weight) * length / whole for weight in weights]
+    counts = [int(share) for share in shares]
+    by_rest = sorted(range(len(shares)), key=lambda k: counts[k] - shares[k])
+    for k in by_rest[: length - sum(counts)]:
+        counts[k] += 1
+    return counts
+
+
+def _deal(
+    counts: Sequence[int], first: int, where: NDArray[np.intp] | slice, places: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.intp] | slice, NDArray[np.int64]]]:
+    """Deal places 0..sum(counts)-1 to packs: yield the pack, where among the places its own are, and which of its draws these are.
+
+    Half of the packs are dealt to against the other half, and so on: of the first p places, p times its share, rounded, are the
+    first half's (Bresenham's line). first: number of the first of these packs.
+    """
+    if not len(places):
+        return
+    if len(counts) == 1:
+        yield first, where, places
+        return
+    middle = len(counts) // 2
+    own, whole = sum(counts[:middle]), sum(counts)
+    lines = (places.astype(object) if whole >= _LARGE else places) * own + whole // 2
+    before = lines // whole
+    lines -= before * whole
+    mine = (lines >= whole - own).astype(bool, copy=False)
+    before = before.astype(np.int64, copy=False)
+    at = np.flatnonzero(mine)
+    yield from _deal(counts[:middle], first, at if isinstance(where, slice) else where[at], before[at])
+    at = np.flatnonzero(~mine)
+    own_places = places[at] - before[at]
+    yield from _deal(
+        counts[middle:], first + middle, at if isinstance(where, slice) else where[at], own_places
+    )
+
+
+def _dealt(counts: Sequence[int], place: int) -> Iterator[int]:
+    """Yield how many of the places before `place` are dealt to each of the packs."""
+    if len(counts) == 1:
+        yield place
+        return
+    middle = len(counts) // 2
+    own = (place * sum(counts[:middle]) + sum(counts) // 2) // sum(counts)
+    yield from _dealt(counts[:middle], own)
+    yield from _dealt(counts[middle:], place - own)
+
+
+def single_orders(order: RowOrder) -> tuple[RowOrder, ...]:
+    """Return the orders of the packs of a mixture, or the order itself."""
+    return order.orders if isinstance(order, Mixture) else (order,)
