@@ -2,6 +2,8 @@
 
     convert_images, Report         a folder, list or archive becomes one pack      (packer.convert)
     convert_table, TableReport     a CSV, Parquet or Arrow table becomes one pack  (packer.convert)
+    pack_dataset, create           arrays, datasets, generators; sample by sample  (packer.samples)
+    PackBuilder                    a pack that create() begins                     (packer.samples)
     append_images, merge_packs     more images into a pack, packs into one         (packer.convert)
     split_pack, repack             one pack into several, or stored another way    (packer.convert)
     append_table                   more rows of a table into a pack                (packer.convert)
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.contact_sheet import preview
+    from packer.samples.pack_builder import PackBuilder, create
+    from packer.samples.pack_dataset import pack_dataset
     from packer.tables.table_conversion import TableReport, append_table, convert_table
     from packer.tables.table_export import TableExportReport, export_table
 
@@ -57,6 +61,7 @@ _HOMES = {
     "Blocks": "packer.orders.row_orders",
     "Mixture": "packer.orders.mixture",
     "Pack": "packer.format.pack",
+    "PackBuilder": "packer.samples.pack_builder",
     "PackedBatchDataset": "packer.load.batch_dataset",
     "PackedDataset": "packer.load.row_dataset",
     "PackerError": "packer.errors",
@@ -72,11 +77,13 @@ _HOMES = {
     "append_table": "packer.tables.table_conversion",
     "convert_images": "packer.convert.image_conversion",
     "convert_table": "packer.tables.table_conversion",
+    "create": "packer.samples.pack_builder",
     "export_images": "packer.convert.export",
     "export_table": "packer.tables.table_export",
     "merge_packs": "packer.convert.repacking",
     "open_pack": "packer.format.pack",
     "order_quality": "packer.load.order_quality",
+    "pack_dataset": "packer.samples.pack_dataset",
     "preview": "packer.previews.contact_sheet",
     "repack": "packer.convert.repacking",
     "repair_pack": "packer.convert.repair",
@@ -89,6 +96,7 @@ __all__ = [
     "Blocks",
     "Mixture",
     "Pack",
+    "PackBuilder",
     "PackedBatchDataset",
     "PackedDataset",
     "PackerError",
@@ -105,11 +113,13 @@ __all__ = [
     "append_table",
     "convert_images",
     "convert_table",
+    "create",
     "export_images",
     "export_table",
     "merge_packs",
     "open_pack",
     "order_quality",
+    "pack_dataset",
     "preview",
     "repack",
     "repair_pack",

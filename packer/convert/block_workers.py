@@ -338,12 +338,18 @@ class WorkerState:
         self._made = [f for f in maker.fields if not f.ragged and f.name not in known]
         self._ragged = [f.name for f in maker.fields if f.ragged and f.name not in known]
         made = {f.name for f in self._made}
-        self._encoded = {
-            f.name: int((f.codec or {})["quality"]) for f in writer.fields if f.ragged and f.name in made
+        fixed = {f.name: f for f in maker.fields if not f.ragged}
+        encoded = {
+            f.name: int((f.codec or {})["quality"]) for f in writer.fields if f.ragged and f.name in fixed
         }
-        self._pixels = next((f for f in self._made if f.name == "image"), None)
+        self._encoded = {name: quality for name, quality in encoded.items() if name in made}
+        self._encoded_columns = {name: quality for name, quality in encoded.items() if name in known}
+        self._pixels = next((f for f in fixed.values() if f.name == "image" and f.pixels), None)
         row_bytes = sum(f.row_bytes for f in self._made)
         self._step = max(1, _PIECE_BYTES // max(1, row_bytes))
+        self._columns_step = writer.block_rows
+        if self._pixels is not None and self._pixels.name in known:
+            self._columns_step = max(1, _PIECE_BYTES // self._pixels.row_bytes)
         self.parent = os.getpid()
         self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
         self._crashing: dict[int, str] = {}
@@ -397,13 +403,11 @@ class WorkerState:
         """Make one sample in a process of its own."""
         _adopt_in_process(self)
         with suppress(Exception):
-            self.maker.make(sample, {name: buffer[0] for name, buffer in self._buffers().items()})
+            self.maker.make(sample, {name: buffer[0, ...] for name, buffer in self._buffers().items()})
 
     def no_sums(self) -> PixelSums | None:
         """Return the sums that a block begins with."""
-        if self._pixels is None or self._pixels.shape is None:
-            return None
-        return PixelSums(self._pixels.shape[2])
+        return None if self._pixels is None else PixelSums((self._pixels.shape or ())[2])
 
     def block(self, block: int) -> BlockResult:
         """Make and write one block, a few rows at a time: in a buffer small enough to stay in the cache until they are written."""
@@ -412,7 +416,8 @@ class WorkerState:
         result = BlockResult(self.no_sums())
         self._check_stopped()
         with self.writer.open_block(block) as write:
-            write(self.maker.columns(samples))
+            for first in range(0, len(samples), self._columns_step):
+                write(self._columns(samples[first : first + self._columns_step], result))
             for first in range(0, len(samples), self._step) if self.makes else ():
                 few = samples[first : first + self._step]
                 write(self._make_rows(block, start + first, few, result))
@@ -420,6 +425,22 @@ class WorkerState:
             self._making[block] = 0
         self._rows_done[block] = len(samples)
         return result
+
+    def _columns(self, samples: NDArray[np.int64], result: BlockResult) -> Mapping[str, Rows]:
+        """Return the fields that need no row made; images among them summed, and encoded where they are stored so."""
+        columns = self.maker.columns(samples)
+        image = None if self._pixels is None else columns.get(self._pixels.name)
+        if isinstance(image, np.ndarray) and result.sums is not None:
+            result.sums.add(image.view(np.uint8), len(samples))
+        if not self._encoded_columns:
+            return columns
+        from packer.codecs import jpeg
+
+        coded = {
+            name: [jpeg.encode(np.asarray(row), quality) for row in columns[name]]
+            for name, quality in self._encoded_columns.items()
+        }
+        return {**columns, **coded}
 
     def _make_rows(
         self, block: int, start: int, samples: NDArray[np.int64], result: BlockResult
@@ -432,7 +453,7 @@ class WorkerState:
         good = 0
         for i, sample in enumerate(samples.tolist()):
             self._check_stopped()
-            row = {name: buffer[i] for name, buffer in buffers.items()}
+            row = {name: buffer[i, ...] for name, buffer in buffers.items()}
             self._making[block] = sample + 1
             made = self._make_row(start + i, sample, row, result)
             good += made is not None
@@ -441,7 +462,7 @@ class WorkerState:
             for name, quality in self._encoded.items():
                 if made is not None and name not in made:
                     ragged[name][-1] = jpeg.encode(row[name], quality)
-        if result.sums is not None:
+        if result.sums is not None and "image" in buffers:
             result.sums.add(buffers["image"][: len(samples)], good)
         fixed = {name: buffer[: len(samples)] for name, buffer in buffers.items()}
         return fixed | ragged
@@ -468,13 +489,15 @@ class WorkerState:
             ) from None
         except ImageError as error:
             if not self.skip:
-                raise SourceError(
+                failed = SourceError(
                     f"{self.maker.name(sample)}: ",
                     error.sentence,
                     " Remove it, or pass ",
                     Option("on_error", "skip"),
                     ".",
-                ) from None
+                )
+                failed.__dict__.update(error.__dict__)
+                raise failed from error.__cause__
             for array in into.values():
                 array[...] = 0
             result.reasons[row] = error.sentence

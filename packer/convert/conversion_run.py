@@ -59,7 +59,8 @@ class ConversionTask:
     """A pack that is to be written.
 
     maker: of the rows; order: of its samples; storing: how fields are stored, and in how many shards; members: those of Header
-    that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed.
+    that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed, None: it
+    is not.
     subject: the source, for messages. keyed: whether the pack says of each row what the maker calls it. skipped: what was left out
     when the task was planned, as in Header.
     """
@@ -69,7 +70,7 @@ class ConversionTask:
     order: SampleOrder
     storing: RowStorage
     members: Mapping[str, Any]
-    plan: Mapping[str, Any]
+    plan: Mapping[str, Any] | None
     keyed: bool = True
     skipped: tuple[dict[str, str], ...] = ()
 
@@ -83,7 +84,7 @@ class ConversionTask:
         """Return the part of the task that is one shard, of so many rows."""
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
-        plan = {**self.plan, "shard": number}
+        plan = None if self.plan is None else {**self.plan, "shard": number}
         return replace(self, order=self.order.part(first, stop), plan=plan, skipped=())
 
 
@@ -313,9 +314,12 @@ def _write_shards(task: ConversionTask, out: str, running: RunOptions, name: str
         done.header = merge_headers(headers, [s.file for s in shards], skipped)
         return done
     except BaseException:
-        kept = kept or (
-            os.path.isdir(place.pack)
-            and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
+        kept = task.plan is not None and (
+            kept
+            or (
+                os.path.isdir(place.pack)
+                and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
+            )
         )
         place.close(keep=kept)
         raise

@@ -135,7 +135,13 @@ class RowStorage:
         if f.ragged:
             return f
         if self.store == "jpeg" and f.name == "image":
-            assert f.shape is not None
+            if f.shape is None or f.dtype != "|u1" or len(f.shape) != 3 or f.shape[2] not in (1, 3, 4):
+                raise UsageError(
+                    "store jpeg: needs images of 8 bits, [H, W, 1 or 3], and 'image' is "
+                    f"{np.dtype(f.dtype).name}{list(f.shape or ())}. Pass ",
+                    Option("store", "raw"),
+                    ".",
+                )
             if f.shape[2] == 4:
                 raise UsageError(
                     "store jpeg: JPEG has no transparency. Pass ",
@@ -177,7 +183,7 @@ def estimate(
     rows = len(order.samples)
     picked = order.samples[np.linspace(0, rows - 1, min(rows, _SAMPLES)).astype(np.int64)].tolist()
     keys = 8 + sum(len(maker.key(sample)) for sample in picked) / len(picked)
-    image = next((f for f in maker.fields if f.name == "image" and not f.ragged), None)
+    image = next((f for f in maker.fields if f.name == "image" and f.pixels), None)
     rest = sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
         return (StorageEstimate("as given", rest + keys + maker.ragged_bytes + 8),)
@@ -206,6 +212,8 @@ def estimate(
 def _made(maker: RowMaker, samples: list[int]) -> NDArray[np.uint8]:
     """Return the samples' images, without those that cannot be made."""
     known = maker.columns(np.empty(0, np.int64))
+    if "image" in known:
+        return np.asarray(maker.columns(np.array(samples, np.int64))["image"], np.uint8)
     images = []
     for sample in samples:
         row = {

@@ -13,6 +13,7 @@
     joined_pack.py      several packs as one, in memory: what has to be alike in them
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
+    hdf5_arrays.py      datasets of HDF5 files that are no packs
     block_spans.py      where the bytes of runs of elements and of blocks lie
     verify.py           verify_pack: every byte against its checksum
     block_hashing.py    the checksums of all blocks computed from the files; offsets and labels looked at meanwhile

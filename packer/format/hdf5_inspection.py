@@ -74,7 +74,7 @@ def _datasets(file: h5py.File) -> list[str]:
     def visit(name: str, item: object) -> bool | None:
         if isinstance(item, h5py.Dataset):
             # To tell the shape of a virtual one, HDF5 opens the files that it names.
-            shape = "in other files" if _is_elsewhere(item.id) else f"{list(item.shape or ())}"
+            shape = "in other files" if is_elsewhere(item.id) else f"{list(item.shape or ())}"
             found.append(f"{_short(name)} {_short(str(item.dtype))} {shape}")
         return True if len(found) > MOST_DATASETS else None  # ends the visit
 
@@ -128,12 +128,12 @@ def _dataset(file: h5py.File, name: str, path: str) -> h5py.Dataset | None:
         place = h5py.h5o.open(place, part)
     if not isinstance(place, h5py.h5d.DatasetID):
         return None
-    if _is_elsewhere(place):
+    if is_elsewhere(place):
         raise _elsewhere(path, name)
     return h5py.Dataset(place)
 
 
-def _is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
+def is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
     """Return whether a dataset's values lie in other files."""
     options = dataset.get_create_plist()
     return bool(options.get_layout() == h5py.h5d.VIRTUAL or options.get_external_count())

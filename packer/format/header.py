@@ -160,6 +160,13 @@ class Field:
         return self if shape is None else Field(self.name, "|u1", tuple(shape), self.about)
 
     @property
+    def pixels(self) -> bool:
+        """True for rows that are images of 8 bits, [H, W, C], 1, 3 or 4 channels."""
+        shape = self.shape or ()
+        hwc = len(shape) == 3 and self.about.get("layout") == "HWC"
+        return hwc and self.dtype == "|u1" and shape[2] in (1, 3, 4)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a row of a fixed field; of one element of a ragged one's blob."""
         return prod(self.shape or ()) * np.dtype(self.dtype).itemsize

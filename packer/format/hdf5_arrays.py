@@ -1,0 +1,108 @@
+"""Datasets of HDF5 files that are no packs: what there is, and their values, read raw where they lie raw in the file, else through HDF5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError, SourceError
+from packer.format.hdf5_container import chunk_extents
+from packer.format.hdf5_inspection import is_elsewhere
+from packer.format.header import HEADER_DATASET, Extent
+
+_SLAB_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Hdf5Array:
+    """A dataset. name: its path in the file; extents: where its rows lie, None where HDF5 has to decode them; text: values are strings."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    extents: tuple[Extent, ...] | None
+    text: bool = False
+
+
+def list_arrays(path: str) -> list[Hdf5Array]:
+    """Return the datasets of a file, in order; links to other places and files are not followed.
+
+    Raises SourceError if HDF5 cannot read the file, it is a pack already, or a dataset's values lie in other files.
+    """
+    found: list[Hdf5Array] = []
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            if HEADER_DATASET in file:
+                raise SourceError(
+                    f"{path}: is a pack already. Load it as it is, or make another of it: packer repack, split and merge."
+                )
+
+            def visit(name: str, item: object) -> None:
+                if isinstance(item, h5py.Dataset):
+                    if is_elsewhere(item.id):
+                        raise SourceError(
+                            f"{path}: the values of {name!r} lie in other files, which are not read. Copy them into one file."
+                        )
+                    found.append(_array(name, item))
+
+            file.visititems(visit)
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{path}: HDF5 cannot read it ({error}). Check the file.") from None
+    return found
+
+
+def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
+    shape, dtype = tuple(dataset.shape or ()), dataset.dtype
+    if h5py.check_string_dtype(dtype) is not None:
+        return Hdf5Array(name, dtype, shape, None, True)
+    extents: tuple[Extent, ...] | None = None
+    if shape and dtype.kind in "iuf":
+        row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        plist = dataset.id.get_create_plist()
+        if dataset.chunks is None and dataset.id.get_offset() is not None:
+            extents = (Extent("", dataset.id.get_offset(), shape[0], row_bytes),)
+        elif dataset.chunks is not None and plist.get_nfilters() == 0:
+            try:
+                extents = chunk_extents(dataset, row_bytes)
+            except FormatError:  # chunked across rows, or with chunks that were never written
+                extents = None
+    return Hdf5Array(name, dtype, shape, extents)
+
+
+def read_array(path: str, name: str) -> NDArray[Any] | list[str]:
+    """Return all values of a dataset; those of strings as a list."""
+    with h5py.File(path, "r", locking=False) as file:
+        dataset = file[name]
+        if h5py.check_string_dtype(dataset.dtype) is not None:
+            texts: list[str] = dataset.asstr(errors="surrogateescape")[...].reshape(-1).tolist()
+            return texts
+        values: NDArray[Any] = dataset[...]
+        return values
+
+
+def read_slabs(path: str, names: Sequence[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """Yield the rows of several datasets of equal length in order, some at a time: whole chunks, each decoded once.
+
+    Raises SourceError.
+    """
+    with h5py.File(path, "r", locking=False) as file:
+        sets = {name: file[name] for name in names}
+        rows = min(dataset.shape[0] for dataset in sets.values())
+        row_bytes = sum(d.dtype.itemsize * int(np.prod(d.shape[1:], dtype=np.int64)) for d in sets.values())
+        chunk = max((d.chunks[0] for d in sets.values() if d.chunks), default=1)
+        step = max(1, _SLAB_BYTES // max(1, row_bytes) // chunk) * chunk
+        for start in range(0, rows, step):
+            stop = min(rows, start + step)
+            try:
+                yield {name: dataset[start:stop] for name, dataset in sets.items()}
+            except OSError as error:
+                raise SourceError(
+                    f"{path}: its rows {start} to {stop - 1} cannot be read ({error}). Check the file."
+                ) from None

@@ -1,0 +1,363 @@
+"""Arrays to be packed, from memory or from .npy, .npz and HDF5 files: which of them are fields, and under which names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError, UsageError
+from packer.format.hdf5_arrays import list_arrays, read_array, read_slabs
+from packer.format.header import Extent
+from packer.samples.columns import ArrayColumn, FileColumn, SourceColumn
+from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
+from packer.samples.values import Value, ValueRefusedError, as_value
+from packer.sentence import Option
+
+ENDINGS = (".h5", ".hdf5", ".hdf", ".npy", ".npz")
+_HDF5 = (".h5", ".hdf5", ".hdf")
+_DECODED_BYTES = 256 << 20  # of compressed datasets: larger ones are staged in raw form, not held in memory
+_LISTED = 12
+_LABELS = re.compile(
+    r"(y|labels?|targets?|class(es)?|class_?ids?|categor(y|ies))\Z|.*(_y|_labels?|_targets?)\Z|y_.*\Z", re.I
+)
+_CLASSES = re.compile(r"(list_)?class(es|_?names)|label_?names", re.I)
+
+
+def is_array_file(name: object) -> bool:
+    """Return True for a path whose ending is that of a file of arrays."""
+    return isinstance(name, (str, os.PathLike)) and os.fspath(name).lower().endswith(ENDINGS)
+
+
+@dataclass
+class Found:
+    """An array that was found.
+
+    column: its values; None of text, which is in `values`, and of a compressed dataset too large for memory, whose file is `hdf5`.
+    """
+
+    name: str
+    where: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    column: SourceColumn | None = None
+    values: Sequence[Any] | None = None
+    hdf5: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def described(self) -> str:
+        """Its name, dtype and shape, as messages list it."""
+        kind = "text" if self.values is not None else self.dtype.name
+        return f"{self.name} {kind}{list(self.shape)}"
+
+
+@dataclass
+class ArraySource:
+    """Arrays of equal length that become the fields of a pack.
+
+    fields: name of the field -> the array; rows: of each; subject: what they are called in messages; classes: names, where a file
+    holds them; notes: what was taken for what, where nobody named it.
+    """
+
+    subject: str
+    fields: dict[str, Found]
+    classes: tuple[str, ...] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """Values of each array."""
+        return next(iter(self.fields.values())).shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return sum(found.nbytes for found in self.fields.values())
+
+    @property
+    def staged(self) -> bool:
+        """True if some arrays have to be decoded in order."""
+        return any(found.column is None and found.values is None for found in self.fields.values())
+
+    def slabs(self) -> Iterator[Mapping[str, Any]]:
+        """Yield all fields' values in order, some rows at a time."""
+        decoded = {name: found for name, found in self.fields.items() if found.hdf5 and found.column is None}
+        (path,) = {found.hdf5 for found in decoded.values()}
+        at = 0
+        for slab in read_slabs(path, [found.name for found in decoded.values()]):
+            rows: dict[str, Any] = {name: slab[found.name] for name, found in decoded.items()}
+            count = len(next(iter(rows.values())))
+            for name, found in self.fields.items():
+                if found.column is not None:
+                    rows[name] = found.column.take(np.arange(at, at + count))
+                elif found.values is not None:
+                    rows[name] = found.values[at : at + count]
+            yield {name: rows[name] for name in self.fields}
+            at += count
+
+
+def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, str]) -> ArraySource:
+    """Find the fields in arrays.
+
+    source: an array; a mapping of names to arrays, lists or .npy paths; a tuple of arrays; a path, or a list of paths. names: the
+    fields that are wanted, None for all; rename: name in the source -> of the field.
+    Raises UsageError, SourceError.
+    """
+    if isinstance(source, Mapping):
+        found = [_given(str(name), value) for name, value in source.items()]
+        return _named("arrays", found, names, rename)
+    if isinstance(source, tuple):
+        found = [_given(str(number), value) for number, value in enumerate(source)]
+        _check_lengths("arrays", {one.name: one for one in found})
+        return _chosen("arrays", found, names, rename)
+    if is_array_file(source):
+        source = [source]
+    if isinstance(source, list):
+        found = [one for path in source for one in _opened(os.fspath(path))]
+        if len(source) > 1:
+            _check_lengths(", ".join(map(os.fspath, source)), {one.name: one for one in found})
+        return _chosen(", ".join(map(os.fspath, source)), found, names, rename)
+    return _chosen("array", [_given("array", source)], names, rename)
+
+
+def _given(name: str, value: Any) -> Found:
+    """Return an array of a mapping or tuple."""
+    if is_array_file(value):
+        (found, *more) = _opened(os.fspath(value))
+        if more:
+            raise UsageError(
+                f"{value}: holds several arrays; one is needed for {name!r}. Pass the file alone."
+            )
+        found.name = name
+        return found
+    if isinstance(value, np.memmap):  # as_value would make a plain array of it, alike
+        return Found(name, name, value.dtype, value.shape, ArrayColumn(name, value))
+    if isinstance(value, (list, tuple)):
+        return Found(name, name, np.dtype(object), (len(value),), values=value)
+    try:
+        array: Value = (
+            np.asarray(value) if hasattr(value, "dtype") and not hasattr(value, "detach") else as_value(value)
+        )
+    except ValueRefusedError as error:
+        raise UsageError(f"{name}: {error}.") from None
+    if not isinstance(array, np.ndarray) or array.ndim < 1:
+        raise UsageError(f"{name}: is one value; an array of all samples' values is needed. Pass [N, ...].")
+    return Found(name, name, array.dtype, array.shape, ArrayColumn(name, array))
+
+
+def _opened(path: str) -> list[Found]:
+    """Return the arrays of a file; that of a .npy file is called as the file. Raises SourceError."""
+    lower = path.lower()
+    if not os.path.isfile(path):
+        raise SourceError(f"{path}: is no file. Check the name.")
+    if lower.endswith(_HDF5):
+        return _of_hdf5(path)
+    stem = os.path.splitext(os.path.basename(path))[0]
+    try:
+        if lower.endswith(".npz"):
+            with np.load(path, allow_pickle=False) as members:
+                arrays = {name: members[name] for name in members.files}
+            found = [
+                Found(n, f"{path}/{n}", a.dtype, a.shape, ArrayColumn(f"{path}/{n}", a))
+                for n, a in arrays.items()
+            ]
+            return [one for one in found if one.shape]
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise SourceError(
+            f"{path}: NumPy cannot read it ({error}). Write it again with np.save, without objects."
+        ) from None
+    if not mapped.ndim:
+        raise SourceError(f"{path}: holds one value; an array [N, ...] is needed. Check the file.")
+    column: SourceColumn = ArrayColumn(path, mapped)
+    if mapped.flags.c_contiguous and mapped.size and isinstance(mapped, np.memmap):
+        row_bytes = mapped.nbytes // len(mapped)
+        extent = Extent("", int(mapped.offset), len(mapped), row_bytes)
+        column = FileColumn(path, path, mapped.dtype, mapped.shape, (extent,))
+    return [Found(stem, path, mapped.dtype, mapped.shape, column)]
+
+
+def _of_hdf5(path: str) -> list[Found]:
+    found = []
+    for one in list_arrays(path):
+        if not one.shape:
+            continue
+        where = f"{path}/{one.name}"
+        this = Found(one.name, where, one.dtype, one.shape, hdf5=path)
+        if one.text:
+            this.values = list(read_array(path, one.name))
+        elif one.extents is not None and one.shape[0]:
+            this.column = FileColumn(where, path, one.dtype, one.shape, one.extents)
+        elif this.nbytes <= _DECODED_BYTES:
+            this.column = ArrayColumn(where, np.asarray(read_array(path, one.name)))
+        found.append(this)
+    return found
+
+
+def _named(
+    subject: str, found: list[Found], names: Sequence[str] | None, rename: Mapping[str, str]
+) -> ArraySource:
+    """Return the source of arrays whose names are the fields', or are given by `rename`. Raises UsageError."""
+    known = {one.name: one for one in found}
+    for old in rename:
+        if old not in known:
+            raise UsageError(
+                f"rename: {subject} has no {old!r}; there is {_list(found)}. Pass one of these names."
+            )
+    fields = {rename.get(name, name): one for name, one in known.items()}
+    if len(fields) != len(known):
+        raise UsageError(f"rename={dict(rename)!r}: gives one name to two arrays. Pass different ones.")
+    if names is not None:
+        for name in names:
+            if name not in fields:
+                raise UsageError(
+                    f"fields: {subject} has no {name!r}; there is {_list(found)}. Pass one of these names, or rename."
+                )
+        fields = {name: fields[name] for name in names}
+    elif not fields:
+        raise UsageError(f"{subject}: holds no arrays. Pass at least one.")
+    _check_lengths(subject, fields)
+    source = ArraySource(subject, fields)
+    if not source.rows:
+        raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
+    return source
+
+
+def _check_lengths(subject: str, fields: Mapping[str, Found]) -> None:
+    """Raise UsageError unless all arrays have equally many values."""
+    counts = {name: one.shape[0] for name, one in fields.items()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
+        raise UsageError(
+            f"{subject}: {told} values; all fields have a value for each sample. Cut them to one length."
+        )
+
+
+def _chosen(
+    subject: str, found: list[Found], names: Sequence[str] | None, rename: Mapping[str, str]
+) -> ArraySource:
+    """Find out which arrays are fields: as told, else by their shapes, dtypes and names. Raises UsageError, SourceError."""
+    if rename:
+        return _named(subject, found, [*rename.values()] if names is None else names, rename)
+    if names is not None:
+        held = {one.name for one in found}
+        if set(names) <= held:
+            return _named(subject, found, names, {})
+        if len(names) == len(found):  # arrays without names, in order
+            return _named(
+                subject, found, names, {one.name: name for one, name in zip(found, names, strict=True)}
+            )
+        raise UsageError(
+            f"fields: {subject} holds {_list(found)}; {', '.join(names)} are asked for. Name them by rename."
+        )
+    usable = [one for one in found if one.values is not None or one.dtype.kind in "biufOUST"]
+    if not usable:
+        raise SourceError(f"{subject}: holds no arrays of numbers or text{_also(found)}. Check the file.")
+    main = max(usable, key=lambda one: one.nbytes)
+    rows = main.shape[0]
+    members = [one for one in usable if one.shape[0] == rows]
+    others = [one for one in found if one not in members]
+    twins = [
+        one
+        for one in others
+        if one.shape[1:] == main.shape[1:] and one.dtype == main.dtype and len(one.shape) > 1
+    ]
+    if twins:
+        raise UsageError(
+            f"{subject}: holds {_list(found)}: more than one set of samples, and a pack is made of one. Name its arrays: ",
+            Option("rename", {_safe(main.name): IMAGE}),
+            ".",
+        )
+    fields = _names_of(members)
+    source = _named(subject, members, None, fields)
+    classes = next(
+        (
+            one
+            for one in others
+            if one.values is not None or one.dtype.kind in "SU"
+            if _CLASSES.fullmatch(_base(one.name))
+        ),
+        None,
+    )
+    if classes is not None and LABEL in source.fields:
+        values = (
+            classes.values
+            if classes.values is not None
+            else [*next(classes.column.pieces())]
+            if classes.column
+            else []
+        )
+        source.classes = class_names(values)
+        others.remove(classes)
+    renamed = [
+        f"{old} is {new!r}"
+        for old, new in fields.items()
+        if old != new and old != "array" and not old.isdigit()
+    ]
+    if renamed or others:
+        told = f"found {_list(found)}: " + (
+            ", ".join(renamed) if renamed else f"fields are {', '.join(fields.values())}"
+        )
+        if classes is not None and source.classes:
+            told += f", {classes.name} names the classes"
+        if others:
+            told += f"; left out, not of {rows:,} rows: {', '.join(one.name for one in others)}"
+        source.notes.append(f"{told}. To have it otherwise, pass " + Option("rename") + ".")
+    return source
+
+
+def _names_of(members: Sequence[Found]) -> dict[str, str]:
+    """Return the field's name of each array: image and label where one array alone looks like it, else its own, made a name."""
+    images = [one for one in members if one.values is None and looks_like_image(one.dtype, one.shape[1:])]
+    flat = [one for one in members if one.values is None and len(one.shape) == 1]
+    labels = [one for one in flat if _LABELS.fullmatch(_base(one.name))]
+    if not labels and len(members) == 2:
+        labels = [one for one in flat if one.dtype.kind in "iu"]
+    names: dict[str, str] = {}
+    for one in members:
+        if images == [one]:
+            name = IMAGE
+        elif labels == [one] and one.values is None:
+            name = LABEL
+        elif one.name == "array" or one.name.isdigit():
+            name = "features" if len(members) - len(labels) == 1 else f"field{one.name}"
+        else:
+            name = _safe(one.name)
+        if name in names.values():
+            raise UsageError(f"{one.where}: would be called {name!r}, as another array. Name them by rename.")
+        names[one.name] = name
+    return names
+
+
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _safe(name: str) -> str:
+    """Return a name that a field may have."""
+    text = re.sub(r"[^A-Za-z0-9_]+", "_", _base(name)).strip("_")
+    return text if text[:1].isalpha() else f"field_{text}"
+
+
+def _list(found: Sequence[Found]) -> str:
+    more = ", ..." if len(found) > _LISTED else ""
+    return ", ".join(one.described for one in found[:_LISTED]) + more
+
+
+def _also(found: Sequence[Found]) -> str:
+    return f" (it holds {_list(found)})" if found else ""
+
+
+def class_names(values: NDArray[Any] | Sequence[Any]) -> tuple[str, ...]:
+    """Return names as text."""
+    return tuple(v.decode() if isinstance(v, bytes) else str(v) for v in values)

@@ -1,0 +1,211 @@
+"""Columns: all values of one field, in memory, in a file, or as a list; and the rows of a pack made of several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.convert.row_maker import ColumnRows
+from packer.errors import SourceError, UsageError
+from packer.format.checksums import digest
+from packer.format.header import Extent, Field, Header
+from packer.format.pack import Pack
+from packer.format.pack_writer import Rows
+from packer.orders.runs import consecutive, one_run
+from packer.read.row_reader import RowReader
+from packer.samples.field_plan import LABEL, FieldPlan, Form, plan_field, plan_rows
+from packer.samples.values import ValueRefusedError, plain
+
+_DIGEST_BYTES = 8 << 20
+
+
+class SourceColumn(Protocol):
+    """All values of a field. dtype, shape: of all, [N, ...]; where: what it is called in messages."""
+
+    where: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the values of some samples, [len(samples), ...]."""
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, some at a time."""
+
+
+class ArrayColumn:
+    """A column that is an array in memory, or a memory map."""
+
+    def __init__(self, where: str, array: NDArray[Any]) -> None:
+        self.where, self._array = where, array
+        self.dtype, self.shape = array.dtype, array.shape
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+        """See SourceColumn."""
+        first, count = int(samples[0]) if len(samples) else 0, len(samples)
+        if count and int(samples[-1]) - first == count - 1 and (np.diff(samples) == 1).all():
+            return self._array[first : first + count]
+        return self._array[samples]
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """See SourceColumn."""
+        return (self._array[a:b] for a, b in _spans(self))
+
+
+class FileColumn:
+    """A column whose rows lie in a file, raw, one after the other or in stretches: read by the reader that packs are read by."""
+
+    def __init__(
+        self, where: str, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], extents: tuple[Extent, ...]
+    ) -> None:
+        self.where, self.dtype, self.shape = where, dtype, shape
+        self._field = Field("data", dtype.str, shape[1:])
+        header = Header(shape[0], 1, (self._field,), {"data": extents})
+        self._reader = RowReader(Pack(path, header, b""), [self._field])
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+        """See SourceColumn."""
+        runs = consecutive(samples)
+        if len(runs.starts) > 1:
+            self._reader.willneed("data", runs)
+        return self._reader.array(self._field, runs)
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """See SourceColumn."""
+        return (self._reader.array(self._field, one_run(a, b)) for a, b in _spans(self))
+
+
+def _spans(column: SourceColumn) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of rows that are read together."""
+    rows = column.shape[0]
+    row_bytes = column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
+    step = max(1, _DIGEST_BYTES // max(1, row_bytes))
+    return ((a, min(rows, a + step)) for a in range(0, rows, step))
+
+
+class ColumnField:
+    """A field made of a column, or of a list of values: its plan, its rows, a digest of its values."""
+
+    def __init__(self, plan: FieldPlan, column: SourceColumn | None, values: Sequence[bytes] = ()) -> None:
+        self.plan, self._column, self._values = plan, column, values
+
+    @classmethod
+    def of_column(cls, name: str, column: SourceColumn, form: Form | None) -> ColumnField:
+        """Return the field that a column becomes. Raises UsageError for dtypes and shapes that packs do not hold."""
+        try:
+            if column.dtype.kind in "OUST":
+                return cls.of_list(name, column.where, np.concatenate([*column.pieces()]).tolist(), form)
+            dtype = plain(np.empty(0, column.dtype)).dtype
+            if form is not None and form.ragged:
+                if form.dtype is None or form.shape is None or len(column.shape) < 2:
+                    raise ValueRefusedError(
+                        f"holds {column.dtype.name}{list(column.shape[1:])} a row, and {form.text} is declared. Declare its dtype"
+                    )
+                return cls.of_list(
+                    name, column.where, [row for part in column.pieces() for row in part], form
+                )
+            if form is not None and form.dtype is not None:
+                dtype = form.dtype
+            return cls(
+                plan_rows(name, dtype, column.shape[1:], declared=None if form is None else form.shape),
+                column,
+            )
+        except ValueRefusedError as error:
+            raise UsageError(f"{column.where}: {error}.") from None
+
+    @classmethod
+    def of_list(cls, name: str, where: str, values: Sequence[Any], form: Form | None) -> ColumnField:
+        """Return the field that a list of values becomes, one a sample. Raises UsageError, SourceError."""
+        try:
+            plan = plan_field(name, values, form)
+        except ValueRefusedError as error:
+            raise UsageError(f"{where}: {error}.") from None
+        rows: list[Any] = []
+        for number, value in enumerate(values):
+            try:
+                rows.append(plan.row(value))
+            except ValueRefusedError as error:
+                raise SourceError(f"{where}: sample {number} {error}.") from None
+        if plan.field.ragged:
+            return cls(plan, None, rows)
+        column = ArrayColumn(where, np.stack(rows))
+        return cls(FieldPlan(plan.field), column)
+
+    def rows(self, samples: NDArray[np.int64]) -> Rows:
+        """Return the rows of some samples, as PackWriter takes them. Raises SourceError."""
+        if self._column is None:
+            return [self._values[sample] for sample in samples.tolist()]
+        if not len(samples):
+            return np.empty((0, *(self.plan.field.shape or ())), self.plan.field.dtype)
+        try:
+            return np.ascontiguousarray(self.plan.stored(self._column.take(samples)))
+        except ValueRefusedError as error:
+            raise SourceError(f"{self._column.where}: {error}.") from None
+
+    @property
+    def row_bytes(self) -> float:
+        """Mean bytes of a ragged row; 0 of a fixed field."""
+        return sum(map(len, self._values)) / max(1, len(self._values))
+
+    def digest(self, progress: Callable[[int], None] = lambda nbytes: None) -> str:
+        """Return a digest of all values."""
+
+        def pieces() -> Iterator[Any]:
+            for part in () if self._column is None else self._column.pieces():
+                yield np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+            for value in self._values:
+                yield len(value).to_bytes(8, "little")
+                yield value
+
+        return digest(pieces()).hex()
+
+
+class ColumnSamples(ColumnRows):
+    """A RowMaker over columns of equal length: blocks of rows at the speed of memory."""
+
+    def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: int | None) -> None:
+        """count: of samples; classes: how many there are, for the check of labels."""
+        self._columns, self.count, self._classes = dict(fields), count, classes
+        self.fields = tuple(column.plan.field for column in fields.values())
+        self.ragged_bytes = round(sum(column.row_bytes for column in fields.values()))
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        """Return all fields."""
+        rows = {name: column.rows(samples) for name, column in self._columns.items()}
+        if self._classes is not None and LABEL in rows:
+            check_labels(np.asarray(rows[LABEL]), samples, self._classes)
+        return rows
+
+    def name(self, sample: int) -> str:
+        """Return its number."""
+        return f"sample {sample}"
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each sample, where there is one whole number; else None."""
+        column = self._columns.get(LABEL)
+        if (
+            column is None
+            or column.plan.field.shape != ()
+            or np.dtype(column.plan.field.dtype).kind not in "iu"
+        ):
+            return None
+        return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells whether the columns are still the same: a digest of every value."""
+        found = {name: column.digest() for name, column in self._columns.items()}
+        return {"rows": self.count, "digest of the values": found}
+
+
+def check_labels(labels: NDArray[Any], samples: NDArray[np.int64], classes: int) -> None:
+    """Raise SourceError for a label that numbers no class."""
+    wrong = (labels < 0) | (labels >= classes)
+    if wrong.any():
+        at = int(np.argmax(wrong.reshape(len(labels), -1).any(1)))
+        raise SourceError(
+            f"sample {samples[at]}: its label is {labels[at]}, and there are {classes} classes, numbered from 0. Correct it, or pass all"
+            " classes."
+        )

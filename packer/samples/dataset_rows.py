@@ -1,0 +1,255 @@
+"""Rows from a map-style dataset (``len`` and ``[i]``), made one by one on parallel workers; equal for any number of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer import randomness
+from packer.convert.row_maker import MadeRow
+from packer.errors import ImageError, PackerError, SourceError
+from packer.format.pack_writer import Rows
+from packer.samples.columns import check_labels
+from packer.samples.field_plan import LABEL
+from packer.samples.sample_layout import SamplePlan
+from packer.samples.values import ValueRefusedError, shown
+
+T = TypeVar("T")
+PROBED = 16  # samples that show what the fields are
+
+
+class Dataset(Protocol):
+    """A map-style dataset."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class SampleFailedError(ImageError):
+    """A sample that the user's dataset did not give. original: its exception, where that can be passed between processes."""
+
+    original: BaseException | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> SampleFailedError:
+        """Say what was raised."""
+        failed = cls(f"raised {type(error).__name__}: {shown(error) or 'without a word'}.")
+        with suppress(Exception):
+            failed.original = pickle.loads(pickle.dumps(error))
+        return failed
+
+
+class DatasetRows:
+    """A RowMaker over a map-style dataset.
+
+    Draws from the global generators of Python, NumPy and torch are keyed by (seed, sample) while a sample is made, so that a
+    random transform gives the same rows for any number of workers.
+    """
+
+    def __init__(
+        self, dataset: Dataset, subject: str, plan: SamplePlan, *, seed: int, classes: int | None
+    ) -> None:
+        self._dataset, self._subject, self._plan, self._seed, self._classes = (
+            dataset,
+            subject,
+            plan,
+            seed,
+            classes,
+        )
+        self.fields = plan.fields
+        self.ragged_bytes = plan.ragged_bytes
+        self._ragged = {f.name for f in plan.fields if f.ragged}
+        self._parent = os.getpid()
+        self._limited = False
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        """Return nothing: all fields are made."""
+        return {}
+
+    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
+        """Ask the dataset for the sample. Raises ImageError."""
+        if os.getpid() != self._parent and not self._limited:
+            one_thread()
+            self._limited = True
+        try:
+            values = get(self._dataset, sample, self._seed)
+            rows = self._plan.rows(values)
+        except ValueRefusedError as error:
+            raise ImageError(f"{error}.") from None
+        ragged = {}
+        nbytes = 0
+        for name, value in rows.items():
+            if name in self._ragged:
+                ragged[name] = value
+                nbytes += len(value)
+            else:
+                row[name][...] = value
+                nbytes += value.nbytes
+        if self._classes is not None and LABEL in row:
+            try:
+                check_labels(np.asarray(row[LABEL]).reshape(1, -1), np.array([sample]), self._classes)
+            except SourceError as error:
+                raise ImageError(str(error).partition(": ")[2]) from None
+        return MadeRow(nbytes, ragged)
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each sample, where the dataset tells them, as torchvision's do by ``targets``; else None."""
+        targets = getattr(self._dataset, "targets", None)
+        if targets is None or not hasattr(targets, "__len__") or len(targets) != len(self._dataset):
+            return None
+        found = np.asarray(targets)
+        return found.astype(np.int64) if found.ndim == 1 and found.dtype.kind in "iu" else None
+
+    def name(self, sample: int) -> str:
+        """Return the dataset and the number."""
+        return f"{self._subject}[{sample}]"
+
+    def key(self, sample: int) -> str:
+        """Return the sample's number."""
+        return str(sample)
+
+
+def get(dataset: Dataset, sample: int, seed: int) -> Any:
+    """Return a sample, its random draws keyed by (seed, sample). Raises SampleFailedError from what the dataset raised."""
+    seed_draws(randomness.key(seed, "sample", sample))
+    try:
+        return dataset[sample]
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise SampleFailedError.of(error) from error
+
+
+def seed_draws(key: int) -> None:
+    """Seed the global generators: Python's, NumPy's, and torch's if somebody has loaded it."""
+    random.seed(key)
+    np.random.seed(key & 0xFFFFFFFF)  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(key & 0x7FFFFFFFFFFFFFFF)
+
+
+@contextmanager
+def kept_draws() -> Iterator[None]:
+    """Put the global generators back as they were at the end of the block."""
+    torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(states[2])
+
+
+def one_thread() -> None:
+    """Have torch, if it is loaded, compute on one thread: its pool does not outlive a fork, and the samples are the parallel work."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+def probe(dataset: Dataset, subject: str, count: int, seed: int) -> list[Any]:
+    """Return some samples, evenly spread. Raises SourceError from what the dataset raised."""
+    samples: list[Any] = []
+    failed: SourceError | None = None
+    for sample in np.unique(np.linspace(0, count - 1, min(count, PROBED)).astype(np.int64)).tolist():
+        try:
+            samples.append(get(dataset, sample, seed))
+        except SampleFailedError as error:
+            failed = failed or told(f"{subject}[{sample}]", error)
+    if failed is not None and not samples:
+        raise failed
+    return samples
+
+
+def told(name: str, error: SampleFailedError) -> SourceError:
+    """Return the error of a sample for the user, with the dataset's exception as its cause."""
+    failed = SourceError(f"{name}: ", error.sentence)
+    failed.__dict__["original"] = error.original
+    failed.__cause__ = error.__cause__
+    return failed
+
+
+def chained(error: PackerError) -> PackerError:
+    """Give an error that came from a worker process the dataset's exception as its cause; that keeps the worker's traceback as text."""
+    original = error.__dict__.get("original")
+    if original is not None and type(error.__cause__) is not type(original):
+        original.__cause__ = error.__cause__
+        error.__cause__ = original
+    return error
+
+
+def in_child(work: Callable[[], T], *, forks: bool) -> T:
+    """Return what work() returns, from a forked process where `forks`: files that a dataset opens when first asked are not inherited."""
+    if not forks:
+        return work()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+        try:
+            context = multiprocessing.get_context("fork")
+            with ProcessPoolExecutor(1, mp_context=context, initializer=_adopt, initargs=(work,)) as pool:
+                found: T = pool.submit(_work).result()
+                return found
+        except BrokenProcessPool:
+            raise PackerError(
+                "dataset: reading some of its samples ended the process. See whether dataset[0] works by itself."
+            ) from None
+        except OSError:  # no semaphores: /dev/shm is missing, or full
+            return work()
+
+
+_adopted: list[Callable[[], Any]] = []
+
+
+def _adopt(work: Callable[[], Any]) -> None:
+    _adopted[:] = [work]
+    one_thread()
+
+
+def _work() -> Any:
+    return _adopted[0]()
+
+
+def can_fork() -> bool:
+    """Return True where conversions fork their workers (see packer/convert/block_workers.py)."""
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon
+
+
+def is_map_style(dataset: object) -> bool:
+    """Return True for what has ``len`` and ``[i]``, and is not declared to be iterated only."""
+    if any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
+        return False
+    return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+
+
+def class_names_of(dataset: object, field: str, rename: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the names of the classes that a dataset tells: torchvision's ``classes``, Hugging Face's features; else None."""
+    features = getattr(dataset, "features", None)
+    if isinstance(features, Mapping):
+        source = next((old for old, new in rename.items() if new == field), field)
+        names: Any = getattr(features.get(source), "names", None)
+    else:
+        names = getattr(dataset, "classes", None)
+    if (
+        isinstance(names, Sequence)
+        and names
+        and all(isinstance(name, str) for name in names)
+        and not isinstance(names, str)
+    ):
+        return tuple(names)
+    return None

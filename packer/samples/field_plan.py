@@ -1,0 +1,298 @@
+"""The fields of a pack of samples: as declared ("uint8[32,32,3]", "int32[*]", "text"), else as the first samples show them."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.format.header import DTYPES, MAX_RANK, Field
+from packer.samples.values import (
+    Value,
+    ValueRefusedError,
+    as_value,
+    color_of,
+    fit,
+    is_pillow,
+    pillow_pixels,
+    shown,
+)
+
+IMAGE, LABEL, KEY = "image", "label", "key"
+_CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
+_PIXELS = ("|u1", "<u2")
+_FORM = re.compile(r"([a-z]+[0-9]*)\s*(?:\[([0-9*,\s]*)\])?\Z")
+_TEXTS: dict[str, dict[str, Any]] = {"text": {"encoding": "utf-8"}, "bytes": {}}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+
+Forms = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class FieldPlan:
+    """A field, and how a sample's value becomes its row.
+
+    color: of Pillow images, a key of COLORS, else "". channels_first: values are [C, H, W] and stored [H, W, C]. gray: values are
+    [H, W] and stored [H, W, 1].
+    """
+
+    field: Field
+    color: str = ""
+    channels_first: bool = False
+    gray: bool = False
+
+    def row(self, value: Any) -> NDArray[Any] | bytes:
+        """Return a value as a row: of a fixed field an array of its shape and dtype, of a ragged one bytes. Raises ValueRefusedError."""
+        if self.color and is_pillow(value):
+            value = pillow_pixels(value, self.color)
+        found = as_value(value)
+        about = self.field.about
+        if not isinstance(found, np.ndarray):
+            wanted = str if "encoding" in about else bytes
+            if not self.field.ragged or "row_shape" in about or not isinstance(found, wanted):
+                raise ValueRefusedError(f"is {_kind(found)}, and the field is {self.described}")
+            return found.encode("utf-8", "surrogateescape") if isinstance(found, str) else found
+        if not self.field.ragged:
+            rows = self.stored(found[None])
+            if rows.shape[1:] != self.field.shape:
+                raise self._shape(found.shape)
+            row: NDArray[Any] = rows[0]
+            return row
+        if "row_shape" not in about:
+            raise ValueRefusedError(f"is {_kind(found)}, and the field is {self.described}")
+        if found.ndim == 0 or list(found.shape[1:]) != list(about["row_shape"]):
+            raise self._shape(found.shape)
+        if not found.size:  # an empty list is float64 for NumPy
+            return b""
+        return fit(found, np.dtype(about["dtype"])).tobytes()
+
+    def stored(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return values of a fixed field, [N, ...], as they are stored: their dtype, channels last. Raises ValueRefusedError."""
+        if self.channels_first and rows.ndim == 4:
+            rows = rows.transpose(0, 2, 3, 1)
+        elif self.gray and rows.ndim == 3:
+            rows = rows[..., None]
+        return fit(rows, np.dtype(self.field.dtype))
+
+    @property
+    def described(self) -> str:
+        """The form that declares the field."""
+        return form_of(self.field)
+
+    def _shape(self, shape: tuple[int, ...]) -> ValueRefusedError:
+        hint = "Bring all to one shape"
+        if self.field.ragged or len(shape) == len(self.field.shape or ()) == 1:
+            hint += f", or declare rows of any length: fields={{{self.field.name!r}: 'int64[*]'}}"
+        return ValueRefusedError(f"has the shape {list(shape)}, and the field is {self.described}. {hint}")
+
+
+def form_of(field: Field) -> str:
+    """Return the text that declares a field.
+
+    >>> form_of(Field("tokens", "|u1", None, {"dtype": "<i4", "row_shape": []}))
+    'int32[*]'
+    """
+    if not field.ragged:
+        return f"{np.dtype(field.dtype).name}{list(field.shape or ())}".replace(" ", "")
+    if "row_shape" in field.about:
+        inner = ",".join(["*", *map(str, field.about["row_shape"])])
+        return f"{np.dtype(field.about['dtype']).name}[{inner}]"
+    return "text" if "encoding" in field.about else "bytes"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A declared form of a field.
+
+    dtype: None for text and bytes. shape: of a row, None if it is the first sample's; of a ragged field of an entry of a row.
+    """
+
+    text: str
+    dtype: np.dtype[Any] | None
+    shape: tuple[int, ...] | None = None
+    ragged: bool = False
+
+
+def parse_form(name: str, text: str) -> Form:
+    """Return the form that a text declares: a dtype, perhaps with a shape, of which the first number may be *; "text"; "bytes".
+
+    Raises UsageError.
+    """
+    text = str(text).strip()
+    if text in _TEXTS:
+        return Form(text, None, None, True)
+    found = _FORM.match(text)
+    try:
+        if not found:
+            raise ValueError
+        dtype = np.dtype(found[1])
+        if dtype.str not in DTYPES:
+            raise ValueError
+        if found[2] is None:
+            return Form(text, dtype)
+        sides = [side.strip() for side in found[2].split(",") if side.strip()]
+        ragged = sides[:1] == ["*"]
+        shape = tuple(int(side) for side in sides[ragged:])
+        if any(side < 1 for side in shape) or len(shape) > MAX_RANK:
+            raise ValueError
+        return Form(text, dtype, shape, ragged)
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"fields: {name!r} is declared as {text!r}; a dtype with or without a shape (uint8[32,32,3], float32, int32[*] for rows of any"
+            " length), text or bytes is allowed. Pass one of them."
+        ) from None
+
+
+def parse_fields(fields: str | Sequence[str] | Forms | None) -> dict[str, Form | None] | None:
+    """Return the declared fields, name -> form or None; None if there are none. Raises UsageError for names that no field can have."""
+    if fields is None:
+        return None
+    if isinstance(fields, str):
+        fields = [name.strip() for name in fields.split(",")]
+    given: dict[str, str | None] = (
+        dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(map(str, fields))
+    )
+    if not given or (not isinstance(fields, Mapping) and len(given) != len(fields)):
+        raise UsageError(
+            f"fields={fields!r}: names nothing, or a name twice. Pass for example ['image', 'label']."
+        )
+    for name in given:
+        check_name(name)
+    return {name: None if text is None else parse_form(name, text) for name, text in given.items()}
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that no field of a pack can have."""
+    if not _NAME.match(str(name)) or keyword.iskeyword(name) or name in ("packer", "checksums"):
+        raise UsageError(
+            f"field {name!r}: cannot be a field's name; letters, digits and _ are allowed, a letter first. Pass ",
+            "fields, or rename, with another name.",
+        )
+
+
+def plan_field(name: str, values: Sequence[Any], form: Form | None, channels: str | None = None) -> FieldPlan:
+    """Return the plan of a field from the values of some samples, at least one. Raises ValueRefusedError."""
+    color = ""
+    if any(map(is_pillow, values)):
+        color = _color(values, channels)
+        values = [pillow_pixels(value, color) if is_pillow(value) else value for value in values]
+    if form is not None and form.dtype is None:
+        about = _TEXTS[form.text]
+        return FieldPlan(Field(name, "|u1", None, dict(about)))
+    found = [as_value(value) for value in values]
+    kinds = {type(value) for value in found}
+    if len(kinds) > 1:
+        raise ValueRefusedError(
+            f"is {' and '.join(sorted(map(_kind, found)))}; a field holds one kind of value"
+        )
+    if form is None and isinstance(found[0], str):
+        return FieldPlan(Field(name, "|u1", None, {"encoding": "utf-8"}))
+    if form is None and isinstance(found[0], bytes):
+        return FieldPlan(Field(name, "|u1", None, {}))
+    arrays = [value for value in found if isinstance(value, np.ndarray)]
+    if not arrays:
+        raise ValueRefusedError(f"is {_kind(found[0])}, and declared as {form.text if form else ''}")
+    return _plan_arrays(name, arrays, form, color)
+
+
+def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, color: str) -> FieldPlan:
+    shapes = list(dict.fromkeys(array.shape for array in arrays))
+    filled = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]
+    dtype = form.dtype if form is not None and form.dtype is not None else np.result_type(*filled)
+    if form is not None and form.ragged:
+        return FieldPlan(ragged_field(name, dtype, form.shape or ()))
+    declared = None if form is None else form.shape
+    if declared is None and len(shapes) > 1:
+        if len({shape[1:] for shape in shapes}) > 1 or any(not shape for shape in shapes):
+            a, b = list(shapes[0]), list(shapes[1])
+            raise ValueRefusedError(
+                f"has the shape {b} in one sample and {a} in another; rows have one shape, or differ in their first side alone."
+                " Resize in the dataset, for example by a transform"
+            )
+        return FieldPlan(ragged_field(name, dtype, shapes[0][1:]))
+    return plan_rows(name, dtype, shapes[0], color=color, declared=declared)
+
+
+def plan_rows(
+    name: str,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    *,
+    color: str = "",
+    declared: tuple[int, ...] | None = None,
+) -> FieldPlan:
+    """Return the plan of a fixed field whose values have this dtype and shape.
+
+    Those called image, of 8 or 16 bits, are stored [H, W, C]: [H, W] and [C, H, W] are turned so. declared: the shape it is to have.
+    """
+    about: dict[str, Any] = {}
+    channels_first = gray = False
+    row = shape
+    if (name == IMAGE or color) and np.dtype(dtype).str in _PIXELS:
+        if len(shape) == 2:
+            gray, row = True, (*shape, 1)
+        elif len(shape) == 3 and shape[2] not in _CHANNELS and shape[0] in _CHANNELS:
+            channels_first, row = True, (shape[1], shape[2], shape[0])
+        if len(row) == 3 and row[2] in _CHANNELS:
+            about = {"layout": "HWC", "color": _CHANNELS[row[2]]}
+    if declared is not None and declared != row:
+        if declared == shape:
+            return FieldPlan(Field(name, np.dtype(dtype).str, shape, {}))
+        raise ValueRefusedError(
+            f"has the shape {list(shape)}, and {list(declared)} is declared. Declare {list(shape)}"
+        )
+    if any(side < 1 for side in row):
+        raise ValueRefusedError(f"has the shape {list(shape)}, and holds nothing. Leave it out")
+    return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray)
+
+
+def ragged_field(name: str, dtype: np.dtype[Any], row_shape: Iterable[int] = ()) -> Field:
+    """Return a field of arrays [n, *row_shape] of any length."""
+    return Field(name, "|u1", None, {"dtype": np.dtype(dtype).str, "row_shape": list(row_shape)})
+
+
+def is_image_like(value: Any) -> bool:
+    """Return True for a Pillow image, or an array that looks like one: [H, W] of 8 or 16 bits, or three sides, one of them channels."""
+    if is_pillow(value):
+        return True
+    try:
+        found = as_value(value)
+    except ValueRefusedError:
+        return False
+    return isinstance(found, np.ndarray) and looks_like_image(found.dtype, found.shape)
+
+
+def looks_like_image(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Return True for rows of such a dtype and shape that are probably images."""
+    if len(shape) == 2:
+        return np.dtype(dtype).newbyteorder("<").str in _PIXELS and min(shape) > 4
+    return len(shape) == 3 and (shape[2] in _CHANNELS or shape[0] in _CHANNELS) and dtype.kind in "uf"
+
+
+def _color(values: Sequence[Any], channels: str | None) -> str:
+    """Return the color in which Pillow images are stored: as asked, else gray or rgba where all are so, else rgb."""
+    found = {color_of(value) for value in values if is_pillow(value)}
+    if "" in found:
+        if len(found) > 1 or channels is not None:
+            modes = sorted({value.mode for value in values if is_pillow(value)})
+            raise ValueRefusedError(
+                f"holds images of mode {', '.join(modes)}, whose values are stored as they are; one such kind goes without channels="
+            )
+        return ""
+    if channels is not None:
+        return channels
+    return found.pop() if len(found) == 1 else "rgb"
+
+
+def _kind(value: Value) -> str:
+    if isinstance(value, np.ndarray):
+        return (
+            f"an array {value.dtype.name}{list(value.shape)}" if value.ndim else f"the number {shown(value)}"
+        )
+    return "text" if isinstance(value, str) else "bytes"

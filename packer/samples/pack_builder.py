@@ -1,0 +1,351 @@
+"""create, PackBuilder: a pack written sample by sample, their number unknown beforehand; whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from packer.convert.conversion_run import Conversion, Report, RunResult, check_room, interrupted, write_pack
+from packer.convert.reference_pack import Classes
+from packer.errors import SourceError, UsageError
+from packer.format.working_folder import WorkingFolder, check_output, failure
+from packer.samples.field_plan import FieldPlan, Forms, check_name, plan_field
+from packer.samples.packing import PackingOptions, raw_bytes
+from packer.samples.row_staging import RowStaging, StagedSamples
+from packer.samples.values import ValueRefusedError, as_value
+
+FOLDER = "staging"  # in the working folder
+
+
+class PackBuilder:
+    """A pack being written sample by sample; made by ``create``, a context manager. For one thread.
+
+    Rows are staged in raw form in ``<out>.packing`` beside the output, since neither their number nor the place of each is known
+    before the last one. At the end of the ``with`` block they are laid out, shuffled, and the pack gets its name. If an exception
+    leaves the block nothing is left; if the process is killed, the staged rows stay in ``<out>.packing`` until the next run of the
+    same output, which starts anew.
+
+    Attributes
+    ----------
+    report : Report or None
+        What was written, once the pack is whole.
+    """
+
+    def __init__(self, run: Conversion, options: PackingOptions, notes: Sequence[str] = ()) -> None:
+        self._run, self._options = run, options
+        self._plans: dict[str, FieldPlan] = {}
+        self._staging: RowStaging | None = None
+        self._notes = list(notes)
+        self.skipped: tuple[dict[str, str], ...] = ()
+        self._subject = run.out
+        self.report: Report | None = None
+        self._ended = False
+        check_output(run.out, overwrite=run.running.overwrite)
+        self._place = WorkingFolder(run.out, overwrite=run.running.overwrite)
+
+    @property
+    def rows(self) -> int:
+        """Samples written so far."""
+        return 0 if self._staging is None else self._staging.rows
+
+    def write(self, **values: Any) -> None:
+        """Append one sample.
+
+        Parameters
+        ----------
+        **values
+            The value of each field: a number, an array, a torch tensor, a Pillow image, text or bytes. The first sample fixes the
+            fields, their dtypes and shapes, but for what was declared.
+
+        Raises
+        ------
+        SourceError
+            A value does not fit its field; the sample is left out, and the pack may be gone on with.
+        SpaceError, PackerError
+        """
+        number = self.rows
+        self._check_open()
+        rows: dict[str, Any] = {}
+        if self._staging is None:
+            self._begin({name: [value] for name, value in values.items()}, number)
+        self._check_names(values, f"sample {number}")
+        for name, plan in self._plans.items():
+            try:
+                row = plan.row(values[name])
+            except ValueRefusedError as error:
+                raise SourceError(f"sample {number}: field {name!r} {error}.") from None
+            rows[name] = [row] if isinstance(row, bytes) else row[None]
+        self._add(rows, 1)
+
+    def write_rows(self, **columns: Any) -> None:
+        """Append several samples at once.
+
+        Parameters
+        ----------
+        **columns
+            The values of each field: an array or tensor [k, ...], or a list of k values, equally many for every field.
+
+        Raises
+        ------
+        SourceError, SpaceError, PackerError
+            None of the samples is written then.
+        """
+        self._check_open()
+        first = self.rows
+        columns = {
+            name: column if isinstance(column, (list, tuple)) else _array(name, column)
+            for name, column in columns.items()
+        }
+        counts = {name: len(column) for name, column in columns.items()}
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
+            raise SourceError(
+                f"samples from {first} on: {told} values; all fields have equally many. Pass them so."
+            )
+        count = next(iter(counts.values()), 0)
+        if not count:
+            return
+        if self._staging is None:
+            self._begin({name: list(column[:2]) for name, column in columns.items()}, first)
+        self._check_names(columns, f"samples from {first} on")
+        rows: dict[str, Any] = {}
+        for name, plan in self._plans.items():
+            column = columns[name]
+            at = 0
+            try:
+                if isinstance(column, np.ndarray) and not plan.field.ragged:
+                    stored = plan.stored(column)
+                    if stored.shape[1:] != plan.field.shape:
+                        plan.row(column[0])  # says what is wrong
+                    rows[name] = stored
+                    continue
+                made = []
+                for value in column:
+                    made.append(plan.row(value))
+                    at += 1
+                rows[name] = made if plan.field.ragged else np.stack(made)
+            except ValueRefusedError as error:
+                raise SourceError(f"sample {first + at}: field {name!r} {error}.") from None
+        self._add(rows, count)
+
+    def finish(self) -> Report:
+        """Lay the rows out, seal the pack and give it its name; what the end of a ``with`` block does.
+
+        Returns
+        -------
+        Report
+            Rows, seconds, bytes and notes.
+
+        Raises
+        ------
+        SourceError
+            No sample was written.
+        UsageError, SpaceError, PackerError
+        """
+        self._check_open()
+        self._ended = True
+        run, options = self._run, self._options
+        try:
+            with run.bar, interrupted(run.out):
+                if self._staging is None:
+                    raise SourceError(
+                        f"{run.out}: no samples were written; a pack has at least one. Nothing was made."
+                    )
+                nbytes = self._staging.nbytes
+                try:
+                    staged = self._staging.finish()
+                except OSError as error:
+                    raise failure(run.out, error) from error
+                options = options.for_fields(None, staged.fields)
+                maker = StagedSamples(staged, None if options.classes is None else len(options.classes))
+                task = replace(options.task(maker, staged.rows, self._subject, None), skipped=self.skipped)
+                check_room(self._place.pack, raw_bytes(maker, staged.rows), run.out)
+                run.bar.start(staged.rows, "rows")
+                within = replace(run.running, resume=False, overwrite=True)
+                header = write_pack(task, self._place.pack, within, run.out).header
+                try:
+                    self._place.publish()
+                except OSError as error:
+                    raise failure(run.out, error) from error
+        except BaseException:
+            self._place.close(keep=False)
+            raise
+        self.report = run.report(RunResult(header, bytes_read=nbytes), self._notes)
+        return self.report
+
+    def discard(self) -> None:
+        """Remove what was written; called again, or after finish, it does nothing."""
+        if not self._ended:
+            self._ended = True
+            if self._staging is not None:
+                self._staging.close()
+            self._place.close(keep=False)
+
+    def __enter__(self) -> PackBuilder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.discard()
+        elif not self._ended:
+            self.finish()
+
+    def plan(self, plans: Mapping[str, FieldPlan]) -> None:
+        """Begin with fields that were planned from samples already."""
+        self._plans = dict(plans)
+        self._options.for_fields(None, [plan.field for plan in plans.values()])
+        try:
+            self._staging = RowStaging(
+                os.path.join(self._place.path, FOLDER), [plan.field for plan in plans.values()]
+            )
+        except OSError as error:
+            raise failure(self._run.out, error) from error
+
+    def add_rows(self, rows: Mapping[str, Any]) -> None:
+        """Append one sample whose rows were made by the plans."""
+        self._add({name: [row] if isinstance(row, bytes) else row[None] for name, row in rows.items()}, 1)
+
+    def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
+        """Plan the fields from the first samples."""
+        forms = self._options.forms
+        names = list(first if forms is None else forms)
+        for name in names:
+            check_name(name)
+            if name not in first:
+                raise SourceError(f"sample {number}: has no {name!r}, which is declared. Pass every field.")
+        plans = {}
+        for name in names:
+            try:
+                plans[name] = plan_field(name, first[name], (forms or {}).get(name), self._options.channels)
+            except ValueRefusedError as error:
+                raise SourceError(f"sample {number}: field {name!r} {error}.") from None
+        if not plans:
+            raise SourceError(f"sample {number}: has no fields. Pass at least one, for example image=...")
+        self._check_names(first, f"sample {number}", plans)
+        self.plan(plans)
+
+    def _check_names(
+        self, given: Iterable[str], which: str, plans: Mapping[str, FieldPlan] | None = None
+    ) -> None:
+        wanted, given = set(self._plans if plans is None else plans), set(given)
+        for name in sorted(wanted ^ given):
+            found = "is not given" if name in wanted else "is no field of this pack"
+            raise SourceError(
+                f"{which}: {name!r} {found}; every sample has {', '.join(sorted(wanted))}. Pass these."
+            )
+
+    def _add(self, rows: Mapping[str, Any], count: int) -> None:
+        assert self._staging is not None
+        try:
+            self._staging.add(rows, count)
+        except OSError as error:
+            self.discard()
+            raise failure(self._run.out, error) from error
+        self._run.bar.move(self._staging.rows)
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise UsageError(
+                f"{self._run.out}: is finished; no samples can be added to it. Create another pack."
+            )
+
+
+def _array(name: str, column: Any) -> Any:
+    try:
+        found = column if isinstance(column, np.ndarray) else as_value(column)
+    except ValueRefusedError as error:
+        raise SourceError(f"{name}: {error}.") from None
+    if not isinstance(found, np.ndarray) or not found.ndim:
+        raise SourceError(
+            f"{name}: is one value; write_rows takes those of several samples, [k, ...]. Use write."
+        )
+    return found
+
+
+def create(
+    out: str | os.PathLike[str],
+    *,
+    fields: str | Sequence[str] | Forms | None = None,
+    channels: str | None = None,
+    classes: Classes | None = None,
+    format: str | None = None,
+    store: str = "raw",
+    quality: int = 90,
+    compress: str = "none",
+    split: str | Mapping[str, float] | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    shard_rows: int | None = None,
+    shard_size: int | str | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> PackBuilder:
+    """Begin a pack that is written sample by sample.
+
+    Parameters
+    ----------
+    out, format
+        As in convert_images.
+    fields
+        Names, or a mapping of names to forms: a dtype with or without a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of
+        any length, "text" or "bytes". Default: as the first sample shows them.
+    channels
+        "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: as the first image.
+    classes, store, quality, compress, split, shuffle, seed, shard_rows, shard_size, workers, overwrite, progress, on_progress
+        As in convert_images. Splits get equal shares of each label.
+
+    Returns
+    -------
+    PackBuilder
+        Its ``write(**values)`` and ``write_rows(**columns)`` append samples; the end of the ``with`` block seals the pack.
+
+    Raises
+    ------
+    UsageError, PackerError
+
+    Notes
+    -----
+    Samples are written twice, once as they come, once in their place, and need that room on the disk for the time. A run that was
+    killed or left by an exception is not gone on with.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from packer import create, open_pack
+    >>> with create("squares.h5", fields={"image": "uint8[8,8,3]", "label": "int64"}) as pack:
+    ...     for number in range(10):
+    ...         pack.write(image=np.full((8, 8, 3), number), label=number)
+    >>> open_pack("squares.h5").rows, pack.report.rows
+    (10, 10)
+    """
+    run = Conversion(
+        out, "rows", workers=workers, overwrite=overwrite, progress=progress, on_progress=on_progress
+    )
+    options = PackingOptions.of(
+        run,
+        fields=fields,
+        rename=None,
+        channels=channels,
+        classes=classes,
+        format=format,
+        store=store,
+        quality=quality,
+        compress=compress,
+        shuffle=shuffle,
+        seed=seed,
+        split=split,
+        shard_rows=shard_rows,
+        shard_size=shard_size,
+    )
+    builder = PackBuilder(run, options)
+    run.bar.start(None, "rows")
+    return builder

@@ -1,0 +1,371 @@
+"""pack_dataset: arrays, files of arrays, a dataset or a generator become one pack."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from packer.convert.conversion_run import Conversion, Report
+from packer.convert.reference_pack import Classes
+from packer.errors import PackerError, SourceError, UsageError
+from packer.samples.array_sources import ArraySource, is_array_file, open_arrays
+from packer.samples.columns import ArrayColumn, ColumnField, ColumnSamples
+from packer.samples.dataset_rows import (
+    PROBED,
+    Dataset,
+    DatasetRows,
+    SampleFailedError,
+    can_fork,
+    chained,
+    class_names_of,
+    in_child,
+    is_map_style,
+    kept_draws,
+    probe,
+    told,
+)
+from packer.samples.field_plan import LABEL, Forms
+from packer.samples.pack_builder import PackBuilder
+from packer.samples.packing import PackingOptions, raw_bytes
+from packer.samples.sample_layout import plan_samples
+from packer.samples.values import ValueRefusedError
+from packer.sentence import Option
+
+
+def pack_dataset(
+    dataset: Any,
+    out: str | os.PathLike[str],
+    *,
+    fields: str | Sequence[str] | Forms | None = None,
+    rename: Mapping[str, str] | None = None,
+    channels: str | None = None,
+    classes: Classes | None = None,
+    key: str | int | None = None,
+    format: str | None = None,
+    store: str = "raw",
+    quality: int = 90,
+    compress: str = "none",
+    split: str | Mapping[str, float] | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    shard_rows: int | None = None,
+    shard_size: int | str | None = None,
+    workers: int | None = None,
+    on_error: str = "stop",
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: bool = False,
+    on_plan: Callable[[Sequence[str]], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Pack arrays, files of arrays, a map-style dataset, or whatever yields samples.
+
+    Parameters
+    ----------
+    dataset
+        An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz or HDF5 file, or a list of .npy
+        files; what has ``len`` and ``[i]`` (a Dataset of torchvision's or Hugging Face's, a list of samples); or a generator or another
+        iterable, of any length. Samples are mappings, tuples, named tuples or single values; values are numbers, NumPy arrays, torch
+        tensors, Pillow images, text or bytes.
+    out, format
+        As in convert_images.
+    fields
+        Names: of the values of a tuple, in order, or those wanted of a mapping. Or a mapping of names to forms: a dtype with or without
+        a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of any length, "text", "bytes" or None. Default: all, as the samples
+        show them; a tuple of two is (image, label), or (features, label).
+    rename
+        Name in the dataset, or path in the HDF5 file -> name of the field.
+    channels
+        "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
+        rgb, alpha composited on white.
+    classes
+        Names of the classes that labels number, as in convert_images. Default: those that the dataset tells.
+    key
+        Of a dataset: what identifies its content, for example "birds v3". With it an interrupted run is gone on with; an equal key
+        vouches for equal samples. Arrays and files need none, their values are compared.
+    store, quality, compress, split, shuffle, seed, shard_rows, shard_size, overwrite, resume, progress, on_progress
+        As in convert_images. Splits get equal shares of each label where labels are arrays. A dataset's draws from the global
+        generators of Python, NumPy and torch are keyed by (seed, sample).
+    workers
+        Processes that ask a dataset for samples (threads where forking is not safe); default: one for each core. The result does not
+        depend on it. A generator runs in this process.
+    on_error
+        "stop" at the first sample that raises or does not fit, or "skip" such samples and list them.
+    on_plan
+        Called once with notes on what was found, before anything is written.
+
+    Returns
+    -------
+    Report
+        Rows, seconds, bytes, skipped samples and notes.
+
+    Raises
+    ------
+    SourceError
+        A sample raised, or does not fit; the exception of the dataset is its cause.
+    UsageError, SpaceError, PackerError
+
+    Notes
+    -----
+    Values are stored exactly; where a dtype is declared, floats may be rounded to it. Nothing is left under `out` unless the pack is
+    whole. Of a generator, and of HDF5 datasets that are compressed, rows are staged in raw form beside the output, then laid out
+    shuffled: they are written twice.
+
+    Images called ``image`` of 8 or 16 bits are stored [H, W, C]: [C, H, W] is turned, [H, W] gets one channel. Packs of images have the
+    field ``key``, the number of the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from packer import open_pack, pack_dataset
+    >>> images = np.zeros((20, 8, 8, 3), np.uint8)
+    >>> report = pack_dataset((images, np.arange(20)), "arrays.h5")
+    >>> [field.name for field in open_pack("arrays.h5").fields]
+    ['image', 'label', 'key']
+    """
+    run = Conversion(
+        out,
+        "rows",
+        workers=workers,
+        on_error=on_error,
+        overwrite=overwrite,
+        resume=resume,
+        progress=progress,
+        on_progress=on_progress,
+    )
+    options = PackingOptions.of(
+        run,
+        fields=fields,
+        rename=rename,
+        channels=channels,
+        classes=classes,
+        format=format,
+        store=store,
+        quality=quality,
+        compress=compress,
+        shuffle=shuffle,
+        seed=seed,
+        split=split,
+        shard_rows=shard_rows,
+        shard_size=shard_size,
+    )
+    run.check_output()
+    job = _Job(run, options, on_plan)
+    try:
+        if _is_arrays(dataset):
+            return job.arrays(
+                open_arrays(dataset, None if options.forms is None else [*options.forms], options.rename)
+            )
+        _check_samples(dataset)
+        if is_map_style(dataset):
+            return job.dataset(dataset, _key(dataset, key))
+        return job.iterable(dataset)
+    except PackerError as error:
+        chained(error)
+        raise
+
+
+def _is_arrays(dataset: Any) -> bool:
+    """Return True for arrays, and for files of them."""
+    if isinstance(dataset, (str, os.PathLike)):
+        if is_array_file(dataset):
+            return True
+        raise UsageError(
+            f"{os.fspath(dataset)}: is no file of arrays (.npy, .npz, .h5); images and tables have functions of their own. Use"
+            " convert_images or convert_table."
+        )
+    if isinstance(dataset, list):
+        return bool(dataset) and all(map(is_array_file, dataset))
+    if isinstance(dataset, tuple):
+        return bool(dataset) and not hasattr(dataset, "_fields") and all(map(_is_array, dataset))
+    if type(dataset).__module__.partition(".")[0] == "datasets":
+        return False  # Hugging Face's DatasetDict is a mapping
+    return isinstance(dataset, Mapping) or _is_array(dataset)
+
+
+def _is_array(value: Any) -> bool:
+    return is_array_file(value) or (
+        hasattr(value, "__array__") and hasattr(value, "shape") and hasattr(value, "dtype")
+    )
+
+
+def _check_samples(dataset: Any) -> None:
+    """Refuse what looks like a dataset and yields something else than samples. Raises UsageError."""
+    name = type(dataset).__name__
+    if any(kind.__name__ == "DataLoader" for kind in type(dataset).__mro__):
+        raise UsageError(f"{name}: yields batches; samples are packed. Pass its dataset.")
+    if isinstance(dataset, Mapping):
+        parts = ", ".join(map(str, dataset))
+        raise UsageError(
+            f"{name}: holds several datasets ({parts}); a pack is made of one. Pass one of them."
+        )
+    if not is_map_style(dataset) and not isinstance(dataset, Iterable):
+        raise UsageError(
+            f"{name}: is neither arrays nor a dataset; what has len() and [i], or can be iterated, is packed. Pass such."
+        )
+
+
+def _key(dataset: Any, key: str | int | None) -> str | None:
+    """Return what identifies a dataset: as given, or the fingerprint that Hugging Face's datasets have."""
+    if key is not None:
+        return str(key)
+    if type(dataset).__module__.partition(".")[0] == "datasets":
+        found = getattr(dataset, "_fingerprint", None)
+        return None if found is None else f"fingerprint {found}"
+    return None
+
+
+class _Job:
+    """A packing whose options have been checked."""
+
+    def __init__(
+        self, run: Conversion, options: PackingOptions, on_plan: Callable[[Sequence[str]], None] | None
+    ) -> None:
+        self._run, self._options, self._on_plan = run, options, on_plan
+
+    def arrays(self, source: ArraySource) -> Report:
+        """Pack arrays, or files of them."""
+        run, forms = self._run, self._options.forms or {}
+        if source.staged:
+            self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
+            self._announce(source.notes)
+            return self._staged(source.slabs(), source.classes, source.notes)
+        columns = {}
+        for name, found in source.fields.items():
+            if found.values is not None:
+                columns[name] = ColumnField.of_list(name, found.where, found.values, forms.get(name))
+            elif found.column is not None:
+                columns[name] = ColumnField.of_column(name, found.column, forms.get(name))
+        options = self._options.for_fields(source.classes, [column.plan.field for column in columns.values()])
+        maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
+        notes = [*source.notes, *_turned(columns)]
+        task = options.task(maker, source.rows, source.subject, maker.fingerprint())
+        found_pack = run.found(task.members["provenance"], source.rows)
+        if found_pack is not None:
+            return run.report(found_pack, notes, already=True)
+        written = run.write(task, raw_bytes(maker, source.rows), then=lambda: self._announce(notes))
+        written.bytes_read = source.nbytes
+        return run.report(written, notes)
+
+    def dataset(self, dataset: Dataset, key: str | None) -> Report:
+        """Pack a map-style dataset."""
+        run, options, subject = self._run, self._options, type(dataset).__name__
+        count = len(dataset)
+        if count < 1:
+            raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
+        if key is None:
+            self._refuse_resuming(f"{subject}: what it holds cannot be told, so")
+        forks = run.running.workers > 1 and can_fork()
+        with kept_draws():
+            plan = in_child(
+                lambda: plan_samples(
+                    probe(dataset, subject, count, options.seed),
+                    subject,
+                    options.forms,
+                    options.rename,
+                    options.channels,
+                ),
+                forks=forks,
+            )
+            options = options.for_fields(class_names_of(dataset, LABEL, options.rename), plan.fields)
+            classes = None if options.classes is None else len(options.classes)
+            maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
+            told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
+            task = options.task(maker, count, subject, told_of, forks=forks)
+            found = run.found(task.members["provenance"], count)
+            if found is not None:
+                return run.report(found, plan.notes, already=True)
+            written = run.write(task, raw_bytes(maker, count), then=lambda: self._announce(plan.notes))
+        return run.report(written, plan.notes)
+
+    def iterable(self, samples: Iterable[Any]) -> Report:
+        """Pack what yields samples."""
+        subject = type(samples).__name__
+        self._refuse_resuming(f"{subject}: can be read once only, in order, so")
+        options = self._options
+        skip = self._run.running.skip
+        source = _numbered(samples, subject)
+        first = list(itertools.islice(source, PROBED))
+        if not first:
+            raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
+        plan = plan_samples(
+            [sample for _, sample in first], subject, options.forms, options.rename, options.channels
+        )
+        self._announce(plan.notes)
+        options = options.for_fields(class_names_of(samples, LABEL, options.rename), plan.fields)
+        builder = PackBuilder(self._run, options, plan.notes)
+        self._run.bar.start(None, "rows")
+        skipped: list[dict[str, str]] = []
+        with builder:
+            builder.plan(plan.plans)
+            for number, sample in itertools.chain(first, source):
+                try:
+                    rows = plan.rows(sample)
+                except ValueRefusedError as error:
+                    if not skip:
+                        raise SourceError(
+                            f"{subject}, sample {number}: {error}. Correct it, or pass ",
+                            Option("on_error", "skip"),
+                            ".",
+                        ) from None
+                    skipped.append({"key": str(number), "reason": f"{error}."})
+                    continue
+                builder.add_rows(rows)
+            builder.skipped = tuple(skipped)
+            return builder.finish()
+
+    def _staged(
+        self, slabs: Iterator[Mapping[str, Any]], classes: tuple[str, ...] | None, notes: Sequence[str]
+    ) -> Report:
+        first, forms = next(slabs), self._options.forms or {}
+        plan = {
+            name: ColumnField.of_column(name, ArrayColumn(name, np.asarray(rows)), forms.get(name)).plan
+            for name, rows in first.items()
+        }
+        options = self._options.for_fields(classes, [one.field for one in plan.values()])
+        with PackBuilder(self._run, options, notes) as builder:
+            self._run.bar.start(None, "rows")
+            builder.plan(plan)
+            for rows in itertools.chain([first], slabs):
+                builder.write_rows(**rows)
+            return builder.finish()
+
+    def _refuse_resuming(self, why: str) -> None:
+        if self._run.running.resume:
+            raise UsageError(
+                f"{why} an interrupted run is not gone on with. Leave out ",
+                Option("resume", True),
+                ", or for a dataset pass key=, which says what it holds.",
+            )
+
+    def _announce(self, notes: Sequence[str]) -> None:
+        if self._on_plan is not None:
+            self._on_plan(notes)
+
+
+def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:
+    """Yield the samples with their numbers. Raises SourceError from what the iterable raised."""
+    iterator = iter(samples)
+    for number in itertools.count():
+        try:
+            sample = next(iterator)
+        except StopIteration:
+            return
+        except PackerError:
+            raise
+        except Exception as error:
+            raise told(f"{subject}, sample {number}", SampleFailedError.of(error)) from error
+        yield number, sample
+
+
+def _turned(columns: Mapping[str, ColumnField]) -> list[str]:
+    """Say of which fields the axes are stored in another order."""
+    return [
+        f"{name}: rows are [C, H, W] and are stored [H, W, C]; batches of torch are [N, C, H, W] as they were."
+        for name, column in columns.items()
+        if column.plan.channels_first
+    ]

@@ -1,0 +1,178 @@
+"""Options that all samples are packed by, checked; from rows that can be made to the task of writing their pack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.arguments import whole
+from packer.convert.conversion_run import Conversion, ConversionTask
+from packer.convert.reference_pack import Classes, parse_classes
+from packer.convert.row_maker import RowMaker
+from packer.convert.row_storage import RowStorage, estimate
+from packer.convert.sample_order import arrange, parse_split, stratified
+from packer.errors import UsageError
+from packer.format.checksums import digest
+from packer.format.header import Field
+from packer.format.working_folder import format_of
+from packer.samples.dataset_rows import in_child
+from packer.samples.field_plan import IMAGE, LABEL, Form, Forms, form_of, parse_fields
+from packer.samples.values import check_color
+from packer.sentence import Option
+from packer.version import __version__
+
+_MOST_STRATA = 1000  # different labels of which splits get equal shares each
+
+
+class SampleRows(RowMaker, Protocol):
+    """A RowMaker over samples whose labels may be known."""
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each sample, None where there are none."""
+
+
+@dataclass(frozen=True)
+class PackingOptions:
+    """The options of pack_dataset and create, checked.
+
+    forms: declared fields, None where none are; storing: how rows are stored, before the size of shards in bytes is known; said: what
+    a pack records.
+    """
+
+    forms: dict[str, Form | None] | None
+    rename: dict[str, str]
+    channels: str | None
+    classes: tuple[str, ...] | None
+    storing: RowStorage
+    shard_size: int | str | None
+    shuffle: bool
+    seed: int
+    split: dict[str, float] | None
+
+    @classmethod
+    def of(
+        cls,
+        run: Conversion,
+        *,
+        fields: str | Sequence[str] | Forms | None,
+        rename: Mapping[str, str] | None,
+        channels: str | None,
+        classes: Classes | None,
+        format: str | None,
+        store: str,
+        quality: int,
+        compress: str,
+        shuffle: bool,
+        seed: int,
+        split: str | Mapping[str, float] | None,
+        shard_rows: int | None,
+        shard_size: int | str | None,
+    ) -> PackingOptions:
+        """Check them all. Raises UsageError."""
+        sharded = shard_rows is not None or shard_size is not None
+        storing = RowStorage(
+            format or format_of(run.out, sharded=sharded),
+            store,
+            whole("quality", quality),
+            compress,
+            None if shard_rows is None else whole("shard_rows", shard_rows),
+        )
+        storing.sharded(1.0, shard_size)  # what it says is checked now, before any work
+        if not isinstance(shuffle, bool):
+            raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
+        return cls(
+            parse_fields(fields),
+            {str(old): str(new) for old, new in (rename or {}).items()},
+            check_color(channels),
+            None if classes is None else tuple(parse_classes(classes)),
+            storing,
+            shard_size,
+            shuffle,
+            whole("seed", seed),
+            None if split is None else parse_split(split),
+        )
+
+    def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
+        """Return the options with the names of classes that a source tells, where none are given.
+
+        Raises UsageError for options that these fields cannot be packed by.
+        """
+        self.storing.fields(fields)
+        if self.storing.store == "jpeg" and all(f.name != IMAGE for f in fields):
+            raise UsageError(
+                "store jpeg: is about the field 'image', and there is none. Name it by fields or rename, or pass ",
+                Option("store", "raw"),
+                ".",
+            )
+        label = next((f for f in fields if f.name == LABEL), None)
+        numbers = (
+            label is not None
+            and not label.ragged
+            and np.dtype(label.dtype).kind in "iu"
+            and label.shape == ()
+        )
+        if self.classes is not None and not numbers:
+            raise UsageError(
+                "classes: number the labels, and there is no field 'label' of one whole number a sample. Leave them out, or name the"
+                " labels by rename."
+            )
+        return self if self.classes is not None or not numbers else replace(self, classes=found)
+
+    def task(
+        self,
+        maker: SampleRows,
+        count: int,
+        subject: str,
+        source: Mapping[str, Any] | None,
+        *,
+        forks: bool = False,
+    ) -> ConversionTask:
+        """Return the task of writing a pack of samples.
+
+        source: what tells whether they are still the same, recorded; None: nothing does, and an interrupted run is not gone on with.
+        forks: the maker's rows are looked at in a forked process. Raises UsageError.
+        """
+        labels = maker.labels() if self.split is not None else None
+        if labels is not None and len(np.unique(labels)) > _MOST_STRATA:
+            labels = None
+        members = {"": np.arange(count)}
+        if self.split is not None:
+            members = stratified(labels, count, self.split, self.seed)
+        order = arrange(members, shuffle=self.shuffle, seed=self.seed)
+        storing = self.storing
+        if self.shard_size is not None:
+            row = in_child(lambda: estimate(maker, storing, order, compare=False), forks=forks)
+            storing = storing.sharded(row[0].row_bytes, self.shard_size)
+        options = {
+            "seed": self.seed if self.shuffle else None,
+            "split": self.split,
+            "split_seed": None if self.split is None else self.seed,
+            "channels": self.channels,
+            "fields": {f.name: form_of(f) for f in maker.fields},
+            "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
+            **storing.options(),
+        }
+        provenance = {
+            "options": {name: value for name, value in options.items() if value is not None},
+            "source": {"rows": count} if source is None else dict(source),
+            "versions": {"packer": __version__, **storing.versions()},
+        }
+        members_of_header = {
+            "classes": self.classes,
+            "seed": self.seed if self.shuffle else None,
+            "provenance": provenance,
+        }
+        keyed = any(f.name == IMAGE for f in maker.fields) and all(f.name != "key" for f in maker.fields)
+        return ConversionTask(
+            subject, maker, order, storing, members_of_header, None if source is None else provenance, keyed
+        )
+
+
+def raw_bytes(maker: RowMaker, count: int) -> int:
+    """Return the bytes of a pack, about, before anything is compressed."""
+    row = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
+    return row * count + (1 << 16)

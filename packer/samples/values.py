@@ -1,0 +1,155 @@
+"""Values of samples as NumPy arrays, text or bytes: arrays, tensors, Pillow images and numbers, without importing their libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.format.header import DTYPES
+
+Value = NDArray[Any] | str | bytes
+COLORS = {"gray": "L", "rgb": "RGB", "rgba": "RGBA"}
+"""What a pixel of a Pillow image holds -> Pillow's mode."""
+# Modes whose values are stored as they are: bilevel, 16 and 32 bits, floats.
+_PLAIN_MODES = frozenset(("1", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"))
+_GRAY_MODES = frozenset(("L", "LA", "La"))
+_ALPHA_MODES = frozenset(("RGBA", "LA", "PA", "La", "RGBa"))
+_SHOWN = 60  # letters of a value in a message
+
+
+class ValueRefusedError(ValueError):
+    """A value that has no place in a field; its text continues a sentence that names the sample and the field."""
+
+
+def is_pillow(value: object) -> bool:
+    """Return True for an image of Pillow, told by its methods."""
+    return hasattr(value, "getbands") and hasattr(value, "convert") and hasattr(value, "mode")
+
+
+def color_of(image: Any) -> str:
+    """Return what a pixel of a Pillow image holds: "gray", "rgb" or "rgba"; "" for one whose values are stored as they are."""
+    if image.mode in _PLAIN_MODES:
+        return ""
+    if image.mode in _GRAY_MODES:
+        return "gray"
+    return "rgba" if image.mode == "RGBA" else "rgb"
+
+
+def pillow_pixels(image: Any, color: str) -> NDArray[Any]:
+    """Return a Pillow image as an array [H, W, C], or [H, W] of one whose values are stored as they are (color "").
+
+    Alpha is composited on white where the pixels have none. Raises ValueRefusedError for a colored image among gray ones.
+    """
+    found = color_of(image)
+    if bool(found) != bool(color):
+        raise ValueRefusedError(
+            f"is an image of mode {image.mode}, and others are {color or 'of one plain channel'}; one kind is stored."
+            " Convert the images in the dataset"
+        )
+    if not color:
+        return np.asarray(image)
+    if color == "gray" and found != "gray":
+        raise ValueRefusedError(
+            f"is an image of mode {image.mode}, and others are gray; colors are not dropped unasked. Pass channels='rgb'"
+        )
+    alpha = image.mode in _ALPHA_MODES or "transparency" in image.info
+    if alpha and color != "rgba":
+        layered = image.convert("RGBA")
+        white = layered.copy()
+        white.paste((255, 255, 255, 255), (0, 0, *layered.size))
+        white.alpha_composite(layered)
+        image = white
+    pixels = np.asarray(image.convert(COLORS[color]))
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+
+def as_value(value: Any) -> Value:
+    """Return a value as an array, str or bytes; an image of Pillow as its pixels are. Raises ValueRefusedError."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if value is None:
+        raise ValueRefusedError(
+            "is None; every sample has a value in every field. Fill it, or leave the field out"
+        )
+    if isinstance(value, Mapping):
+        raise ValueRefusedError(
+            "is a mapping; a field holds one value. Return its members as fields of their own"
+        )
+    if is_pillow(value):
+        return pillow_pixels(value, color_of(value))
+    array = _as_array(value)
+    if array.dtype.kind == "U" and array.ndim == 0:
+        return str(array)
+    if array.dtype.kind == "S" and array.ndim == 0:
+        return bytes(array[()])
+    return plain(array)
+
+
+def _as_array(value: Any) -> NDArray[Any]:
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor of torch
+        try:
+            value = value.detach().cpu().numpy()
+        except TypeError as error:  # bfloat16, sparse
+            raise ValueRefusedError(
+                f"is a tensor that NumPy has no array for ({error}). Convert it, for example with .float()"
+            ) from None
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ValueRefusedError(
+            f"is no array ({error}); numbers, arrays, tensors, images, text and bytes are stored. Convert it in the dataset"
+        ) from None
+
+
+def plain(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of a dtype that packs hold, little-endian. Raises ValueRefusedError for another."""
+    dtype = array.dtype.newbyteorder("<")
+    if dtype.str not in DTYPES:
+        kind = type(array[()]).__name__ if array.ndim == 0 and array.dtype == object else array.dtype
+        raise ValueRefusedError(
+            f"is of type {kind}; integers, floats to 64 bits, booleans, text and bytes are stored. Convert it"
+        )
+    return array.astype(dtype, copy=False)
+
+
+def fit(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array as the dtype of its field, every value kept; floats may be rounded to floats.
+
+    Raises ValueRefusedError for values that the dtype cannot hold.
+
+    >>> fit(np.array([1, 2]), np.dtype("u1"))
+    array([1, 2], dtype=uint8)
+    """
+    if array.dtype == dtype or np.can_cast(array.dtype, dtype, "safe"):
+        return array.astype(dtype, copy=False)
+    with np.errstate(all="ignore"):
+        cast = array.astype(dtype)
+        if array.dtype.kind == dtype.kind == "f":
+            same = np.isfinite(cast) | ~np.isfinite(array)
+        else:
+            same = (cast == array) & ((cast < 0) == (array < 0)) & (cast.astype(array.dtype) == array)
+    if same.all():
+        return cast
+    wrong = array[np.unravel_index(int(np.argmin(same)), array.shape)] if array.ndim else array[()]
+    raise ValueRefusedError(
+        f"has the value {shown(wrong)}, and the field is {dtype.name}. Declare another dtype in fields"
+    )
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, shortened."""
+    text = str(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def check_color(channels: str | None) -> str | None:
+    """Return it, if it is one of COLORS or None. Raises UsageError."""
+    if channels is not None and channels not in COLORS:
+        raise UsageError(f"channels {channels!r}: is not one of {', '.join(COLORS)}. Pass one of them.")
+    return channels

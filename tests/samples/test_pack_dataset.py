@@ -1,0 +1,487 @@
+"""pack_dataset: every kind of input, value by value; errors; interruptions."""
+
+from __future__ import annotations
+
+import os
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from packer import open_pack, pack_dataset, verify_pack
+from packer.errors import PackerError, SourceError, UsageError
+from packer.format.pack import Pack
+from packer.orders.runs import one_run
+from packer.read.row_reader import RowReader, decode_ragged
+
+ROWS = 60
+draws = np.random.default_rng(0)
+IMAGES = draws.integers(0, 256, (ROWS, 8, 6, 3), dtype=np.uint8)
+LABELS = draws.integers(0, 5, ROWS)
+TOKENS = [draws.integers(0, 50_000, n).astype(np.int32) for n in draws.integers(0, 9, ROWS)]
+Sample = namedtuple("Sample", ["image", "label"])
+
+
+class Samples:
+    """A map-style dataset of whatever a function returns."""
+
+    def __init__(self, get: Callable[[int], Any], count: int = ROWS) -> None:
+        self._get, self._count = get, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        return self._get(index)
+
+
+def rows_of(pack: Pack, name: str) -> list[Any]:
+    """A field's rows as a user gets them."""
+    field = pack.header.field(name)
+    if field.ragged:
+        return decode_ragged(pack, field, pack.read_ragged(name), range(pack.rows))
+    return list(RowReader(pack, [field]).array(field, one_run(0, pack.rows)))
+
+
+def in_order(out: Path, name: str) -> list[Any]:
+    """The rows of a field in the order of the samples, of a whole and undamaged pack."""
+    pack = open_pack(out)
+    assert verify_pack(out).ok
+    rows = rows_of(pack, name)
+    if not any(f.name == "key" for f in pack.fields):
+        return rows
+    keys = [int(key) for key in pack.keys()]
+    assert sorted(keys) == list(range(pack.rows))
+    return [rows[keys.index(sample)] for sample in range(pack.rows)]
+
+
+def check_images(out: Path) -> None:
+    """The pack holds IMAGES and LABELS, shuffled, and their mean and deviation."""
+    np.testing.assert_array_equal(in_order(out, "image"), IMAGES)
+    np.testing.assert_array_equal(in_order(out, "label"), LABELS)
+    header = open_pack(out).header
+    values = IMAGES.reshape(-1, 3) / 255
+    np.testing.assert_allclose(header.statistics["image"]["mean"], values.mean(0))
+    np.testing.assert_allclose(header.statistics["image"]["std"], values.std(0))
+    assert header.seed == 0
+    assert [int(key) for key in open_pack(out).keys()] != list(range(ROWS))
+    assert header.field("image").about == {"layout": "HWC", "color": "rgb"}
+
+
+def _npy(folder: Path) -> list[str]:
+    np.save(folder / "photos.npy", IMAGES)
+    np.save(folder / "labels.npy", LABELS)
+    return [str(folder / "photos.npy"), str(folder / "labels.npy")]
+
+
+def _npz(folder: Path) -> str:
+    np.savez(folder / "data.npz", x=IMAGES, y=LABELS)
+    return str(folder / "data.npz")
+
+
+def _memmaps(folder: Path) -> tuple[Any, Any]:
+    images, labels = _npy(folder)
+    return np.load(images, mmap_mode="r"), np.load(labels, mmap_mode="r")
+
+
+def _hdf5(folder: Path, **options: Any) -> str:
+    with h5py.File(folder / "data.h5", "w") as file:
+        file.create_dataset("train/X", data=IMAGES, **options)
+        file.create_dataset("train/y", data=LABELS.astype(">i4"))
+        file["mean"] = IMAGES.mean((0, 1, 2))
+        file["ids"] = np.arange(3)
+    return str(folder / "data.h5")
+
+
+def _torch(folder: Path) -> Any:
+    torch = pytest.importorskip("torch")
+    return Samples(lambda i: (torch.from_numpy(IMAGES[i]).permute(2, 0, 1), torch.tensor(LABELS[i])))
+
+
+SOURCES: dict[str, Callable[[Path], Any]] = {
+    "arrays": lambda folder: (IMAGES, LABELS),
+    "mapping": lambda folder: {"image": IMAGES, "label": LABELS},
+    "big-endian": lambda folder: {"image": IMAGES, "label": LABELS.astype(">i8")},
+    "lists": lambda folder: {"image": list(IMAGES), "label": LABELS.tolist()},
+    "memory maps": _memmaps,
+    "npy": _npy,
+    "npz": _npz,
+    "hdf5": _hdf5,
+    "hdf5, chunked": lambda folder: _hdf5(folder, chunks=(7, 8, 6, 3)),
+    "hdf5, chunked across rows": lambda folder: _hdf5(folder, chunks=(7, 4, 6, 3)),
+    "hdf5, compressed": lambda folder: _hdf5(folder, chunks=(7, 8, 6, 3), compression="gzip"),
+    "tuples": lambda folder: Samples(lambda i: (IMAGES[i], int(LABELS[i]))),
+    "named tuples": lambda folder: Samples(lambda i: Sample(IMAGES[i], LABELS[i])),
+    "dicts": lambda folder: Samples(lambda i: {"image": IMAGES[i], "label": LABELS[i]}),
+    "lists as samples": lambda folder: Samples(lambda i: [IMAGES[i], LABELS[i]]),
+    "a list of samples": lambda folder: list(zip(IMAGES, LABELS.tolist(), strict=True)),
+    "Pillow": lambda folder: Samples(lambda i: (Image.fromarray(IMAGES[i]), LABELS[i])),
+    "torch": _torch,
+    "channels first": lambda folder: (np.ascontiguousarray(IMAGES.transpose(0, 3, 1, 2)), LABELS),
+    "a generator": lambda folder: zip(IMAGES, LABELS, strict=True),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("format", ["h5", "npy"])
+def test_images_and_labels(kind: str, format: str, tmp_path: Path) -> None:
+    out = tmp_path / ("out.h5" if format == "h5" else "out")
+    report = pack_dataset(SOURCES[kind](tmp_path), out)
+    assert (report.rows, report.skipped) == (ROWS, ())
+    check_images(out)
+    assert not os.path.exists(f"{out}.packing")
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tuples", "a generator"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shard_rows": 25},
+        {"shard_size": 3000},
+        {"compress": "gzip"},
+        {"split": "train=0.8,val=0.2"},
+        {"shuffle": False},
+        {"seed": 3},
+    ],
+    ids=str,
+)
+def test_options_and_any_number_of_workers(kind: str, options: Any, tmp_path: Path) -> None:
+    packs = []
+    for workers in (1, 2):
+        out = tmp_path / f"{workers}" / "out"
+        out.parent.mkdir()
+        pack_dataset(SOURCES[kind](tmp_path), out, format="h5", workers=workers, **options)
+        np.testing.assert_array_equal(in_order(out, "image"), IMAGES)
+        np.testing.assert_array_equal(in_order(out, "label"), LABELS)
+        files = sorted(out.iterdir()) if out.is_dir() else [out]
+        packs.append([file.read_bytes() for file in files])
+        header = open_pack(out).header
+        assert header.seed == (None if options.get("shuffle") is False else options.get("seed", 0))
+    assert packs[0] == packs[1]
+    if "shard_rows" in options:
+        assert [shard.rows for shard in open_pack(out).shards] == [25, 25, 10]
+    if "split" in options:
+        assert {name: spans[0][1] - spans[0][0] for name, spans in header.splits.items()} == {
+            "train": 48,
+            "val": 12,
+        }
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tuples", "a generator"])
+def test_rows_stored_as_jpeg(kind: str, tmp_path: Path) -> None:
+    from packer.codecs import jpeg
+
+    pack_dataset(SOURCES[kind](tmp_path), tmp_path / "out.h5", store="jpeg", quality=70)
+    pack = open_pack(tmp_path / "out.h5")
+    for key, row in zip(pack.keys(), pack.read_ragged("image"), strict=True):
+        assert row == jpeg.encode(IMAGES[int(key)], 70)
+    assert pack.header.statistics["image"]
+
+
+VALUES: dict[str, tuple[Any, str]] = {
+    "embeddings": (draws.normal(size=(ROWS, 16)).astype(np.float16), "float16[16]"),
+    "volumes": (draws.integers(0, 256, (ROWS, 4, 5, 6, 2), dtype=np.uint8), "uint8[4,5,6,2]"),
+    "16 bits": (draws.integers(0, 65536, (ROWS, 6, 5), dtype=np.uint16), "uint16[6,5]"),
+    "tokens": (draws.integers(0, 50_000, (ROWS, 12)), "int64[12]"),
+    "ragged tokens": (TOKENS, "int32[*]"),
+    "floats": (draws.normal(size=ROWS), "float64[]"),
+    "booleans": (draws.random(ROWS) < 0.5, "bool[]"),
+    "text": ([f"ä{i}" * (i % 3) for i in range(ROWS)], "text"),
+    "bytes": ([bytes([i]) * (i % 4) for i in range(ROWS)], "bytes"),
+    "ragged matrices": ([draws.normal(size=(n % 4, 3)) for n in range(1, ROWS + 1)], "float64[*,3]"),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("way", ["column", "dataset", "generator"])
+def test_any_dtype_and_shape(kind: str, way: str, tmp_path: Path) -> None:
+    from packer.samples.field_plan import form_of
+
+    values, form = VALUES[kind]
+    samples = [{"value": value} for value in values]
+    source = {"column": {"value": values}, "dataset": samples, "generator": iter(samples)}[way]
+    pack_dataset(source, tmp_path / "out.h5", shuffle=False)
+    pack = open_pack(tmp_path / "out.h5")
+    assert verify_pack(tmp_path / "out.h5").ok
+    assert [(f.name, form_of(f)) for f in pack.fields] == [("value", form)]
+    for expected, found in zip(values, rows_of(pack, "value"), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        if isinstance(expected, np.ndarray):
+            assert found.dtype == expected.dtype
+
+
+def test_an_image_of_16_bits_is_an_image(tmp_path: Path) -> None:
+    values = VALUES["16 bits"][0]
+    pack_dataset(values, tmp_path / "out.h5")
+    pack = open_pack(tmp_path / "out.h5")
+    assert (pack.header.field("image").dtype, pack.header.field("image").shape) == ("<u2", (6, 5, 1))
+    np.testing.assert_array_equal(in_order(tmp_path / "out.h5", "image"), values[..., None])
+    assert pack.header.statistics == {}
+    with pytest.raises(
+        UsageError,
+        match=r"store jpeg: needs images of 8 bits, \[H, W, 1 or 3\], and 'image' is uint16\[6, 5, 1\]",
+    ):
+        pack_dataset(values, tmp_path / "jpeg.h5", store="jpeg")
+
+
+def test_declared_dtypes(tmp_path: Path) -> None:
+    values = draws.normal(size=(ROWS, 4))
+    declared = {"features": "float32", "label": "int16"}
+    pack_dataset({"features": values, "label": LABELS}, tmp_path / "out.h5", fields=declared, shuffle=False)
+    pack = open_pack(tmp_path / "out.h5")
+    np.testing.assert_array_equal(pack.read("features"), values.astype(np.float32))
+    assert pack.read("label").dtype == np.int16
+    with pytest.raises(SourceError, match=r"label: has the value 300, and the field is uint8"):
+        pack_dataset({"label": np.array([1, 300])}, tmp_path / "no.h5", fields={"label": "uint8"})
+    assert not (tmp_path / "no.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("pillow", "color", "pixels"),
+    [
+        (Image.fromarray(IMAGES[0]).convert("L"), "gray", None),
+        (Image.fromarray(IMAGES[0]).convert("P"), "rgb", None),
+        (Image.new("RGBA", (6, 8), (10, 20, 30, 40)), "rgba", [10, 20, 30, 40]),
+        (Image.new("LA", (6, 8), (0, 0)), "gray", [255]),
+        (Image.new("CMYK", (6, 8), (0, 255, 255, 0)), "rgb", [255, 0, 0]),
+    ],
+    ids=lambda value: getattr(value, "mode", None),
+)
+def test_modes_of_pillow(pillow: Any, color: str, pixels: list[int] | None, tmp_path: Path) -> None:
+    pack_dataset([(pillow, 0)] * 3, tmp_path / "out.h5")
+    pack = open_pack(tmp_path / "out.h5")
+    assert pack.header.field("image").about["color"] == color
+    if pixels is None:
+        expected = np.asarray(pillow.convert({"gray": "L", "rgb": "RGB"}[color])).reshape(8, 6, -1)
+    else:
+        expected = np.broadcast_to(np.array(pixels, np.uint8), (8, 6, len(pixels)))
+    np.testing.assert_array_equal(pack.read("image")[0], expected)
+
+
+def test_alpha_is_composited_on_white_among_rgb(tmp_path: Path) -> None:
+    plain, clear = Image.new("RGB", (6, 8)), Image.new("RGBA", (6, 8), (10, 20, 30, 0))
+    pack_dataset([(plain, 0), (clear, 1)], tmp_path / "out.h5", shuffle=False)
+    assert open_pack(tmp_path / "out.h5").read("image")[1].min() == 255
+
+
+def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
+    gray, color = Image.new("L", (6, 8)), Image.new("RGB", (6, 8))
+    samples = Samples(lambda i: (color if i == 33 else gray, 0), 400)
+    with pytest.raises(
+        SourceError, match=r"Samples\[33\]: field 'image' is an image of mode RGB, and others are gray"
+    ):
+        pack_dataset(samples, tmp_path / "out.h5")
+    pack_dataset(samples, tmp_path / "out.h5", channels="rgb")
+    assert open_pack(tmp_path / "out.h5").header.field("image").shape == (8, 6, 3)
+
+
+def test_random_transforms_give_the_same_rows_for_any_workers(tmp_path: Path) -> None:
+    import random
+
+    torch = pytest.importorskip("torch")
+
+    def draw(index: int) -> dict[str, float]:
+        return {"a": random.random(), "b": float(np.random.rand()), "c": float(torch.rand(()))}  # noqa: NPY002
+
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]  # noqa: NPY002
+    packs = []
+    for workers in (1, 2):
+        pack_dataset(Samples(draw), tmp_path / f"{workers}.h5", workers=workers)
+        packs.append((tmp_path / f"{workers}.h5").read_bytes())
+    assert packs[0] == packs[1]
+    assert len(set(open_pack(tmp_path / "1.h5").read("b").tolist())) == ROWS
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]  # noqa: NPY002
+    assert before[:2] == after[:2]
+    assert torch.equal(before[2], after[2])
+
+
+# Errors
+
+
+class BrokenError(Exception):
+    """What a user's dataset raises."""
+
+
+def broken(index: int) -> Any:
+    if index == 17:
+        raise BrokenError("the disk of sample 17")
+    return IMAGES[index], int(LABELS[index])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_dataset_raises_is_the_cause(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        pack_dataset(Samples(broken), tmp_path / "out.h5", workers=workers)
+    assert str(caught.value) == (
+        "Samples[17]: raised BrokenError: the disk of sample 17. Remove it, or pass on_error='skip'."
+    )
+    assert isinstance(caught.value.__cause__, BrokenError)
+    assert os.listdir(tmp_path) == []
+
+
+def test_skipped_samples_are_listed(tmp_path: Path) -> None:
+    report = pack_dataset(Samples(broken), tmp_path / "out.h5", on_error="skip")
+    assert report.skipped == ({"key": "17", "reason": "raised BrokenError: the disk of sample 17."},)
+    assert sorted(map(int, open_pack(tmp_path / "out.h5").keys())) == [i for i in range(ROWS) if i != 17]
+
+
+def failing() -> Iterator[Any]:
+    for index in range(ROWS):
+        yield broken(index)
+
+
+def test_what_a_generator_raises_is_the_cause_and_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="generator, sample 17: raised BrokenError") as caught:
+        pack_dataset(failing(), tmp_path / "out.h5")
+    assert isinstance(caught.value.__cause__, BrokenError)
+    assert os.listdir(tmp_path) == []
+
+
+def _short(index: int) -> Any:
+    return IMAGES[index][: 7 if index == 21 else 8], 1
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "text"),
+    [
+        (
+            Samples(_short),
+            {},
+            SourceError,
+            r"Samples\[21\]: field 'image' has the shape \[7, 6, 3\], and the field is uint8\[8,6,3\]",
+        ),
+        (
+            Samples(lambda i: None),
+            {},
+            SourceError,
+            "Samples: field 'features' is None; every sample has a value",
+        ),
+        (Samples(lambda i: (1, 2, 3)), {}, UsageError, "tuples of 3 values without names. Pass fields"),
+        (Samples(lambda i: (1, 2)), {"fields": ["a"]}, UsageError, "have 2 values, and 1 fields are named"),
+        (Samples(lambda i: {"a": 1}), {"fields": ["b"]}, UsageError, "have a, and no 'b'"),
+        (Samples(lambda i: 1, 0), {}, SourceError, "Samples: holds no samples"),
+        (iter(()), {}, SourceError, "yields no samples"),
+        ((IMAGES, LABELS[:7]), {}, UsageError, "0 has 60, 1 has 7 values"),
+        ({"image": IMAGES, "label": LABELS[:7]}, {}, UsageError, "image has 60, label has 7 values"),
+        ({"a": np.array([1j])}, {}, UsageError, "a: is of type complex128"),
+        (IMAGES[:0], {}, SourceError, "holds no samples"),
+        ((IMAGES, LABELS), {"classes": ["a", "b"]}, SourceError, "and there are 2 classes, numbered from 0"),
+        ((IMAGES, LABELS), {"fields": ["image", "class"]}, UsageError, "'class': cannot be a field's name"),
+        ((IMAGES, LABELS), {"fields": {"image": "uint9"}}, UsageError, "is declared as 'uint9'"),
+        (7, {}, UsageError, "int: is neither arrays nor a dataset"),
+        ("photos/", {}, UsageError, "Use convert_images or convert_table"),
+        ("no.npy", {}, SourceError, "no.npy: is no file"),
+        (Samples(lambda i: 1), {"resume": True}, UsageError, "what it holds cannot be told"),
+        (iter([1]), {"resume": True}, UsageError, "can be read once only"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_bad_input_is_one_sentence(
+    source: Any, options: Any, error: type[PackerError], text: str | None, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=text):
+        pack_dataset(source, tmp_path / "out.h5", **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_dataloader_is_refused(tmp_path: Path) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    with pytest.raises(UsageError, match=r"DataLoader: yields batches; samples are packed. Pass its dataset"):
+        pack_dataset(data.DataLoader(Samples(broken)), tmp_path / "out.h5")
+
+
+def test_two_sets_of_samples_in_a_file_are_asked_about(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["x_train"], file["y_train"] = IMAGES[:40], LABELS[:40]
+        file["x_test"], file["y_test"] = IMAGES[40:], LABELS[40:]
+    with pytest.raises(
+        UsageError, match=r"holds x_test uint8\[20, 8, 6, 3\], .*: more than one set of samples"
+    ):
+        pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
+    pack_dataset(
+        tmp_path / "data.h5",
+        tmp_path / "out.h5",
+        rename={"x_test": "image", "y_test": "label"},
+        shuffle=False,
+    )
+    np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("image"), IMAGES[40:])
+
+
+def test_what_was_found_in_a_file_is_said(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["set_x"], file["set_y"], file["list_classes"] = (
+            IMAGES,
+            LABELS,
+            np.array([b"a", b"b", b"c", b"d", b"e"]),
+        )
+    report = pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
+    assert report.notes == (
+        "found list_classes text[5], set_x uint8[60, 8, 6, 3], set_y int64[60]: set_x is 'image', set_y is 'label', list_classes"
+        " names the classes. To have it otherwise, pass rename=.",
+    )
+    assert open_pack(tmp_path / "out.h5").header.classes == ("a", "b", "c", "d", "e")
+
+
+# Interruptions
+
+
+class StopNowError(Exception):
+    """Raised at a row's progress."""
+
+
+def interrupted_at(rows: int) -> Callable[[int], None]:
+    def on_progress(done: int) -> None:
+        if done >= rows:
+            raise KeyboardInterrupt
+
+    return on_progress
+
+
+@pytest.fixture
+def large() -> tuple[NDArray[Any], NDArray[Any]]:
+    """Images of several blocks."""
+    images = np.random.default_rng(1).integers(0, 256, (400, 256, 256, 1), dtype=np.uint8)
+    return images, np.arange(400)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dataset with a key"])
+def test_interrupted_it_goes_on_with_the_same_bytes(kind: str, large: Any, tmp_path: Path) -> None:
+    images, labels = large
+    source: Any = large if kind == "arrays" else Samples(lambda i: (images[i], labels[i]), 400)
+    options = {} if kind == "arrays" else {"key": "v1"}
+    pack_dataset(source, tmp_path / "whole.h5", workers=1, **options)
+    with pytest.raises(KeyboardInterrupt, match="run the same command again"):
+        pack_dataset(source, tmp_path / "out.h5", workers=1, on_progress=interrupted_at(150), **options)
+    report = pack_dataset(source, tmp_path / "out.h5", workers=1, resume=True, **options)
+    assert report.resumed > 0
+    assert (tmp_path / "out.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    assert pack_dataset(source, tmp_path / "out.h5", resume=True, **options).already
+
+
+def test_other_values_are_not_gone_on_with(large: Any, tmp_path: Path) -> None:
+    images, labels = large
+    with pytest.raises(KeyboardInterrupt):
+        pack_dataset((images, labels), tmp_path / "out.h5", workers=1, on_progress=interrupted_at(150))
+    images = images.copy()
+    images[399, 255, 255] ^= 1
+    with pytest.raises(UsageError, match="digest of the values image was"):
+        pack_dataset((images, labels), tmp_path / "out.h5", resume=True)
+    report = pack_dataset((images, labels), tmp_path / "out.h5")
+    assert report.resumed == 0
+    assert "digest of the values" in report.cleared
+    pack_dataset((images, labels), tmp_path / "out.h5", resume=True)
+
+
+def test_a_dataset_without_a_key_leaves_nothing(large: Any, tmp_path: Path) -> None:
+    images, labels = large
+    source = Samples(lambda i: (images[i], labels[i]), 400)
+    for options in ({}, {"shard_rows": 100}):
+        with pytest.raises(KeyboardInterrupt):
+            pack_dataset(source, tmp_path / "out", workers=1, on_progress=interrupted_at(250), **options)
+        assert os.listdir(tmp_path) == []
