@@ -51,6 +51,7 @@ UNITS: dict[str, set[str]] = {
         "packer.convert.repair",
         "packer.convert.repacking",
         "packer.format",
+        "packer.inputs",
         "packer.tables.reading",
         "packer.load",
         "packer.orders",
@@ -188,7 +189,7 @@ PACKAGES: dict[str, set[str]] = {
     "fsspec": {"packer.remote"},
     "isal": {"packer.tables.reading"},
     "obstore": {"packer.remote"},
-    "pyarrow": {"packer.tables", "packer.tables.reading"},
+    "pyarrow": {"packer.inputs", "packer.tables", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {
         "packer.augment",

@@ -9,7 +9,7 @@
     previewing.py         preview
     console.py            text for people, JSON for programs
 
-Start with convert_command.py. Imports: bench, convert, format, load, orders, previews, progress, tables,
+Start with convert_command.py. Imports: bench, convert, format, inputs, load, orders, previews, progress, tables,
 tables.reading, tables.transform.
 """
 

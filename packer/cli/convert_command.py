@@ -41,8 +41,8 @@ def convert(
     """Pack images, or a table, into one file.
 
     SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or a .tar,
-    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). Or it is CIFAR's pickles, or WebDataset's tars
-    (a folder of them, or several). Or it is a table: .csv, .tsv, each also .gz,
+    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). Or it is CIFAR's pickles, WebDataset's tars or
+    Parquet files of images (a folder of them, or several). Or it is a table: .csv, .tsv, each also .gz,
     .zst, .bz2 or .xz, .parquet, .arrow, .feather; several files, or globs in quotes, follow each other. OUT ends in .h5 for one HDF5
     file; else it is a directory of .npy files.
 
@@ -60,13 +60,24 @@ def convert(
     """
     from packer.tables.reading.table_source import is_table
 
-    other, run = (IMAGES, _convert_tables) if is_table(sources[0]) else (TABLES, _convert_images)
+    table = is_table(sources[0])
+    pictured = False
+    if table and sources[0].lower().endswith((".parquet", ".pq")):
+        from packer.inputs.dataset_layouts import holds_images
+
+        pictured = holds_images(sources[0])
+        table = not pictured
+    other, run = (IMAGES, _convert_tables) if table else (TABLES, _convert_images)
     for parameter in context.command.params:
         name = str(parameter.name)
         if isinstance(parameter, InputOption) and parameter.about == other:
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 found = (
-                    "a table" if other == IMAGES else "none (its name ends in neither .csv nor .parquet ...)"
+                    "a table"
+                    if table
+                    else "none (it holds images)"
+                    if pictured
+                    else "none (its name ends in neither .csv nor .parquet ...)"
                 )
                 raise UsageError(
                     f"{parameter.opts[0]}: is about {other}; {sources[0]} is {found}. Leave it out."

@@ -101,8 +101,8 @@ def convert_images(
     source
         A folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or .zip archive of such a
         folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation and test are
-        splits, each of the forms above. Or CIFAR's python pickles (a folder or tar of them), WebDataset's tars (a folder, a sequence
-        of paths, or ``"{000000..000009}.tar"``).
+        splits, each of the forms above. Or CIFAR's python pickles (a folder or tar of them), WebDataset's tars, or Parquet files
+        of images in Hugging Face's layout (each: a folder, a sequence of paths, or ``"{000000..000009}.tar"``).
     out, format
         A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
     size, any_size, fit
@@ -115,7 +115,7 @@ def convert_images(
         blocks of raw rows (HDF5 only).
     labels, label, label_file_column
         A CSV file that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
-        (default: the second).
+        (default: the second). Without labels: the label to take of WebDataset's tars, Parquet files or CIFAR-100.
     label_as, multi_label, label_separator
         "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
         "float": float32. With multi_label cells hold several class names, with label_separator between them (default: found out).

@@ -6,6 +6,7 @@
     dataset_layouts.py recognises data sets in layouts of their own, and opens them:
     cifar_pickles.py     CIFAR's python pickles, of which nothing is run
     webdataset_tars.py   WebDataset's tars: labels beside images of the same name
+    parquet_images.py    Parquet files with a column of images, as Hugging Face's datasets writes them
     file_names.py      names as text, whatever the locale; what folders mean: classes, splits
     image_targets.py   what a CSV says of each image: labels, boxes, keypoints
     label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name; lines of text files

@@ -1,6 +1,7 @@
-"""Data sets in layouts of their own, recognised by what they hold: CIFAR's pickles, WebDataset's tars.
+"""Data sets in layouts of their own, recognised by what they hold: CIFAR's pickles, WebDataset's tars, Parquet.
 
     a folder that holds data_batch_1 ... and batches.meta, or train, test and meta; a tar of one      CIFAR (cifar_pickles.py)
+    a folder of .parquet files, at most one folder deep, without images; .parquet files               Parquet (parquet_images.py)
     a folder of tars, at most one folder deep, without images; several tars; a tar with .cls files     WebDataset (webdataset_tars.py)
 
 Several files are given as a sequence of paths, as a list in braces ("{000000..000009}.tar") or as a pattern ("train-*.tar").
@@ -24,10 +25,17 @@ from packer.inputs.file_names import FolderLayout, as_text, is_hidden, is_image,
 from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, Archive
 from packer.inputs.label_csv import read_whole
 from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.inputs.webdataset_tars import CLASSES_FILE, group_samples, is_label, open_tars, split_sample
+from packer.inputs.parquet_images import PARQUET_EXTENSIONS, has_images, read_parquet
+from packer.inputs.webdataset_tars import (
+    CLASSES_FILE,
+    file_splits,
+    group_samples,
+    is_label,
+    open_tars,
+    split_sample,
+)
 
 TAR_EXTENSIONS = tuple(ending for ending in ARCHIVE_EXTENSIONS if ending != ".zip")
-PARQUET_EXTENSIONS = (".parquet", ".pq")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _MOST_FILES = 1_000_000
@@ -58,6 +66,13 @@ def _choices(text: str, part: str) -> list[str]:
     return [f"{number:0{len(found[1])}d}" for number in range(first, last + 1)]
 
 
+def holds_images(source: str) -> bool:
+    """Say whether a Parquet file, or the first one of a list in braces or a pattern, holds a column of images."""
+    if not source.lower().endswith(PARQUET_EXTENSIONS):
+        return False
+    return any(map(has_images, [source] if os.path.exists(source) else expand(source)[:1]))
+
+
 def open_layout(name: str, paths: Sequence[str], options: SourceOptions) -> ImageSource | None:
     """Open a data set in a layout of its own; None if it is in none of them.
 
@@ -67,6 +82,8 @@ def open_layout(name: str, paths: Sequence[str], options: SourceOptions) -> Imag
         return _open_folder(name, paths[0], options)
     if all(path.lower().endswith(TAR_EXTENSIONS) for path in paths) and len(paths) > 1:
         return _open_tars(name, paths, options)
+    if all(path.lower().endswith(PARQUET_EXTENSIONS) for path in paths):
+        return open_parquet(name, paths, options)
     return None
 
 
@@ -78,7 +95,10 @@ def _open_folder(name: str, folder: str, options: SourceOptions) -> ImageSource 
     if found is not None:
         return open_cifar(name, found, lambda path: read_whole(_below(folder, path)), folder, options)
     tars = [_below(folder, path) for path in files if path.lower().endswith(TAR_EXTENSIONS)]
-    return _open_tars(name, tars, options, folder) if tars else None
+    if tars:
+        return _open_tars(name, tars, options, folder)
+    tables = [_below(folder, path) for path in files if path.lower().endswith(PARQUET_EXTENSIONS)]
+    return open_parquet(name, tables, options) if tables and has_images(tables[0]) else None
 
 
 def _below(folder: str, path: str) -> str:
@@ -213,4 +233,34 @@ def _open_samples(
         f"Read as WebDataset: {len(source):,} samples of {tars}{classes_said}.",
         *samples.notes,
     ]
+    return source
+
+
+# Parquet
+
+
+def open_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> ImageSource:
+    """Open Parquet files with equal columns, one of them of images. Raises: SourceError, SpaceError, UsageError, MissingDependencyError."""
+    for path in paths:
+        if not os.path.isfile(path):
+            raise UsageError(f"{path}: no such file; Parquet files of images are read. Check it.")
+    times = np.array([os.stat(path).st_mtime_ns for path in paths])
+    images = read_parquet(name, paths, lambda owners: file_splits(paths, owners), options)
+    source = ImageSource(
+        name,
+        images.keys,
+        images.layout,
+        images.sizes,
+        times,
+        newest_file([as_text(os.path.basename(path)) for path in paths], times),
+        None,
+        images.read,
+        options.labelled,
+        images.close,
+        refused=images.refused,
+        label_chosen=True,
+    )
+    files = "a Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
+    classes = "" if source.classes is None else f" in {len(source.classes):,} classes"
+    source.notes[:0] = [f"Read as images in {files}: {len(source):,} rows{classes}.", *images.notes]
     return source

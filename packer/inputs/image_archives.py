@@ -405,7 +405,7 @@ class TarArchive(Archive):
                 "Make the archive without it."
             )
         offset = spool.tell()
-        if member.size > _SEEN and member.size > free_bytes(spool):
+        if member.size > _SEEN and member.size > _free(spool):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         shutil.copyfileobj(cast(IO[bytes], tar.extractfile(member)), spool)
         if spool.tell() - offset != member.size:
@@ -425,7 +425,7 @@ def _pass_over(tar: tarfile.TarFile) -> None:
             raise EOFError
 
 
-def free_bytes(file: IO[bytes]) -> int:
+def _free(file: IO[bytes]) -> int:
     """Return the bytes that its disk has left."""
     status = os.fstatvfs(file.fileno())
     return status.f_bavail * status.f_frsize

@@ -46,7 +46,7 @@ class CheckedRows:
     """Rows of a file; the first that cannot be used is an error, or all of them are noted.
 
     subject: the file; lines: where the rows stand in it, counted from 1; skip: note them; then: called with each row that is noted
-    and its reason, in words that follow the image's name. refused: row -> reason.
+    and its reason, in words that follow the image's name; unit: what the numbers count. refused: row -> reason.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class CheckedRows:
         *,
         skip: bool = False,
         then: Callable[[int, str], object] | None = None,
+        unit: str = "line",
     ) -> None:
-        self.subject, self._lines, self._skip, self._then = subject, lines, skip, then
+        self.subject, self._lines, self._skip, self._then, self.unit = subject, lines, skip, then, unit
         self.refused: dict[int, str] = {}
 
     def refuse(self, row: int, found: str, *allowed: Part) -> None:
@@ -65,14 +66,14 @@ class CheckedRows:
         if not self._skip:
             raise self.error(row, f"{found}; ", *allowed)
         if row not in self.refused:
-            reason = f"{found} ({os.path.basename(self.subject)} line {self.line(row)})."
+            reason = f"{found} ({os.path.basename(self.subject)} {self.unit} {self.line(row)})."
             self.refused[row] = reason
             if self._then is not None:
                 self._then(row, reason)
 
     def error(self, row: int, *parts: Part) -> SourceError:
         """Return the error for a row."""
-        return SourceError(f"{self.subject} line {self.line(row)}: ", *parts)
+        return SourceError(f"{self.subject} {self.unit} {self.line(row)}: ", *parts)
 
     def line(self, row: int) -> int:
         """Return where a row stands."""
@@ -123,7 +124,7 @@ def number_labels(
             first, second = sorted((name, number))
             raise rows.error(
                 second,
-                f"{column} is {texts[second]}, and {texts[first]} in line {rows.line(first)}; "
+                f"{column} is {texts[second]}, and {texts[first]} in {rows.unit} {rows.line(first)}; "
                 "numbers or class names are accepted, not both. Correct one, or pass ",
                 Option("label_as", "classes"),
                 ".",

@@ -182,7 +182,7 @@ def group_samples(
     )
     values, classes, refused = None, None, dict(wrong)
     if not labelled and keys:
-        rows = CheckedRows(subject, range(1, len(keys) + 1), skip=skip)
+        rows = CheckedRows(subject, range(1, len(keys) + 1), skip=skip, unit="sample")
         rows.refused.update(wrong)
         values, classes = number_labels(
             rows, [text or "" for text in texts], column=label or "the .cls", label_as=options.label_as

@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+
+from packer import convert_images, open_pack
+from packer.errors import MissingDependencyError, PackerError
+from packer.inputs.dataset_layouts import holds_images
+from packer.inputs.image_sources import open_source
+from packer.inputs.parquet_images import has_images
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+
+PICTURES = np.random.default_rng(5).integers(0, 256, (9, 4, 4, 3), np.uint8)
+PNG = [cv2.imencode(".png", picture[:, :, ::-1])[1].tobytes() for picture in PICTURES]
+CLASSES = ["cat", "dog", "frog"]
+LABELS = [n % 3 for n in range(9)]
+STRUCT = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+FEATURES = {"image": {"_type": "Image"}, "label": {"names": CLASSES, "_type": "ClassLabel"}}
+
+
+def images(rows: range = range(9), **change: Any) -> Any:
+    values = [{"bytes": PNG[n], "path": f"pet_{n}.png", **change} for n in rows]
+    return pyarrow.array(values, STRUCT)
+
+
+def write(path: Path, columns: dict[str, Any], features: dict[str, Any] | None = None, **options: Any) -> str:
+    table = pyarrow.table(columns)
+    if features is not None:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(table, path, **options)
+    return str(path)
+
+
+def usual(path: Path, rows: range = range(9), **options: Any) -> str:
+    labels = pyarrow.array([LABELS[n] for n in rows], pyarrow.int64())
+    return write(path, {"image": images(rows), "label": labels}, FEATURES, **options)
+
+
+def refused(path: object, **options: Any) -> str:
+    with pytest.raises(PackerError) as error:
+        open_source(path, **options)  # type: ignore[arg-type]
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"row_group_size": 2}, {"compression": "zstd"}, {"use_dictionary": False, "data_page_size": 64}],
+)
+def test_the_layout_of_hugging_face(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = usual(tmp_path / "a.parquet", **options)
+    assert has_images(path)
+    with open_source(path) as source:
+        assert source.keys == [f"pet_{n}.png" for n in range(9)]
+        assert [source.read(index) for index in (8, 0, 4)] == [PNG[8], PNG[0], PNG[4]]
+        assert source.sizes.tolist() == [len(data) for data in PNG]
+        assert source.classes == CLASSES
+        assert source.labels is not None
+        assert source.labels.tolist() == LABELS
+        assert source.splits == {}
+        assert source.notes[0] == "Read as images in a Parquet file: 9 rows in 3 classes."
+    source.close()
+
+
+def test_a_pack_holds_what_a_folder_of_the_images_gives(tmp_path: Path) -> None:
+    usual(tmp_path / "hf" / "train-00000-of-00002.parquet", range(4))
+    usual(tmp_path / "hf" / "train-00001-of-00002.parquet", range(4, 7))
+    usual(tmp_path / "hf" / "test-00000-of-00001.parquet", range(7, 9))
+    (tmp_path / "hf" / "README.md").write_text("about")
+    for n in range(9):
+        place = tmp_path / "images" / ("train" if n < 7 else "test") / CLASSES[n % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"pet_{n}.png").write_bytes(PNG[n])
+    packs = {}
+    for name in ("hf", "images"):
+        convert_images(tmp_path / name, tmp_path / f"{name}.h5", size=4)
+        pack = open_pack(tmp_path / f"{name}.h5")
+        spans = {split: list(map(tuple, spans)) for split, spans in pack.header.splits.items()}
+        with h5py.File(pack.path) as file:
+            rows = zip(pack.keys(), file["label"][:].tolist(), file["image"][:].tolist(), strict=True)
+            told = [(key.rpartition("/")[2], label, image) for key, label, image in rows]
+        packs[name] = {split: sorted(told[a:b]) for split, [(a, b)] in spans.items()}
+        assert pack.header.classes == tuple(CLASSES)
+    assert packs["hf"] == packs["images"]
+    assert {split: len(rows) for split, rows in packs["hf"].items()} == {"train": 7, "test": 2}
+
+
+@pytest.mark.parametrize("type", ["binary", "large_binary", "struct"])
+def test_columns_of_images_are_told_by_what_they_hold(tmp_path: Path, type: str) -> None:
+    kind = {
+        "binary": pyarrow.binary(),
+        "large_binary": pyarrow.large_binary(),
+        "struct": pyarrow.struct([("bytes", pyarrow.binary())]),
+    }[type]
+    values = [{"bytes": data} for data in PNG] if type == "struct" else PNG
+    other = pyarrow.array([b"no image"] * 9)
+    path = write(tmp_path / "a.parquet", {"x": other, "photo": pyarrow.array(values, kind), "label": LABELS})
+    with open_source(path) as source:
+        assert [source.read(index) for index in range(9)] == PNG
+        assert source.keys == [f"{n:06d}.png" for n in range(9)]
+        assert "Left out: x; the column of images and one label are packed." in source.notes
+    assert not has_images(write(tmp_path / "b.parquet", {"x": other, "label": LABELS}))
+    audio = {"sound": {"_type": "Audio"}}
+    assert not has_images(write(tmp_path / "c.parquet", {"sound": images()}, audio))
+    assert not has_images(str(tmp_path / "nothing.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "labels", "classes"),
+    [
+        (["dog", "cat", "dog"] * 3, {}, [1, 0, 1] * 3, ["cat", "dog"]),
+        ([5, 7, 5] * 3, {}, [5, 7, 5] * 3, None),
+        ([5, 7, 5] * 3, {"label_as": "classes"}, [0, 1, 0] * 3, ["5", "7"]),
+        ([1.0, 2.0, 3.0] * 3, {}, [1.0, 2.0, 3.0] * 3, None),
+        ([0.5, 2.0, 3.0] * 3, {}, [0.5, 2.0, 3.0] * 3, None),
+    ],
+)
+def test_labels_of_other_types(
+    tmp_path: Path, values: list[Any], options: dict[str, str], labels: list[Any], classes: list[str] | None
+) -> None:
+    path = write(tmp_path / "a.parquet", {"image": images(), "y": values})
+    with open_source(path) as source:
+        assert source.labels is None
+    with open_source(path, label="y", **options) as source:  # type: ignore[arg-type]
+        assert source.labels is not None
+        assert source.labels.tolist() == labels
+        assert source.labels.dtype == (np.float32 if isinstance(values[0], float) else np.int64)
+        assert source.classes == classes
+
+
+def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
+    about = {name: {"names": CLASSES, "_type": "ClassLabel"} for name in ("fine_label", "coarse_label")}
+    columns = {"img": images(), "fine_label": LABELS, "coarse_label": [0] * 9, "text": ["a"] * 9}
+    path = write(tmp_path / "a.parquet", columns, about)
+    assert refused(path) == (
+        f"{path}: has several labels (fine_label, coarse_label); one is packed. Pass label='fine_label'."
+    )
+    with open_source(path, label="coarse_label") as source:
+        assert source.labels is not None
+        assert source.labels.tolist() == [0] * 9
+    assert refused(path, label="x") == (
+        f"{path}: has no column x of integers, numbers or texts; fine_label, coarse_label, text can be labels. Pass one of them."
+    )
+    assert refused(path, label="img").startswith(f"{path}: has no column img")
+    convert_images(path, tmp_path / "a.h5", size=4, label="coarse_label")
+    assert open_pack(tmp_path / "a.h5").header.provenance["options"]["label"] == ["coarse_label"]
+
+
+def test_equal_or_strange_paths_become_numbers(tmp_path: Path) -> None:
+    for change in (
+        {"path": "same.png"},
+        {"path": "/abs.png"},
+        {"path": "../x.png"},
+        {"path": ""},
+        {"path": None},
+    ):
+        path = write(tmp_path / "a.parquet", {"image": images(**change), "label": LABELS}, FEATURES)
+        with open_source(path) as source:
+            assert source.keys == [f"{n:06d}.png" for n in range(9)]
+    usual(tmp_path / "hf" / "train.parquet", range(4))
+    usual(tmp_path / "hf" / "test.parquet", range(4))
+    with open_source(tmp_path / "hf") as source:
+        assert source.keys == [f"{split}/pet_{n}.png" for split in ("test", "train") for n in range(4)]
+
+
+def test_nulls_are_one_sentence_or_skipped(tmp_path: Path) -> None:
+    values = [{"bytes": PNG[0], "path": "0.png"}, None, {"bytes": None, "path": "/home/me/2.png"}]
+    columns = {"image": pyarrow.array(values, STRUCT), "label": [0, 1, 2]}
+    path = write(tmp_path / "a.parquet", columns, FEATURES)
+    assert refused(path) == (
+        f"{path} row 2: holds no image; the bytes of image files are read. Embed them, or pass on_error='skip'."
+    )
+    with open_source(path, skip=True) as source:
+        assert source.refused == {
+            1: "holds no image.",
+            2: "holds the name of an image (2.png) and not its bytes.",
+        }
+    report = convert_images(path, tmp_path / "a.h5", size=4, on_error="skip")
+    assert (report.rows, len(report.skipped)) == (1, 2)
+
+
+@pytest.mark.parametrize(("value", "said"), [(None, "empty"), (-1, "-1"), (3, "3")])
+def test_labels_that_are_no_classes_are_one_sentence_or_skipped(
+    tmp_path: Path, value: int | None, said: str
+) -> None:
+    labels = pyarrow.array([*LABELS[:8], value], pyarrow.int64())
+    path = write(tmp_path / "a.parquet", {"image": images(), "label": labels}, FEATURES)
+    assert refused(path) == (
+        f"{path} row 9: label is {said}; 0 to 2 are classes. Correct it, or pass on_error='skip'."
+    )
+    with open_source(path, skip=True) as source:
+        assert source.refused == {8: f"label is {said} (a.parquet row 9)."}
+
+
+def test_damaged_files_are_one_sentence(tmp_path: Path) -> None:
+    path = Path(usual(tmp_path / "hf" / "a.parquet"))
+    whole = path.read_bytes()
+    for data in (b"", b"PAR1", whole[: len(whole) // 2], whole[:200] + bytes(100) + whole[300:]):
+        path.write_bytes(data)
+        text = refused(str(path))
+        assert text.startswith(f"{path}: cannot be read (")
+        assert not (tmp_path / "out.h5").exists()
+
+
+def test_every_flipped_byte_gives_images_or_one_sentence(tmp_path: Path) -> None:
+    path = Path(usual(tmp_path / "a.parquet", range(3)))
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        try:
+            source = open_source(str(path))
+        except PackerError:
+            continue
+        with source:
+            assert len(source) == 3
+
+
+def test_files_that_do_not_belong_together_are_one_sentence(tmp_path: Path) -> None:
+    first = usual(tmp_path / "hf" / "a.parquet")
+    other = write(tmp_path / "hf" / "b.parquet", {"img": images(), "label": LABELS})
+    assert refused(tmp_path / "hf") == (
+        f"{other}: has no column 'image' as {first} has; files of one data set have equal columns. Pass those that belong together."
+    )
+    about = {**FEATURES, "label": {"names": ["a", "b", "c"], "_type": "ClassLabel"}}
+    write(tmp_path / "hf" / "b.parquet", {"image": images(), "label": LABELS}, about)
+    assert refused([first, other]).startswith(f"{other}: names other classes than {first}")
+
+
+def test_several_columns_of_images_and_no_rows_are_one_sentence(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {"left": images(), "right": images()})
+    assert refused(path) == (
+        f"{path}: has several columns of images (left, right); one is packed. Call it image, or drop the others."
+    )
+    path = write(tmp_path / "a.parquet", {"image": images(), "mask": images()})
+    with open_source(path) as source:
+        assert len(source) == 9
+    path = write(tmp_path / "a.parquet", {"image": images(range(0))}, FEATURES)
+    assert refused(path) == f"{path}: holds no rows; images are needed. Check it."
+
+
+def test_a_folder_with_images_is_one_of_images(tmp_path: Path) -> None:
+    usual(tmp_path / "metadata.parquet")
+    (tmp_path / "1.png").write_bytes(PNG[0])
+    with open_source(tmp_path) as source:
+        assert source.keys == ["1.png"]
+
+
+def test_lists_in_braces_are_known_by_their_first_file(tmp_path: Path) -> None:
+    for n in range(2):
+        usual(tmp_path / f"{n}.parquet", range(4 * n, 4 * n + 4))
+    for name in ("{0,1}.parquet", "*.parquet"):
+        assert holds_images(str(tmp_path / name))
+        with open_source(str(tmp_path / name)) as source:
+            assert len(source) == 8
+    assert not holds_images(str(tmp_path / "x*.parquet"))
+
+
+def test_without_pyarrow_the_line_for_pip_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = usual(tmp_path / "a.parquet")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingDependencyError, match=r"pyarrow is not installed\. Run: pip install"):
+        open_source(path)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = usual(tmp_path / "a.parquet")
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
+    assert refused(path, spool_dir=str(tmp_path)) == (
+        f"{path}: no space left in {tmp_path} for a copy of its images, as its rows cannot be read at random. Make room there."
+    )
+    assert os.listdir(tmp_path) == ["a.parquet"]
+
+
+def test_a_damaged_pack_is_repaired_from_it(tmp_path: Path) -> None:
+    from packer import repair_pack
+
+    path, out = usual(tmp_path / "a.parquet"), tmp_path / "out.h5"
+    convert_images(path, out, size=4)
+    whole = out.read_bytes()
+    with h5py.File(out) as file:
+        place = file["image"].id.get_offset() or file["image"].id.get_chunk_info(0).byte_offset
+    out.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    repair_pack(out, path)
+    assert out.read_bytes() == whole
+
+
+def test_files_of_datasets_itself(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    from datasets.table import embed_table_storage
+
+    paths = []
+    for n, data in enumerate(PNG):
+        (tmp_path / f"{n}.png").write_bytes(data)
+        paths.append(str(tmp_path / f"{n}.png"))
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=CLASSES)})
+    made = datasets.Dataset.from_dict({"image": paths, "label": LABELS}, features=features)
+    made = made.with_format("arrow").map(
+        embed_table_storage, batched=True, features=features, load_from_cache_file=False
+    )
+    made.with_format(None).to_parquet(tmp_path / "a.parquet")
+    with open_source(tmp_path / "a.parquet") as source:
+        assert [source.read(index) for index in range(9)] == PNG
+        assert (source.classes, source.labels.tolist()) == (CLASSES, LABELS)  # type: ignore[union-attr]
