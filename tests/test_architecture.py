@@ -57,6 +57,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.previews",
         "packer.progress",
+        "packer.samples",
         "packer.tables",
         "packer.tables.transform",
     },

@@ -9,8 +9,8 @@
     previewing.py         preview
     console.py            text for people, JSON for programs
 
-Start with convert_command.py. Imports: bench, convert, format, inputs, load, orders, previews, progress, tables,
-tables.reading, tables.transform.
+Start with convert_command.py. Imports: bench, convert, format, inputs, load, orders, previews, progress, samples,
+tables, tables.reading, tables.transform.
 """
 
 from __future__ import annotations

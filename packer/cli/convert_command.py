@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,9 +13,10 @@ from packer.cli.conversion_output import (
     announce_table_plan,
     tell_conversion,
     tell_left_out,
+    tell_notes,
     tell_skipped,
 )
-from packer.cli.options import CONVERT, IMAGES, TABLES, InputOption
+from packer.cli.options import ARRAYS, CONVERT, IMAGES, TABLES, InputOption
 from packer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def convert(
     SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or a .tar,
     .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). Or it is CIFAR's pickles, WebDataset's tars or
     Parquet files of images (a folder of them, or several). Or it is a table: .csv, .tsv, each also .gz,
-    .zst, .bz2 or .xz, .parquet, .arrow, .feather; several files, or globs in quotes, follow each other. OUT ends in .h5 for one HDF5
+    .zst, .bz2 or .xz, .parquet, .arrow, .feather; several files, or globs in quotes, follow each other. Or it is arrays: an .h5 file
+    of datasets, a .npz, one .npy file a field. OUT ends in .h5 for one HDF5
     file; else it is a directory of .npy files.
 
     An interrupted conversion goes on where it stopped when the same command is run again.
@@ -57,33 +59,55 @@ def convert(
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
+    packer convert images.npy labels.npy train.h5
     """
-    from packer.tables.reading.table_source import is_table
-
-    table = is_table(sources[0])
-    pictured = False
-    if table and sources[0].lower().endswith((".parquet", ".pq")):
-        from packer.inputs.dataset_layouts import holds_images
-
-        pictured = holds_images(sources[0])
-        table = not pictured
-    other, run = (IMAGES, _convert_tables) if table else (TABLES, _convert_images)
+    kind, run = _kind_of(sources[0])
     for parameter in context.command.params:
         name = str(parameter.name)
-        if isinstance(parameter, InputOption) and parameter.about == other:
+        if isinstance(parameter, InputOption) and not parameter.is_about(kind):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                found = (
-                    "a table"
-                    if table
-                    else "none (it holds images)"
-                    if pictured
-                    else "none (its name ends in neither .csv nor .parquet ...)"
-                )
+                about = parameter.about[-1] if kind == IMAGES else parameter.about[0]
+                found = {
+                    TABLES: "a table",
+                    ARRAYS: "a file of arrays",
+                    IMAGES: f"none ({_otherwise(sources[0], about)})",
+                }
                 raise UsageError(
-                    f"{parameter.opts[0]}: is about {other}; {sources[0]} is {found}. Leave it out."
+                    f"{parameter.opts[0]}: is about {about}; {sources[0]} is {found[kind]}. Leave it out."
                 )
             del options[name]
     run(sources, out, as_json=as_json, quiet=quiet, **options)
+
+
+_ENDINGS = {TABLES: "neither .csv nor .parquet ...", ARRAYS: "neither .h5 nor .npy ..."}
+
+
+def _otherwise(source: str, kind: str) -> str:
+    """Return why a source of images is not of another kind."""
+    if _is_parquet(source):
+        return "it holds images"
+    return f"its name ends in {_ENDINGS.get(kind, '')}"
+
+
+def _is_parquet(source: str) -> bool:
+    return source.lower().endswith((".parquet", ".pq"))
+
+
+def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
+    """Return the kind of input that a source is, and the function that converts it."""
+    from packer.samples.array_sources import is_array_file
+    from packer.tables.reading.table_source import is_table
+
+    if is_array_file(source):
+        return ARRAYS, _convert_arrays
+    if not is_table(source):
+        return IMAGES, _convert_images
+    if _is_parquet(source):
+        from packer.inputs.dataset_layouts import holds_images
+
+        if holds_images(source):
+            return IMAGES, _convert_images
+    return TABLES, _convert_tables
 
 
 def _convert_images(
@@ -137,6 +161,46 @@ def _convert_tables(
     report = convert_table(sources, out, types=_types(types), progress=not quiet, on_plan=announce, **options)
     tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
     tell_left_out(report, out, listed=not as_json)
+
+
+def _convert_arrays(
+    sources: tuple[str, ...],
+    out: str,
+    *,
+    rename: tuple[str, ...],
+    on_error: str,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Run packer.pack_dataset on files of arrays and tell of it."""
+    from packer.samples.array_sources import is_array_file
+    from packer.samples.pack_dataset import pack_dataset
+
+    for source in sources:
+        if not is_array_file(source):
+            raise UsageError(
+                f"{source}: is no file of arrays (.h5, .npy, .npz), as the first SRC is; all are. Leave it out."
+            )
+    said: list[str] = []
+
+    def announce(notes: Sequence[str]) -> None:
+        if not (quiet or as_json):
+            said.extend(notes)
+            tell_notes(notes)
+
+    names = {}
+    for text in rename:
+        name, equals, field = text.rpartition("=")
+        if not (name and equals and field) or name in names:
+            raise UsageError(
+                f"--rename {text}: is not NAME=FIELD, each name once. Pass for example X_train=image."
+            )
+        names[name] = field
+    report = pack_dataset(
+        list(sources), out, rename=names, on_error=on_error, progress=not quiet, on_plan=announce, **options
+    )
+    tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
 
 
 def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:

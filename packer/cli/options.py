@@ -10,16 +10,20 @@ import click
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 Decorator = Callable[[_Command], _Command]
 
-IMAGES, TABLES = "images", "tables"
+IMAGES, TABLES, ARRAYS = "images", "tables", "arrays"
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
 
 
 class InputOption(click.Option):
-    """An option. about: the one kind of input that it is about, IMAGES or TABLES; "": of either."""
+    """An option. about: the kinds of input that it is about, of IMAGES, TABLES and ARRAYS; "": all of them."""
 
-    def __init__(self, *names: Any, about: str = "", **settings: Any) -> None:
+    def __init__(self, *names: Any, about: str | tuple[str, ...] = "", **settings: Any) -> None:
         super().__init__(*names, **settings)
-        self.about = about
+        self.about = (about,) if isinstance(about, str) else about
+
+    def is_about(self, kind: str) -> bool:
+        """Return True if the option means something for inputs of a kind."""
+        return kind in self.about or self.about == ("",)
 
 
 def option(
@@ -66,6 +70,8 @@ ON_ERROR = option("--on-error", ("stop", "skip"),
 REWORKING = options(WORKERS, JSON, QUIET)
 
 
+_PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
+
 # The lines are a table. Their order is that of the help.
 # fmt: off
 CONVERT = options(
@@ -80,21 +86,22 @@ CONVERT = options(
     option("--format", FORMAT,
            "One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5)."),
     option("--store", STORE,
-           "Rows as pixels, or each as a JPEG file: a tenth of the size, decoded while loading.", "raw", about=IMAGES),
-    option("--quality", "N", "Of JPEG rows, 1 to 100.", 90, about=IMAGES),
+           "Rows as pixels, or each as a JPEG file: a tenth of the size, decoded while loading.", "raw", about=_PICTURES),
+    option("--quality", "N", "Of JPEG rows, 1 to 100.", 90, about=_PICTURES),
     option("--compress", "NAME",
            "Compress blocks of raw rows without loss (HDF5 only); docs/commands.md lists the names.", "none"),
     option("--labels", "FILE",
            "CSV of files (first column) and labels, for folders that do not say the class.", about=IMAGES),
     option("--label", "COLUMN,...",
-           "Columns of --labels to take; default: the second. Of a table: what is to be predicted."),
+           "Columns of --labels to take; default: the second. Of a table: what is to be predicted.", about=_NAMED),
     option("--label-file-column", "COLUMN",
            "The column of --labels that names files; default: the first that has a name.", about=IMAGES),
     option("--multi-label", None, "Cells of the label column hold several class names.", about=IMAGES),
     option("--label-separator", "TEXT",
            "What stands between these names, also space, tab, comma ...; default: found out (| or ;, comma, space).", about=IMAGES),
     option("--classes", "FILE|A,B,C",
-           "The classes, in order: a file with one a line, or names. Others are errors; some may have no images.", about=IMAGES),
+           "The classes, in order: a file with one a line, or names. Others are errors; some may have no images.",
+           about=_PICTURES),
     option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.", about=IMAGES),
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.", about=IMAGES),
     option("--pair pairs", "NAME=DIR",
@@ -120,7 +127,8 @@ CONVERT = options(
            "Tables: number, integer, boolean, date, time, timestamp, category or text; currency, percent, date-mdy, date-dmy,"
            " timestamp-mdy or timestamp-dmy; default: as the first rows look.", multiple=True, about=TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
-           "Labels that are numbers as classes, or as float (number is the same); auto: whole ones int64, others float.", "auto"),
+           "Labels that are numbers as classes, or as float (number is the same); auto: whole ones int64, others float.", "auto",
+           about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),
            "Tables: what a missing feature becomes.", "nan", about=TABLES),
     option("--indicators", None, "Tables: a 0/1 feature for each column with missing values.", about=TABLES),
@@ -132,7 +140,9 @@ CONVERT = options(
     option("--max-categories", "N", "Tables: more different texts in a column are an error.", 100_000, about=TABLES),
     option("--like", "PACK",
            "Images: the classes, size, fit, channels, and mean and std for Normalize(), of PACK. "
-           "Tables: its columns, categories and statistics."),
+           "Tables: its columns, categories and statistics.", about=_NAMED),
+    option("--rename", "NAME=FIELD",
+           "Arrays: what an array of the file, or a .npy file, is called in the pack; others are left out.", multiple=True, about=ARRAYS),
     option("--header/--no-header", None,
            "CSV: the first line holds names; without, columns are called 0, 1, 2 ...", True, about=TABLES),
     option("--delimiter", "CHAR", "CSV: between cells; default: found out. tab for a tab.", about=TABLES),
