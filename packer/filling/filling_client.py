@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -38,6 +39,7 @@ _TURN_SECONDS = 0.05  # between looks at whether another process has come so far
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
 _BEGIN = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main(int(sys.argv[2]))"
 
+_LOG = logging.getLogger("packer.load")
 _helpers: list[subprocess.Popen[bytes]] = []
 
 
@@ -45,12 +47,12 @@ class FillingClient:
     """A client of the process that fills one pack. Thread-safe; works again after fork and unpickling.
 
     folder: where the pack is being filled. job: what it is made of, plain JSON values; module: whose ``main`` the process runs.
-    sealed: True once the pack is whole and has its name.
+    sealed: True once the pack is whole and has its name; made: rows that the process which sealed it had made itself.
     """
 
     def __init__(self, folder: str, job: Mapping[str, Any], module: str) -> None:
         self.folder, self.job, self._module = folder, dict(job), module
-        self.sealed = False
+        self.sealed, self.made = False, 0
         self._renew()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -58,7 +60,7 @@ class FillingClient:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.folder, self.job, self._module = state["folder"], state["job"], state["module"]
-        self.sealed = state["sealed"]
+        self.sealed, self.made = state["sealed"], 0
         self._renew()
 
     def _renew(self) -> None:
@@ -127,14 +129,15 @@ class FillingClient:
         if self._pid != os.getpid():
             return
         with self._lock:
-            self._closed = True
-            link = self._link
-            if link is None:
-                return
             full = self._states is not None and bool(self._states.values.all())
+            if full and not self.sealed and self._link is None:
+                self._open(lambda done, total: None)  # it died before it had sealed the pack
+            if self._link is None:
+                return
+            self._closed = not full
             if not full:
                 with contextlib.suppress(OSError):
-                    link.send_bytes(BYE)
+                    self._link.send_bytes(BYE)
         self._ended.wait()  # full: it seals the pack, and then ends
         self._hear_end()
         self._closed = False
@@ -172,6 +175,12 @@ class FillingClient:
                     )
                 )
                 found: dict[str, Any] = answer["ready"]
+                if found["cleared"]:
+                    _LOG.warning(
+                        "%s: what had been done of it was cleared, since it is made of others now: %s",
+                        self.job["out"],
+                        found["cleared"],
+                    )
                 return found
             link.close()
             if "error" in answer:
@@ -226,7 +235,7 @@ class FillingClient:
                 elif "error" in answer:
                     error = error_of(answer["error"])
                 elif "sealed" in answer:
-                    self.sealed = True
+                    self.sealed, self.made = True, answer["sealed"]
                 elif "last" in answer:
                     self._last = answer["last"]
                     if not self._last:

@@ -67,7 +67,7 @@ def main(fd: int) -> None:
     filling = _Filling(link, job)
     try:
         filling.run()
-        filling.answer(sealed=True)
+        filling.answer(sealed=filling.made)
     except BusyError:
         filling.answer(busy=True)
     except PackerError as error:
@@ -99,6 +99,11 @@ class _Filling:
         else:
             _check_options(convert_images, options)
             convert_images(source, out, **options, resume=True, engine=self._write)
+
+    @property
+    def made(self) -> int:
+        """Units that this process has made."""
+        return self._server.made if self._server else 0
 
     def answer(self, **content: Any) -> None:
         """Tell all clients, or the one that there is."""

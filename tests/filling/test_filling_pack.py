@@ -1,0 +1,416 @@
+"""Packs that are read while they are filled: by a process of their own, whatever happens to it or to those that read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.convert.image_conversion import convert_images
+from packer.errors import BusyError, PackerError, SourceError, UsageError
+from packer.filling import filling_client
+from packer.filling.filling_pack import FillingPack, open_filling
+from packer.format.pack import Pack, open_pack
+from packer.orders.runs import consecutive, one_run
+from packer.read.row_reader import RowReader
+from tests.filling.conftest import ROWS
+from tests.format.packs import files_of
+
+
+def fill(images: Path, out: Path, **options: Any) -> FillingPack:
+    pack = open_filling(str(images), str(out), options)
+    assert isinstance(pack, FillingPack)
+    return pack
+
+
+def rows_of(pack: Pack, rows: Any, name: str = "image") -> np.ndarray[Any, Any]:
+    field = pack.header.field(name)
+    reader = RowReader(pack, [field])
+    try:
+        return reader.array(field, consecutive(np.asarray(rows)))
+    finally:
+        reader.close()
+
+
+def helper() -> int | None:
+    """Return the number of the process that this one has started to fill a pack, if it is there."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                command = Path("/proc", name, "cmdline").read_bytes()
+                parent = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):
+                continue
+            if b"filling_process" in command and parent == os.getpid():
+                return int(name)
+    return None
+
+
+def test_rows_arrive_in_any_order_and_the_pack_is_the_one_that_convert_makes(
+    images: Path, whole: Path, tmp_path: Path
+) -> None:
+    out, expected = tmp_path / "p.h5", open_pack(whole)
+    pack = fill(images, out)
+    assert pack.pending
+    assert not pack.sealed
+    assert pack.rows == ROWS
+    assert not out.exists()
+    assert pack.header.classes == expected.header.classes
+    assert pack.fields == expected.fields
+    picked = np.random.default_rng(0).permutation(ROWS)
+    for some in np.array_split(picked, 5):
+        assert np.array_equal(rows_of(pack, some), rows_of(expected, some))
+    assert np.array_equal(rows_of(pack, picked, "label"), rows_of(expected, picked, "label"))
+    pack.client.close()
+    assert not pack.pending
+    assert pack.client.made == ROWS
+    assert out.read_bytes() == whole.read_bytes()
+    assert os.listdir(tmp_path) == ["p.h5"]
+    assert np.array_equal(rows_of(pack, picked), rows_of(expected, picked))  # the same object, afterwards
+    assert isinstance(pack.settled(), Pack)
+    assert pack.settled().sealed
+
+
+@pytest.mark.parametrize("options", [{"format": "npy"}, {"size": [64, 128], "fit": "pad"}, {"workers": 1}])
+def test_options_are_those_of_convert_images(images: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    made, out = tmp_path / "made", tmp_path / "filled"
+    convert_images(images, made, **options)
+    pack = fill(images, out, **options)
+    assert np.array_equal(rows_of(pack, range(ROWS)), rows_of(open_pack(made), range(ROWS)))
+    pack.client.close()
+    assert files_of(out) == files_of(made)
+
+
+def test_keys_are_there_before_the_rows(images: Path, whole: Path, tmp_path: Path) -> None:
+    pack = fill(images, tmp_path / "p.h5")
+    reader = RowReader(pack, [pack.header.field("key")])
+    assert reader.read_ragged("key", one_run(3, 90)) == RowReader(
+        open_pack(whole), [pack.header.field("key")]
+    ).read_ragged("key", one_run(3, 90))
+    pack.client.close()
+
+
+def test_masks_arrive_with_their_images(images: Path, tmp_path: Path) -> None:
+    masks = tmp_path / "masks"
+    for path in images.rglob("*.jpg"):
+        target = masks / path.relative_to(images).with_suffix(".png")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((24, 32), int(path.stem), np.uint8)).save(target)
+    convert_images(images, tmp_path / "made.h5", pairs={"mask": masks})
+    pack, made = fill(images, tmp_path / "p.h5", pairs={"mask": str(masks)}), open_pack(tmp_path / "made.h5")
+    for name in ("mask", "image"):
+        assert np.array_equal(rows_of(pack, [70, 3], name), rows_of(made, [70, 3], name))
+    assert pack.made == {"image", "mask"}
+    rows_of(pack, range(ROWS), "mask")
+    pack.client.close()
+    assert files_of(tmp_path / "p.h5") == files_of(tmp_path / "made.h5")
+
+
+def test_closed_early_it_is_gone_on_with(images: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.h5"
+    pack = fill(images, out)
+    rows_of(pack, [5, 50, 95])
+    pack.client.close()
+    assert not out.exists()
+    assert (tmp_path / "p.h5.packing").is_dir()
+    pack = fill(images, out)
+    rows_of(pack, range(ROWS))
+    pack.client.close()
+    assert out.read_bytes() == whole.read_bytes()
+    assert pack.client.made <= ROWS - 3
+    assert not isinstance(open_filling(str(images), str(out), {}), FillingPack)
+
+
+def test_convert_goes_on_with_it_too(images: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.h5"
+    pack = fill(images, out)
+    rows_of(pack, [5, 50, 95])
+    pack.client.close()
+    convert_images(images, out, resume=True)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_the_process_that_fills_is_killed(images: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.h5"
+    pack, expected = fill(images, out), open_pack(whole)
+    for some in np.array_split(np.random.default_rng(2).permutation(ROWS), 4):
+        if number := helper():
+            os.kill(number, signal.SIGKILL)
+        assert np.array_equal(rows_of(pack, some), rows_of(expected, some))
+    pack.client.close()
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_rows_that_a_power_cut_has_taken_are_made_again(images: Path, whole: Path, tmp_path: Path) -> None:
+    out, work = tmp_path / "p.h5", tmp_path / "p.h5.packing"
+    pack = fill(images, out)
+    rows_of(pack, [5])
+    number = helper()
+    assert number
+    os.kill(number, signal.SIGKILL)
+    pack.client.close()
+    states = np.fromfile(work / "state", "<u8")
+    extent = pack.header.extents["image"][0]
+    with open(work / "pack", "r+b") as file:  # all that is there, and more is said to be there than is
+        file.seek(extent.offset)
+        file.write(bytes(extent.nbytes))
+    states[::2] = 77
+    states.tofile(work / "state")
+    pack = fill(images, out)
+    rows_of(pack, range(ROWS))
+    pack.client.close()
+    assert out.read_bytes() == whole.read_bytes()
+
+
+SHARE = """
+import sys
+import numpy as np
+from packer.filling.filling_pack import FillingPack, open_filling
+from packer.orders.runs import consecutive
+from packer.read.row_reader import RowReader
+
+images, out, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
+print("here", flush=True)
+sys.stdin.readline()
+pack = open_filling(images, out, {"size": 512, "workers": 1})
+print(isinstance(pack, FillingPack), flush=True)
+sys.stdin.readline()
+reader = RowReader(pack, [pack.header.field("image")])
+for row in range(rank, pack.rows, 3):
+    reader.array(pack.header.field("image"), consecutive(np.array([row])))
+if isinstance(pack, FillingPack):
+    pack.client.close()
+print(pack.client.made if isinstance(pack, FillingPack) else "whole")
+"""
+
+
+def test_processes_share_one_filling_and_no_row_is_made_twice(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.h5"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SHARE, str(images), str(out), str(rank)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+
+    def go() -> list[str]:
+        for rank in ranks:
+            assert rank.stdin
+            rank.stdin.write("go\n")
+            rank.stdin.flush()
+        return answers()
+
+    def answers() -> list[str]:
+        return [rank.stdout.readline().strip() for rank in ranks if rank.stdout]
+
+    assert answers() == ["here"] * 3
+    joined = go()  # all at once: one of them starts the process, the others join it, if they come in time
+    assert "True" in joined
+    # Each heard it from the one process, which made every row once.
+    assert go() == [str(ROWS) if one == "True" else "whole" for one in joined]
+    for rank in ranks:
+        assert rank.wait() == 0
+        assert rank.stdin
+        assert rank.stdout
+        rank.stdin.close()
+        rank.stdout.close()
+    convert_images(images, tmp_path / "made.h5", size=512)
+    assert files_of(out) == files_of(tmp_path / "made.h5")
+
+
+KILLED = """
+import os, sys
+import numpy as np
+from packer.filling.filling_pack import open_filling
+from packer.orders.runs import consecutive
+from packer.read.row_reader import RowReader
+
+pack = open_filling(sys.argv[1], sys.argv[2], {})
+RowReader(pack, [pack.header.field("image")]).array(pack.header.field("image"), consecutive(np.array([7])))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_client_that_is_killed_holds_nobody_up(images: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.h5"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", KILLED, str(images), str(out)], check=False)
+    pack = open_filling(str(images), str(out), {})
+    rows_of(pack, range(ROWS))
+    if isinstance(pack, FillingPack):
+        pack.client.close()
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_bad_image_is_named_and_what_is_done_is_kept(images: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(images, source)
+    (source / "dog" / "7.jpg").write_bytes(b"no image")
+    out = tmp_path / "p.h5"
+    pack = fill(source, out)
+    for _ in range(2):  # asked again, it says so again
+        with pytest.raises(SourceError, match=r"dog/7\.jpg: .* Remove it, or pass on_error='skip'\."):
+            rows_of(pack, range(ROWS))
+    pack.client.close()
+    assert not out.exists()
+    assert (tmp_path / "p.h5.packing").is_dir()
+    skipped = open_filling(str(source), str(out), {"on_error": "skip"})
+    assert not isinstance(skipped, FillingPack)
+    assert skipped.rows == ROWS - 1
+    convert_images(source, tmp_path / "made.h5", on_error="skip")
+    assert out.read_bytes() == (tmp_path / "made.h5").read_bytes()
+
+
+@pytest.mark.parametrize("options", [{"store": "jpeg"}, {"compress": "gzip"}, {"shard_rows": 50}])
+def test_what_cannot_be_made_row_by_row_is_made_first(
+    images: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    seen: list[tuple[int, int]] = []
+    pack = open_filling(
+        str(images), str(tmp_path / "p.h5"), options, lambda done, total: seen.append((done, total))
+    )
+    assert not isinstance(pack, FillingPack)
+    assert pack.rows == ROWS
+    assert all(total == ROWS for _, total in seen)
+    convert_images(images, tmp_path / "made.h5", **options)
+    assert files_of(tmp_path / "p.h5") == files_of(tmp_path / "made.h5")
+
+
+def test_a_table_is_converted_first(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{i},{i * 2}\n" for i in range(100)))
+    pack = open_filling(str(tmp_path / "t.csv"), str(tmp_path / "t.h5"), {"label": "b"})
+    assert pack.rows == 100
+    assert open_filling(str(tmp_path / "t.csv"), str(tmp_path / "t.h5"), {"label": "b"}).rows == 100
+
+
+def test_other_options_than_those_of_a_whole_pack_are_refused(images: Path, tmp_path: Path) -> None:
+    convert_images(images, tmp_path / "p.h5", size=32)
+    with pytest.raises(
+        UsageError, match=r"is a whole pack, but another than is asked for: options size was 32x32"
+    ):
+        open_filling(str(images), str(tmp_path / "p.h5"), {"size": 64})
+
+
+def test_other_options_than_those_it_is_being_filled_with_are_refused(images: Path, tmp_path: Path) -> None:
+    pack = fill(images, tmp_path / "p.h5", size=32)
+    with pytest.raises(
+        UsageError,
+        match=r"is being filled from other images, or with other options: options size was 32, now it is 64",
+    ):
+        open_filling(str(images), str(tmp_path / "p.h5"), {"size": 64})
+    pack.client.close()
+
+
+def test_what_was_done_of_another_is_cleared_with_a_word(
+    images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pack = fill(images, tmp_path / "p.h5")
+    rows_of(pack, [1])
+    pack.client.close()
+    pack = fill(images, tmp_path / "p.h5", size=64)
+    assert (
+        "what had been done of it was cleared, since it is made of others now: options size was 256x256"
+        in caplog.text
+    )
+    pack.client.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"sise": 64},
+            r"sise=: is neither an argument of the dataset nor of convert_images. The nearest is size=. Pass that.",
+        ),
+        (
+            {"size": 100},
+            r"size 100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or any_size=True.",
+        ),
+        ({"labels": "nowhere.csv"}, r"nowhere.csv"),
+    ],
+)
+def test_wrong_options_are_one_sentence(
+    images: Path, tmp_path: Path, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(PackerError, match=sentence):
+        open_filling(str(images), str(tmp_path / "p.h5"), options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_source_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(PackerError, match="nowhere"):
+        open_filling(str(tmp_path / "nowhere"), str(tmp_path / "p.h5"), {})
+
+
+def test_a_pickled_pack_and_a_forked_child_ask_too(images: Path, whole: Path, tmp_path: Path) -> None:
+    pack, expected = fill(images, tmp_path / "p.h5"), open_pack(whole)
+    copy = pickle.loads(pickle.dumps(pack))
+    assert np.array_equal(rows_of(copy, [9, 4]), rows_of(expected, [9, 4]))
+    child = os.fork()
+    if not child:
+        same = np.array_equal(rows_of(pack, [95, 11]), rows_of(expected, [95, 11]))
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    copy.client.close()
+    pack.client.close()
+
+
+def test_a_long_name_still_has_a_socket(images: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ("d" * 120)
+    folder.mkdir()
+    pack = fill(images, folder / "p.h5", size=32)
+    second = fill(images, folder / "p.h5", size=32)
+    assert np.array_equal(rows_of(second, [1]), rows_of(pack, [1]))
+    second.client.close()
+    pack.client.close()
+
+
+def test_no_process_is_left_when_all_have_closed(images: Path, tmp_path: Path) -> None:
+    pack = fill(images, tmp_path / "p.h5")
+    rows_of(pack, [1])
+    number = helper()
+    assert number
+    pack.client.close()
+    assert all(helper.poll() is not None for helper in filling_client._helpers if helper.pid == number)
+
+
+def test_all_clients_gone_without_a_word_it_ends(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.h5"
+    subprocess.run([sys.executable, "-c", KILLED, str(images), str(out)], check=False)
+    while True:
+        try:
+            convert_images(images, out, resume=True)
+            break
+        except BusyError:  # until nobody holds its lock any more
+            time.sleep(0.1)
+
+
+def test_a_disk_without_room_is_one_sentence(images: Path, tmp_path: Path) -> None:
+    script = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))\n"
+        "from packer.errors import PackerError\n"
+        "from packer.filling.filling_pack import open_filling\n"
+        "try:\n"
+        "    open_filling(sys.argv[1], sys.argv[2], {})\n"
+        "except PackerError as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(images), str(tmp_path / "p.h5")], capture_output=True, text=True
+    )
+    assert "p.h5: writing failed (File too large)." in found.stdout, found
+    assert not (tmp_path / "p.h5").exists()
