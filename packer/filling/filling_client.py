@@ -39,7 +39,7 @@ _TURN_SECONDS = 0.05  # between looks at whether another process has come so far
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
 _BEGIN = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main(int(sys.argv[2]))"
 
-_LOG = logging.getLogger("packer.load")
+_LOG = logging.getLogger("packer.filling")
 _helpers: list[subprocess.Popen[bytes]] = []
 
 
