@@ -66,6 +66,7 @@ UNITS: dict[str, set[str]] = {
     "packer.codecs": set(),
     "packer.remote": set(),
     "packer.format": {
+        "packer.remote",
         "packer.codecs",
         "packer.progress",
     },
@@ -131,7 +132,7 @@ UNITS: dict[str, set[str]] = {
         "packer.progress",
     },
     # It starts the process by that name, and so loads nothing of what converts.
-    "packer.filling": {"packer.filling.filling_process", "packer.format", "packer.orders"},
+    "packer.filling": {"packer.filling.filling_process", "packer.format", "packer.orders", "packer.remote"},
     "packer.filling.filling_process": {
         "packer.convert",
         "packer.convert.image_conversion",
@@ -147,6 +148,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
     },
     "packer.load": {
+        "packer.remote",
         "packer.augment",
         "packer.filling",
         "packer.format",
@@ -156,7 +158,6 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
     },
     "packer.load.batch_dataset": {
-        "packer.filling",
         "packer.format",
         "packer.load",
         "packer.orders",

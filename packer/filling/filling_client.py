@@ -32,7 +32,7 @@ from packer.filling.filling_messages import (
     send_json,
     send_units,
 )
-from packer.filling.unit_states import UnitStates
+from packer.filling.unit_states import MISSING, UnitStates
 from packer.starting import start
 
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
@@ -47,20 +47,23 @@ class FillingClient:
     """A client of the process that fills one pack. Thread-safe; works again after fork and unpickling.
 
     folder: where the pack is being filled. job: what it is made of, plain JSON values; module: whose ``main`` the process runs.
-    sealed: True once the pack is whole and has its name; made: rows that the process which sealed it had made itself.
+    seals: whether the process seals the pack, and ends, once all units are there. sealed: True once the pack is whole and has its
+    name; made: rows that the process which sealed it had made itself. ready: what the process told when this one connected last.
     """
 
-    def __init__(self, folder: str, job: Mapping[str, Any], module: str) -> None:
-        self.folder, self.job, self._module = folder, dict(job), module
+    def __init__(self, folder: str, job: Mapping[str, Any], module: str, *, seals: bool = True) -> None:
+        self.folder, self.job, self._module, self._seals = folder, dict(job), module, seals
         self.sealed, self.made = False, 0
+        self.ready: dict[str, Any] = {}
         self._renew()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "job": self.job, "module": self._module, "sealed": self.sealed}
+        names = ("folder", "job", "_module", "_seals", "sealed", "ready")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.folder, self.job, self._module = state["folder"], state["job"], state["module"]
-        self.sealed, self.made = state["sealed"], 0
+        self.__dict__ |= state
+        self.made = 0
         self._renew()
 
     def _renew(self) -> None:
@@ -114,6 +117,11 @@ class FillingClient:
             " for the reason, such as a lack of memory."
         )
 
+    def states(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the states of units; all are missing before the first wait."""
+        states = None if self._pid != os.getpid() else self._states
+        return np.full(len(units), MISSING, np.uint64) if states is None else states.values[units]
+
     def ahead(self, units: NDArray[np.int64]) -> None:
         """Ask for units that will be needed soon."""
         if self.sealed or self._pid != os.getpid():
@@ -129,7 +137,7 @@ class FillingClient:
         if self._pid != os.getpid():
             return
         with self._lock:
-            full = self._states is not None and bool(self._states.values.all())
+            full = self._seals and self._states is not None and bool(self._states.values.all())
             if full and not self.sealed and self._link is None:
                 self._open(lambda done, total: None)  # it died before it had sealed the pack
             if self._link is None:
@@ -174,14 +182,14 @@ class FillingClient:
                         target=self._listen, args=(link, self._ended), name="packer-filling", daemon=True
                     )
                 )
-                found: dict[str, Any] = answer["ready"]
-                if found["cleared"]:
+                self.ready = answer["ready"]
+                if self.ready.get("cleared"):
                     _LOG.warning(
                         "%s: what had been done of it was cleared, since it is made of others now: %s",
                         self.job["out"],
-                        found["cleared"],
+                        self.ready["cleared"],
                     )
-                return found
+                return self.ready
             link.close()
             if "error" in answer:
                 raise error_of(answer["error"])

@@ -41,6 +41,10 @@ class FillingPack(Pack):
         name = next((name for name, own in self.header.extents.items() if own[:1] == (first,)), None)
         return _RowArrival(self.client) if name in self.made else None
 
+    def close(self) -> None:
+        """See Pack."""
+        self.client.close()
+
     def settled(self) -> Pack:
         """See Pack."""
         return open_pack(self.path) if self.client.sealed else self
@@ -61,10 +65,11 @@ class _RowArrival:
     def __init__(self, client: FillingClient) -> None:
         self._client = client
 
-    def wait(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
         """See Arrival."""
         if not self._client.sealed:
             self._client.wait(Runs(starts, lengths).rows())
+        return False
 
     def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """See Arrival."""

@@ -11,6 +11,7 @@
     working_folder.py   a pack's name and room for it, checked before any work; the locked folder in which it is made, with its journal
     pack.py             open_pack: a sealed pack in, header and extents out
     joined_pack.py      several packs as one, in memory: what has to be alike in them
+    remote_pack.py      a pack in a store: the same by ranged reads, without the rows
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
     hdf5_arrays.py      datasets of HDF5 files that are no packs
@@ -19,5 +20,5 @@
     block_hashing.py    the checksums of all blocks computed from the files; offsets and labels looked at meanwhile
     file_io.py          whole reads and writes at an offset, space reserved, the page cache, swapping and flushing names
 
-Start with header.py. Imports: codecs, progress.
+Start with header.py. Imports: codecs, progress, remote.
 """

@@ -80,10 +80,14 @@ class _JoinedArrival:
     def __init__(self, arrivals: Sequence[tuple[int, int, Arrival]]) -> None:
         self._arrivals = arrivals
 
-    def wait(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """See Arrival."""
+    def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """See Arrival; rows that do not stay in files (of packs in stores) are not joined."""
         for arrival, own in self._cut(starts, lengths):
-            arrival.wait(*own)
+            if arrival.take(*own, out):
+                raise UsageError(
+                    "path: packs in stores are not read together with others. Copy them here first."
+                )
+        return False
 
     def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """See Arrival."""

@@ -35,6 +35,7 @@ from packer.format.header import (
 from packer.format.npy_container import PREAMBLE, array_head
 from packer.format.shards import INDEX_FILE, merge_headers, read_index, seal_of
 from packer.format.unsealed_hdf5 import read_unsealed
+from packer.remote.urls import is_url
 from packer.sentence import Option
 
 _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
@@ -46,8 +47,11 @@ class Arrival(Protocol):
     starts, lengths: int64 [k], runs of the array's rows (of a ragged field's blob: its bytes).
     """
 
-    def wait(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Return once the rows can be read from the pack's files. Raises PackerError if they cannot be had."""
+    def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """Return False once the rows can be read from the pack's files; or fill `out` with them and return True.
+
+        Raises PackerError if they cannot be had.
+        """
 
     def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Ask for rows that will be needed soon; do not wait for them."""
@@ -149,6 +153,9 @@ class Pack:
     def settled(self) -> Pack:
         """Return the pack as it is now: itself, but for one that was being filled and is whole."""
         return self
+
+    def close(self) -> None:
+        """Leave the process that brings its rows, if there is one; it is asked again when rows are needed."""
 
     def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
         """Return how the rows of these extents, of one array, come into the pack's files; None if all are there."""
@@ -284,12 +291,14 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     Parameters
     ----------
     path : str or path
-        File or directory that packer wrote.
+        File or directory that packer wrote; or its URL (s3://, gs://, az://, https://, others by fsspec).
 
     Raises
     ------
     FormatError
         It is not a whole pack of this version; the message says why.
+    RemoteError
+        A store refused to give it, or did not answer.
 
     Examples
     --------
@@ -298,6 +307,10 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     (24, ['image', 'label', 'key'], ('blue', 'green', 'red'))
     """
     name = os.fspath(path)
+    if is_url(name):
+        from packer.format.remote_pack import open_remote
+
+        return open_remote(name)
     pack = _opened(name, _open_shards if os.path.exists(os.path.join(name, INDEX_FILE)) else _open_one)
     for part in pack.parts:
         if part.format == "npy":
@@ -368,7 +381,7 @@ def unreadable(name: str, error: OSError) -> FormatError:
 def _open_one(name: str) -> Pack:
     """Open one file or one directory of .npy files."""
     pack = _open_unchecked(name)
-    _check_extents(pack)
+    check_extents(pack, lambda extent: os.stat(pack.file(extent)).st_size)
     return pack
 
 
@@ -481,19 +494,22 @@ def _check_heads(pack: Pack) -> None:
                 )
 
 
-def _check_extents(pack: Pack) -> None:
-    """Check that every extent lies inside its file, so that a read finds its rows. Raises FormatError."""
+def check_extents(pack: Pack, size_of: Callable[[Extent], int]) -> None:
+    """Check that every extent lies inside its file, so that a read finds its rows. Raises FormatError.
+
+    size_of: returns the bytes of an extent's file.
+    """
     if not pack.header.complete:
         raise damaged(pack.path, "is marked as not complete")
     sizes: dict[str, int] = {}
     held: Counter[str] = Counter()
     for name, extents in pack.header.extents.items():
         for extent in extents:
-            path = pack.file(extent)
+            path = os.path.join(pack.path, extent.file) if extent.file else pack.path
             if extent.file != (f"{name}.npy" if pack.format == "npy" else ""):
                 raise damaged(pack.path, f"header places the rows of {name!r} in {extent.file!r}", "rows")
             if path not in sizes:
-                sizes[path] = os.stat(path).st_size
+                sizes[path] = size_of(extent)
             if extent.rows and extent.end > sizes[path]:
                 raise FormatError(
                     f"{path}: is {sizes[path]} bytes long; the rows of {name!r} reach to {extent.end}."

@@ -73,6 +73,11 @@ def read_index(folder: str) -> Index:
     path = check_inside(folder, INDEX_FILE)
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
+    return index_of(data, path)
+
+
+def index_of(data: bytes, path: str) -> Index:
+    """Return the content of an index's bytes. path: for messages. Raises FormatError."""
     try:
         record = parsed(data)
         if record is None or len(data) > MAX_INDEX_BYTES:

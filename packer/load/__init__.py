@@ -18,5 +18,5 @@
     caches/             rows kept on the GPU or in memory
     processes/          a user's Python function as a step of loading
 
-Start with batch_dataset.py. Imports: augment, filling, format, orders, progress, randomness, read.
+Start with batch_dataset.py. Imports: augment, filling, format, orders, progress, randomness, read, remote.
 """

@@ -10,8 +10,10 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from packer.filling.remote_rows import readable
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.format.remote_pack import RemotePack
 from packer.load.other_loaders import Absent, in_method_of, own_class, refuse_attribute
 from packer.load.pack_list import PackPaths, open_packs
 from packer.orders.runs import Subset, one_run
@@ -73,6 +75,8 @@ class BaseDataset:
     ) -> None:
         """Open a pack or several, and choose fields and rows. chosen: split, classes and subset."""
         pack, self._weights = open_packs(path, fields, chosen["split"])
+        if isinstance(pack, RemotePack) and pack.rows_from is None:
+            pack = readable(pack)
         self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen), verify)
         if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
             warnings.warn(overlooked, stacklevel=4)
@@ -86,8 +90,13 @@ class BaseDataset:
         self._reader = self._read_pack()
 
     def _read_pack(self) -> RowReader:
-        # Rows that have just been made need not be compared with checksums, which there are none of yet.
-        return RowReader(self.pack, self._stored, verify=self._verify and not self.pack.pending)
+        # Rows that have just been made need not be compared with checksums, which there are none of yet; those that come from a
+        # store have been.
+        return RowReader(
+            self.pack,
+            self._stored,
+            verify=self._verify and not (self.pack.pending or isinstance(self.pack, RemotePack)),
+        )
 
     def _settle(self) -> bool:
         """Take the whole pack in place of one that was being filled, once it is sealed; return True if that has happened."""

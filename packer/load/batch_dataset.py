@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
-from packer.filling.filling_pack import FillingPack
 from packer.load import augmenting, dataset_options, other_loaders
 from packer.load.dataset_options import parse_order
 from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
-from packer.load.filled_packs import open_filled, sampled_statistics
+from packer.load.filled_packs import open_cached, sampled_statistics
 from packer.load.pack_list import PackPaths
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
@@ -67,7 +66,8 @@ class PackedBatchDataset(ResumableEpochs):
     Parameters
     ----------
     path : str, path or Pack, or a list of them
-        Pack that ``packer convert`` wrote; or, with `cache`, images or a table. Several packs are one dataset: a list of paths is
+        Pack that ``packer convert`` wrote, or its URL (s3://, gs://, az://, https://); or, with `cache`, images or a table. Several
+        packs are one dataset: a list of paths is
         read as one pack that holds the rows of all, one after the other, and a list of (path, weight) gives each batch these
         shares of them (`Mixture`). Fields and classes have to be alike in all; only the fields that are loaded count.
     batch_size : int
@@ -133,6 +133,12 @@ class PackedBatchDataset(ResumableEpochs):
         convert`` makes, and is read as one. It is made before the first batch where rows cannot be made one by one: of a table, in
         shards, as JPEG or compressed, with boxes or keypoints, or with on_error="skip". Then ``Normalize()`` as text means the
         mean and std of a sample of 512 rows, which state_dict carries.
+
+        Of a pack at a URL: a folder on a disk of this machine, in which its rows are kept when they first come, for all processes of
+        the node and all later runs. Without it rows come anew in each epoch.
+    cache_size : int or str, optional
+        Bytes, such as "200GB", that all packs in that folder take together; default "100GB". What does not fit comes anew in each
+        epoch. Packs there that nobody has open make room for others, those first that were opened the longest ago.
     convert : mapping, optional
         With `cache`: options of convert_images, or convert_table, that are named as arguments of this dataset are (split, classes,
         shuffle, seed).
@@ -197,16 +203,13 @@ class PackedBatchDataset(ResumableEpochs):
         verify: str | None = None,
         report: Callable[[str], object] | None = None,
         cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
         convert: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         dataset_options.check_simple(shuffle, verify, report)
-        if cache is not None:
-            path = open_filled(*dataset_options.parse_filled(path, cache, convert, options))
-        elif convert is not None:
-            raise UsageError("convert=: is about a pack that is to be made. Pass cache=, its name, too.")
         self._open(
-            path,
+            open_cached(path, cache, cache_size, convert, options),
             fields,
             split=split,
             classes=classes,
@@ -433,8 +436,7 @@ class PackedBatchDataset(ResumableEpochs):
     def close(self) -> None:
         """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
         for pack in self.pack.members or (self.pack,):
-            if isinstance(pack, FillingPack):
-                pack.client.close()  # first: threads may be waiting for rows
+            pack.close()  # first: threads may be waiting for rows
         self._end_prefetcher()
         self._reader.close()
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
+from packer.format.remote_pack import RemotePack
 from packer.load.batch import size_of
 from packer.load.caches.memory_cache import present as in_memory
 from packer.load.pack_list import PackPaths
@@ -191,7 +192,11 @@ def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int, memor
         # Rows of a pack joined of several lie as each of these has them: neighbours are of one pack.
         shuffled=pack.header.seed is not None and len(pack.members) < 2,
         coded=any(f.compressed for f in fields),
-        medium="network" if any(remote_file_system(one.path) for one in pack.members or [pack]) else "disk",
+        medium="remote"
+        if isinstance(pack, RemotePack)
+        else "network"
+        if any(remote_file_system(one.path) for one in pack.members or [pack])
+        else "disk",
         memory_bytes=memory,
     )
 

@@ -1,4 +1,4 @@
-"""Packs that are made of images or a table while a dataset loads from them; the statistics of a sample of their rows."""
+"""Packs whose rows come while a dataset loads them: made of images or a table, or from a store; statistics of a sample of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,40 @@ import numpy as np
 from packer import randomness
 from packer.errors import UsageError
 from packer.filling.filling_pack import open_filling
+from packer.filling.remote_rows import readable
 from packer.format.pack import Pack
+from packer.format.remote_pack import RemotePack, open_remote
+from packer.load.dataset_options import parse_filled
 from packer.orders.runs import consecutive
 from packer.progress import Progress
 from packer.read.row_reader import RowReader
+from packer.remote.urls import is_url
 
 SAMPLE_ROWS = 512
 _AT_ONCE = 64
 _OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
+
+
+def open_cached(
+    path: Any, cache: Any, cache_size: Any, convert: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> Any:
+    """Return what a dataset loads: the path as it is; a pack at a URL, which the cache keeps; or one that is made of a source.
+
+    cache, cache_size, convert, options: as PackedBatchDataset takes them. Raises PackerError.
+    """
+    if isinstance(path, RemotePack) or is_url(path):
+        for name in (*(["convert"] if convert is not None else []), *options):
+            raise UsageError(f"{name}=: is about images that become a pack, and {path} is one. Leave it out.")
+        return readable(path if isinstance(path, RemotePack) else open_remote(path), cache, cache_size)
+    if cache_size is not None:
+        raise UsageError(
+            f"cache_size={cache_size!r}: is about packs at URLs, such as s3://bucket/train.h5. Leave it out."
+        )
+    if cache is not None:
+        return open_filled(*parse_filled(path, cache, convert, options))
+    if convert is not None:
+        raise UsageError("convert=: is about a pack that is to be made. Pass cache=, its name, too.")
+    return path
 
 
 def open_filled(source: str, cache: str | os.PathLike[str], options: Mapping[str, Any]) -> Pack:

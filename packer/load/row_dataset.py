@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -14,6 +15,7 @@ from packer.format.pack import Pack
 from packer.load import other_loaders
 from packer.load.base_dataset import BaseDataset
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
+from packer.load.filled_packs import open_cached
 from packer.load.pack_list import PackPaths
 from packer.orders.runs import Subset, consecutive
 from packer.read.row_reader import decode_ragged
@@ -54,6 +56,8 @@ class PackedDataset(BaseDataset):
     target_transform : function, optional
         Function of a label: a Python number, or a tensor where a label is several numbers. What it returns
         stands for the label. Batches, ``ds[a:b]``, stack what both return, as torch's default_collate does.
+    cache, cache_size : optional
+        Of a pack at a URL: where its rows are kept, and how many bytes of them, as PackedBatchDataset takes them.
     **unknown
         None is allowed; words of other loaders, like num_workers, are errors that name ours.
 
@@ -99,12 +103,16 @@ class PackedDataset(BaseDataset):
         subset: ArrayLike | slice | range | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
         **unknown: NoReturn,
     ) -> None:
         try:
             import torch  # noqa: F401
         except ImportError:
             raise MissingDependencyError("torch", "PackedDataset", "torch") from None
+        if cache is not None or cache_size is not None:
+            path = open_cached(path, cache, cache_size, None, {})
         self._open(path, fields, split=split, classes=classes, subset=subset)
         if self._weights:
             raise UsageError(
@@ -161,6 +169,8 @@ class PackedDataset(BaseDataset):
 
     def close(self) -> None:
         """Close the files; reading opens them again."""
+        for pack in self.pack.members or (self.pack,):
+            pack.close()
         self._reader.close()
 
     def _batch(self, rows: NDArray[np.int64]) -> Any:

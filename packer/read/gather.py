@@ -128,8 +128,8 @@ class ExtentArray:
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
-        if self._arrival is not None:
-            self._arrival.wait(runs.starts, runs.lengths)
+        if self._arrival is not None and self._arrival.take(runs.starts, runs.lengths, out):
+            return
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
         fits = self.rows * self.row_bytes <= MAPPED_BYTES
         if fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts)):

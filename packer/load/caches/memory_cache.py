@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, PackerError
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.format.remote_pack import RemotePack
 from packer.load.batch import size_of
 from packer.load.caches.shared_memory import Memory, held, open_memory
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
@@ -280,7 +281,9 @@ def _key(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
 
 
 def _files(pack: Pack) -> list[tuple[str, int, int, int, int]]:
-    """Return the files that hold a pack's rows, with device, inode, size and modification time."""
+    """Return the files that hold a pack's rows, with device, inode, size and modification time; none of one in a store."""
+    if isinstance(pack, RemotePack):  # its seal is that of the version that was opened, wherever its rows are
+        return []
     paths = sorted({os.path.realpath(pack.file(e)) for es in pack.header.extents.values() for e in es})
     found = []
     for path in paths:

@@ -1,0 +1,202 @@
+"""The process that fills a cache with the stretches of a remote pack, for all processes of a node that load from it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import BusyError, PackerError, SpaceError
+from packer.filling.cache_folder import CacheBudget, CacheFolder, cost, path_of
+from packer.filling.filling_messages import (
+    ANSWER,
+    HELLO,
+    SOCKET,
+    STATES,
+    Link,
+    connect,
+    error_content,
+    listen,
+    receive,
+    send_json,
+)
+from packer.filling.filling_server import FillingServer
+from packer.filling.remote_rows import PASSING
+from packer.filling.stretch_window import CONNECTIONS
+from packer.filling.stretches import StretchMap
+from packer.filling.unit_states import MISSING, UnitStates
+from packer.format.file_io import FULL, pread_all, pwrite_all, remove
+from packer.format.header import OFFSETS
+from packer.format.remote_pack import RemotePack, open_remote
+from packer.remote import access
+from packer.remote.object_store import replaced
+
+KEPT = np.uint64(1)
+_OVERHEAD = 64 << 10  # bytes of small files
+
+
+def main(fd: int) -> None:
+    """Fill the cache that the client at a socket's descriptor names."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    access.serve_here()
+    link: Link[Any, Any] = Link(fd)
+    try:
+        kind, job = receive(link)
+    except (EOFError, OSError):
+        return
+    assert kind == HELLO
+    try:
+        _fill(link, job)
+    except BusyError:
+        _tell(link, busy=True)
+    except PackerError as error:
+        _tell(link, error=error_content(error))
+
+
+def _tell(link: Link[Any, Any], **content: Any) -> None:
+    with suppress(OSError):  # it has left
+        send_json(link, ANSWER, content)
+
+
+def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
+    other = connect(job["folder"])
+    if other is not None:
+        other.close()
+        raise BusyError(f"{job['folder']}: is being filled by another process.")
+    pack = open_remote(job["out"])
+    if pack.seal.hex() != job["seal"]:
+        raise replaced(pack.path)
+    folder = CacheFolder(job["folder"], pack)
+    stretches = StretchMap(pack)
+    states = UnitStates(os.path.join(folder.path, STATES), stretches.count, writable=True)
+    if folder.fresh:
+        states.values[:] = MISSING
+    with StretchSource(pack, folder, stretches, states, job["cache_size"]) as source:
+        ready = {"units": stretches.count, "nonce": folder.nonce}
+        remove(os.path.join(folder.path, SOCKET))
+        with listen(folder.path) as listener:
+            server = FillingServer(states, source, lambda job: {"ready": ready}, background=False)
+            server.adopt(link, job)
+            server.run(listener)
+
+
+class StretchSource:
+    """Fetches stretches into the files of a cache. See UnitSource."""
+
+    workers = CONNECTIONS
+
+    def __init__(
+        self, pack: RemotePack, folder: CacheFolder, stretches: StretchMap, states: UnitStates, most: int
+    ) -> None:
+        self._pack, self._folder, self._stretches, self._states = pack, folder.path, stretches, states
+        self._files = {
+            file: os.open(path_of(folder.path, file), os.O_RDWR | os.O_CLOEXEC) for file in pack.files
+        }
+        self._suspects = UnitStates(os.path.join(folder.path, "suspects"), stretches.count, writable=True)
+        least = _OVERHEAD + 16 * stretches.count
+        taken = sum(os.fstat(fd).st_blocks * 512 for fd in self._files.values())
+        values, suspects = states.values, self._suspects.values
+        if folder.fresh or taken + least > most:
+            values[:] = suspects[:] = taken = 0
+            for fd in self._files.values():
+                nbytes = os.fstat(fd).st_size
+                os.ftruncate(fd, 0)
+                os.ftruncate(fd, nbytes)
+        values[values == PASSING] = MISSING
+        if folder.boot_changed():  # the system may have gone down between a state and its bytes
+            suspects |= values
+            values[:] = MISSING
+            folder.note_boot()
+        self._budget = CacheBudget(folder.path, most, taken, least)
+        self._pool = ThreadPoolExecutor(CONNECTIONS, "packer-fetch")
+
+    def __enter__(self) -> StretchSource:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for fd in self._files.values():
+            os.close(fd)
+
+    def start(self, units: NDArray[np.int64]) -> Future[Any]:
+        """See UnitSource."""
+        return _all([self._pool.submit(self._make, unit) for unit in units.tolist()])
+
+    def arrived(self, units: NDArray[np.int64], result: Any) -> None:
+        """See UnitSource."""
+        self._states.mark(units, np.array(result, np.uint64))
+        self._suspects.values[units] = 0
+
+    def open(self) -> bool:
+        """See UnitSource."""
+        return False
+
+    def broken(self, error: BaseException) -> PackerError:
+        """See UnitSource."""
+        return PackerError(f"{self._pack.path}: {type(error).__name__}: {error}.")
+
+    def _make(self, number: int) -> int:
+        """Bring a stretch into its file; return its state."""
+        stretches = self._stretches
+        if blobs := stretches.needs_offsets(number):
+            stretches.find_blobs(blobs, self._offsets)
+        begin, end = stretches.place(number)
+        fd = self._files[stretches.file(number)]
+        if self._suspects.values[number]:
+            data = memoryview(pread_all(fd, end - begin, begin))
+            if len(data) == end - begin and stretches.damaged(number, data) is None:
+                return int(KEPT)
+        needed = stretches.array(number).endswith(OFFSETS)  # without which nothing else is found
+        if not self._budget.take(cost(begin, end)):
+            if needed:
+                raise SpaceError(
+                    f"{self._folder}: has no room for the offsets of the pack. Pass a larger cache_size=."
+                )
+            return int(PASSING)
+        data = stretches.fetch(number)
+        try:
+            pwrite_all(fd, data, begin)
+        except OSError as error:
+            if error.errno not in FULL or needed:
+                raise SpaceError(
+                    f"{self._folder}: cannot be written ({error.strerror}). Pass another cache=, with room in it."
+                ) from None
+            self._budget.end()
+            return int(PASSING)
+        return int(KEPT)
+
+    def _offsets(self, number: int) -> memoryview:
+        """Return a stretch of offsets, which its clients have asked for before."""
+        if self._states.values[number] == KEPT:
+            begin, end = self._stretches.place(number)
+            return memoryview(pread_all(self._files[self._stretches.file(number)], end - begin, begin))
+        return self._stretches.fetch(number)
+
+
+def _all(futures: list[Future[int]]) -> Future[Any]:
+    """Return a future of the results of several."""
+    together: Future[Any] = Future()
+    left, lock = len(futures), threading.Lock()
+
+    def one(_: Future[int]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = not left
+        if last:
+            try:
+                together.set_result([future.result() for future in futures])
+            except BaseException as error:
+                together.set_exception(error)
+
+    for future in futures:
+        future.add_done_callback(one)
+    return together

@@ -1,0 +1,224 @@
+"""The rows of a pack in a store: kept in a cache on a disk of this machine, or passed through memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.arguments import as_bytes
+from packer.errors import PackerError, UsageError
+from packer.filling.cache_folder import check_cache, folder_of, path_of
+from packer.filling.filling_client import FillingClient
+from packer.filling.stretch_window import StretchWindow
+from packer.filling.stretches import STRETCH_BYTES, StretchMap
+from packer.format.file_io import pread_all
+from packer.format.header import Extent
+from packer.format.remote_pack import RemotePack
+
+MODULE = "packer.filling.remote_process"
+CACHE_BYTES = "100GB"
+PASSING = np.uint64((1 << 64) - 1)
+"""The state of a stretch that there is no room for: who needs it gets it by itself."""
+_TOGETHER = 32  # stretches that one read holds at a time
+_LOOK = 64  # reads between looks at whether all of an array has come
+
+Numbers = NDArray[np.int64]
+
+
+def readable(pack: RemotePack, cache: Any = None, cache_size: Any = None) -> RemotePack:
+    """Return a pack in a store whose rows can be read.
+
+    cache: folder for packs on a disk of this machine, shared by its processes and kept; None: rows pass through memory, and are
+    fetched again in each epoch. cache_size: bytes, or text such as "200GB", that all packs in that folder take together.
+    Raises UsageError, RemoteError, FormatError.
+    """
+    if cache is None:
+        if cache_size is not None:
+            raise UsageError(f"cache_size={cache_size!r}: is about a cache. Pass cache=, a folder, too.")
+        return replace(pack, rows_from=RemoteRows(pack, None))
+    most = as_bytes(CACHE_BYTES if cache_size is None else cache_size)
+    if most is None:
+        raise UsageError(f"cache_size={cache_size!r}: is no size. Pass bytes, or text such as '200GB'.")
+    folder = folder_of(check_cache(cache), pack)
+    job = {"out": pack.path, "folder": folder, "seal": pack.seal.hex(), "cache_size": most}
+    client = FillingClient(folder, job, MODULE, seals=False)
+    client.open()
+    return replace(pack, rows_from=RemoteRows(pack, client))
+
+
+class RemoteRows:
+    """The rows of one pack. Thread-safe; works again after fork and unpickling. client: of the cache, None without one."""
+
+    def __init__(self, pack: RemotePack, client: FillingClient | None) -> None:
+        self.pack, self.client = pack, client
+        self._nonce = client.ready["nonce"] if client is not None else ""
+        self._renew()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"pack": self.pack, "client": self.client, "_nonce": self._nonce}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._map: StretchMap | None = None
+        self._files: dict[str, int] = {}
+        self.window = StretchWindow(self._fetch)
+
+    @property
+    def map(self) -> StretchMap:
+        """The places of the stretches."""
+        if self._pid != os.getpid():
+            self._renew()
+        with self._lock:
+            if self._map is None:
+                self._map = StretchMap(self.pack)
+            return self._map
+
+    def arrival(self, extents: Sequence[Extent]) -> RemoteArrival:
+        """See StoredRows."""
+        return RemoteArrival(self, extents)
+
+    def path(self, file: str) -> str:
+        """See StoredRows."""
+        return os.devnull if self.client is None else path_of(self.client.folder, file)
+
+    def close(self) -> None:
+        """Leave the process that fills, and forget what is in memory."""
+        if self.client is not None:
+            self.client.close()
+        self.window.close()
+
+    def wait(self, numbers: Numbers) -> Numbers:
+        """Return once these stretches are there, those that are not kept in the files. Raises PackerError."""
+        if self.client is None:
+            return numbers
+        client = self.client
+        client.wait(numbers)
+        if client.ready["nonce"] != self._nonce:
+            raise PackerError(f"{client.folder}: was removed while it was in use. Open the pack again.")
+        passing: Numbers = numbers[client.states(numbers) == PASSING]
+        return passing
+
+    def load(self, number: int) -> memoryview:
+        """Return the bytes of a stretch, wherever they are. Raises PackerError."""
+        if len(self.wait(np.array([number]))):
+            return self.window.get([number])[number]
+        begin, end = self.map.place(number)
+        fd = os.open(self.path(self.map.file(number)), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return memoryview(pread_all(fd, end - begin, begin))
+        finally:
+            os.close(fd)
+
+    def _fetch(self, number: int) -> memoryview:
+        return self.map.fetch(number)
+
+
+class RemoteArrival:
+    """The arrival of one array's rows. See Arrival."""
+
+    def __init__(self, rows: RemoteRows, extents: Sequence[Extent]) -> None:
+        self._rows, extents = rows, [extent for extent in extents if extent.nbytes]
+        stretches = rows.map
+        self._blobs = stretches.blob_of(extents)
+        self._firsts = np.cumsum([0, *(extent.rows for extent in extents)])
+        self._addresses = np.array([stretches.address(e.file) + e.offset for e in extents], np.int64)
+        self._row_bytes = extents[0].row_bytes if extents else 1
+        self._whole, self._reads = False, 0
+
+    def take(self, starts: Numbers, lengths: Numbers, out: NDArray[np.uint8]) -> bool:
+        """See Arrival."""
+        if self._whole or not len(starts):
+            return False
+        begins, ends = self._bytes(starts, lengths)
+        numbers = self._numbers(begins, ends)
+        passing = self._rows.wait(numbers)
+        if not len(passing):
+            self._look()
+            return False
+        self._gather(begins, ends, set(passing.tolist()), out.reshape(-1))
+        return True
+
+    def ahead(self, starts: Numbers, lengths: Numbers) -> None:
+        """See Arrival."""
+        if self._whole or not len(starts):
+            return
+        begins, ends = self._bytes(starts, lengths)
+        numbers = self._numbers(begins, ends)
+        client = self._rows.client
+        if client is not None:
+            client.ahead(numbers)
+            numbers = numbers[client.states(numbers) == PASSING]
+        self._rows.window.ahead(numbers.tolist(), STRETCH_BYTES)
+
+    def _look(self) -> None:
+        """See, now and then, whether all of the array has come: then nobody needs to ask any more."""
+        self._reads += 1
+        if self._reads % _LOOK or self._rows.client is None:
+            return
+        last = self._addresses + np.diff(self._firsts) * self._row_bytes
+        states = self._rows.client.states(self._rows.map.of_addresses(self._addresses, last))
+        self._whole = bool(((states != 0) & (states != PASSING)).all())
+
+    def _numbers(self, begins: Numbers, ends: Numbers) -> Numbers:
+        stretches = self._rows.map
+        if self._blobs:
+            offsets = stretches.offsets_of(self._blobs)
+            if len(offsets):
+                self._rows.wait(offsets)  # together
+                stretches.find_blobs(self._blobs, self._rows.load)
+        return stretches.of_addresses(begins, ends)
+
+    def _bytes(self, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the addresses at which runs of rows begin and end, in pieces where a run goes over several extents."""
+        some = lengths > 0
+        if not some.all():
+            starts, lengths = starts[some], lengths[some]
+        owners = np.searchsorted(self._firsts, starts, "right") - 1
+        stops = starts + lengths
+        if (stops > self._firsts[owners + 1]).any():
+            pieces = []
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                while start < stop:
+                    owner = int(np.searchsorted(self._firsts, start, "right")) - 1
+                    end = min(stop, int(self._firsts[owner + 1]))
+                    pieces.append((owner, start, end))
+                    start = end
+            owners, starts, stops = np.array(pieces, np.int64).T
+        begins = self._addresses[owners] + (starts - self._firsts[owners]) * self._row_bytes
+        return begins, begins + (stops - starts) * self._row_bytes
+
+    def _gather(self, begins: Numbers, ends: Numbers, passing: set[int], out: NDArray[np.uint8]) -> None:
+        """Copy bytes out of stretches that are kept, and of others, which are fetched."""
+        pieces = sorted(self._pieces(begins, ends))
+        order = list(dict.fromkeys(number for number, *_ in pieces))
+        at = 0
+        for first in range(0, len(order), _TOGETHER):
+            few = order[first : first + _TOGETHER]
+            found = self._rows.window.get(number for number in few if number in passing)
+            for number in few:
+                data = found[number] if number in passing else self._rows.load(number)
+                while at < len(pieces) and pieces[at][0] == number:
+                    _, to, begin, end = pieces[at]
+                    out[to : to + end - begin] = np.frombuffer(data[begin:end], np.uint8)
+                    at += 1
+
+    def _pieces(self, begins: Numbers, ends: Numbers) -> Iterator[tuple[int, int, int, int]]:
+        """Yield stretch, place in the output, and which of the stretch's bytes."""
+        stretches, to = self._rows.map, 0
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            for number in stretches.of_addresses(np.array([begin]), np.array([end])).tolist():
+                first, last = stretches.place(number)
+                base = stretches.address(stretches.file(number))
+                low, high = max(begin, base + first), min(end, base + last)
+                yield number, to + low - begin, low - base - first, high - base - first
+            to += end - begin

@@ -1,0 +1,84 @@
+"""StretchWindow: stretches of a pack that are kept nowhere, in this process's memory for as long as they are used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+
+from packer.starting import ForkSafeThreads, memory
+
+CONNECTIONS = 16
+# Two windows of the order "blocks", of 256 MB each, and what is read ahead.
+WINDOW_BYTES = min(1 << 30, memory() // 8)
+_SHARE_AHEAD = 2  # of the window, 1 / so much may be asked for ahead at once
+
+
+class StretchWindow:
+    """Stretches that were used last, or will be soon, up to WINDOW_BYTES. Thread-safe; empty in a forked child.
+
+    fetch: returns the bytes of a stretch.
+    """
+
+    def __init__(self, fetch: Callable[[int], memoryview]) -> None:
+        self._fetch = fetch
+        self._threads = ForkSafeThreads(CONNECTIONS)
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._kept: OrderedDict[int, Future[memoryview]] = OrderedDict()
+        self._coming = 0
+        self._nbytes = 0
+
+    def get(self, numbers: Iterable[int]) -> dict[int, memoryview]:
+        """Return stretches by their numbers, fetched together if need be. Raises PackerError."""
+        futures = {number: self._asked(number) for number in numbers}
+        return {number: future.result() for number, future in futures.items()}
+
+    def ahead(self, numbers: Iterable[int], stretch_bytes: int) -> None:
+        """Begin to fetch stretches of about that size that will be needed soon, some of them only if they are many."""
+        most = max(1, WINDOW_BYTES // _SHARE_AHEAD // max(1, stretch_bytes))
+        for number in numbers:
+            if self._coming >= most:
+                return
+            self._asked(number)
+
+    def close(self) -> None:
+        """End the threads and forget all."""
+        self._threads.close()
+        self._renew()
+
+    def _asked(self, number: int) -> Future[memoryview]:
+        if self._pid != os.getpid():
+            self._renew()
+        with self._lock:
+            future = self._kept.get(number)
+            if future is not None:
+                self._kept.move_to_end(number)
+                return future
+            self._coming += 1
+            future = self._kept[number] = self._threads.submit(self._fetch, number)
+        future.add_done_callback(lambda done: self._came(number, done))
+        return future
+
+    def _came(self, number: int, future: Future[memoryview]) -> None:
+        failed = future.cancelled() or future.exception() is not None
+        with self._lock:
+            self._coming -= 1
+            if failed:  # who asks next tries again
+                if self._kept.get(number) is future:
+                    del self._kept[number]
+                return
+            self._nbytes += len(future.result())
+            for old in list(self._kept):
+                if self._nbytes <= WINDOW_BYTES:
+                    return
+                one = self._kept[old]
+                if one.done() and one is not future:
+                    del self._kept[old]
+                    with suppress(Exception):
+                        self._nbytes -= len(one.result())

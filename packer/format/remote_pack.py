@@ -1,0 +1,165 @@
+"""Packs in stores: header, seal and checksums by ranged reads; rows come by whoever gives such a pack its `rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError, MissingObjectError, UsageError, damaged
+from packer.format.block_spans import Span
+from packer.format.checksums import SIZE, Trailer, digest
+from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
+from packer.format.pack import Arrival, Pack, check_extents
+from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, index_of, merge_headers, seal_of
+from packer.remote import access
+from packer.remote.object_store import ObjectInfo
+from packer.remote.urls import join
+
+END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
+_CONNECTIONS = 16
+
+
+class RemoteFile(NamedTuple):
+    """A file of a pack: its URL, size and version."""
+
+    url: str
+    info: ObjectInfo
+
+    def read(self, offset: int, nbytes: int) -> bytearray:
+        """Return bytes of it; of this version or not at all. Raises PackerError."""
+        return access.read_range(self.url, offset, offset + nbytes, self.info, patience=access.ROWS_PATIENCE)
+
+
+class StoredRows(Protocol):
+    """The rows of a pack in a store, and how they come; picklable."""
+
+    def arrival(self, extents: Sequence[Extent]) -> Arrival:
+        """Return the arrival of an array's rows."""
+
+    def close(self) -> None:
+        """Leave the process that brings them."""
+
+    def path(self, file: str) -> str:
+        """Return the local file in which the rows of a file of the pack stand once they have arrived."""
+
+
+@dataclass(frozen=True)
+class RemotePack(Pack):
+    """A pack in a store. path: its URL; files: by the names that extents have; rows: None if only its description is read."""
+
+    files: Mapping[str, RemoteFile] = field(kw_only=True)
+    rows_from: StoredRows | None = field(default=None, kw_only=True)
+
+    @property
+    def format(self) -> str:
+        """See Pack."""
+        return "h5"
+
+    def check_same(self) -> None:
+        """Do nothing: each read asks for the version that was opened."""
+
+    def close(self) -> None:
+        """See Pack."""
+        if self.rows_from is not None:
+            self.rows_from.close()
+
+    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
+        """See Pack."""
+        return None if self.rows_from is None else self.rows_from.arrival(extents)
+
+    def _path(self, file: str) -> str:
+        if self.rows_from is None:
+            raise UsageError(
+                f"{self.path}: lies in a store, and this reads local packs only. Copy it here first."
+            )
+        return self.rows_from.path(file)
+
+    def _read_span(self, span: Span) -> bytes:
+        return bytes(self.files[span.file].read(span.offset, span.nbytes))
+
+    def checksums(self) -> NDArray[np.uint64]:
+        """See Pack."""
+        trailer = Trailer.from_bytes(self.seal)
+        if self.shards or trailer is None:
+            raise ValueError("a pack of shards has a checksum table in each")
+        shape = (self.header.blocks, len(self.header.columns))
+        wrong = trailer.checksums_length != 8 * shape[0] * shape[1]
+        data = b"" if wrong else self.files[""].read(trailer.checksums_offset, trailer.checksums_length)
+        if wrong or digest([bytes(data)]) != trailer.checksums_digest:
+            raise damaged(self.path, "checksum table is damaged")
+        return np.frombuffer(data, "<u8").reshape(shape)
+
+
+def open_remote(url: str) -> RemotePack:
+    """Open a pack by its URL: a file, or a folder of shards. Raises FormatError, RemoteError."""
+    openers = [_open_file, _open_shards]
+    if url.endswith("/") or not url.lower().endswith((".h5", ".hdf5")):
+        openers.reverse()
+    for opener in openers:
+        try:
+            return opener(url.rstrip("/"))
+        except MissingObjectError:
+            continue
+    try:
+        access.stat(join(url, HEADER_FILE))
+    except MissingObjectError:
+        raise MissingObjectError(f"{url}: there is no pack. Check the name.") from None
+    raise FormatError(
+        f"{url}: is a folder of .npy files; of stores HDF5 packs are read. Repack it: packer repack."
+    )
+
+
+def _open_file(url: str) -> RemotePack:
+    data, info = access.read_end(url, END_BYTES)
+    file, first = RemoteFile(url, info), info.size - len(data)
+
+    def part(offset: int, nbytes: int) -> bytes:
+        if offset < first:
+            return bytes(file.read(offset, nbytes))
+        return bytes(data[offset - first : offset - first + nbytes])
+
+    trailer = Trailer.from_bytes(bytes(data[-SIZE:]))
+    if trailer is None:
+        raise FormatError(
+            f"{url}: is no pack, or was opened for writing since it was made. Of stores, sealed HDF5 packs are read."
+        )
+    if trailer.container_length != info.size - SIZE:
+        raise damaged(
+            url, f"is {info.size} bytes long, its trailer says {trailer.container_length + SIZE}", "trailer"
+        )
+    end = trailer.header_offset + trailer.header_length
+    if trailer.header_length > MAX_HEADER_BYTES or end > info.size:
+        raise damaged(url, "its trailer places the header where it cannot be", "header")
+    text = part(trailer.header_offset, trailer.header_length)
+    if digest([text]) != trailer.header_digest:
+        raise damaged(url, "header is damaged (its checksum differs)", "header")
+    pack = RemotePack(url, Header.from_bytes(text, url), bytes(data[-SIZE:]), files={"": file})
+    check_extents(pack, lambda extent: info.size)
+    return pack
+
+
+def _open_shards(url: str) -> RemotePack:
+    data, _ = access.read_all(join(url, INDEX_FILE), MAX_INDEX_BYTES)
+    index = index_of(bytes(data), join(url, INDEX_FILE))
+    with ThreadPoolExecutor(min(_CONNECTIONS, len(index.shards))) as pool:
+        shards = list(pool.map(_open_file, [join(url, line.file) for line in index.shards]))
+    for line, shard in zip(index.shards, shards, strict=True):
+        if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
+            raise FormatError(
+                f"{shard.path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
+                " Bring back the right one, or convert the images again."
+            )
+        if shard.header.fields != shards[0].header.fields or shard.header.classes != shards[0].header.classes:
+            raise FormatError(
+                f"{shard.path}: has other fields or classes than {index.shards[0].file}; all shards of a pack have the same."
+                " Bring back the right one."
+            )
+    names = [line.file for line in index.shards]
+    header = merge_headers([shard.header for shard in shards], names, index.skipped)
+    files: dict[str, Any] = {name: shard.files[""] for name, shard in zip(names, shards, strict=True)}
+    return RemotePack(url, header, index.digest, tuple(shards), files=files)
