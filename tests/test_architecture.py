@@ -191,7 +191,7 @@ PACKAGES: dict[str, set[str]] = {
     "fsspec": {"packer.remote"},
     "isal": {"packer.tables.reading"},
     "obstore": {"packer.remote"},
-    "pyarrow": {"packer.inputs", "packer.tables", "packer.tables.reading"},
+    "pyarrow": {"packer.convert", "packer.inputs", "packer.tables", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {
         "packer.augment",

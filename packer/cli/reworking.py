@@ -167,9 +167,12 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
 @click.argument("pack", metavar="PACK")
 @click.argument("out", metavar="OUT")
 @options(
-    option("--as format", ("png", "jpeg"),
-           "png (default): exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG."),
+    option("--format", ("folder", "webdataset", "parquet"),
+           "folder (default): image files in class folders; webdataset: tars; parquet: as Hugging Face's datasets has them."),
+    option("--as encoding", ("png", "jpeg"),
+           "png: exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG; default: png, or as stored in tars and Parquet."),
     option("--quality", "N", "Of JPEG files; default 95."),
+    option("--shard-size", "SIZE", "Begin another tar or Parquet file about every SIZE; default 500MB."),
     SPLIT,
     REWORKING,
 )  # fmt: skip
@@ -178,14 +181,19 @@ def export(
 ) -> None:
     """Write the rows of PACK as image files in the folder OUT, or of a table as OUT.csv, .tsv or .parquet.
 
-    Images lie in class folders, with masks, labels and boxes beside them.
+    Images lie in class folders, with masks, labels and boxes beside them; or in tars, or in Parquet files, in the folder OUT.
 
     \b
     packer export train.h5 images/
+    packer export train.h5 shards/ --format webdataset --shard-size 1GB
+    packer export train.h5 hf/ --format parquet
     packer export flights.h5 flights.csv --split val
     """
     if _is_table(pack):
-        for name, value in (("as", given["format"]), ("quality", given["quality"]), ("workers", workers)):
+        about = {"as": "encoding", "shard-size": "shard_size"}
+        given["workers"] = workers
+        for name in ("format", "as", "quality", "shard-size", "workers"):
+            value = given[about.get(name, name)]
             if value is not None:
                 raise UsageError(
                     f"--{name} {value}: is about images; {pack} was made of a table. Leave it out."

@@ -6,7 +6,8 @@
     <folder>/image/cat/1.png        with fields of pixels beside the images, such as masks: each field in a folder of its name
     <folder>/mask/cat/1.png
 
-export_files.py encodes the rows and names the files, export_labels.py writes labels.csv and classes.txt.
+export_files.py encodes the rows and names the files, export_labels.py writes labels.csv and classes.txt. export_shards.py writes
+WebDataset's tars and Parquet files instead of a folder.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import cv2
 
-from packer.arguments import check_workers, choice, whole
+from packer.arguments import as_bytes, check_workers, choice, whole
 from packer.convert.export_files import (
     CHANNELS,
     ExportRows,
@@ -31,11 +32,13 @@ from packer.convert.export_files import (
     file_names,
     file_stems,
     hidden,
+    holds_jpeg,
     in_split_folders,
     inner_folders,
     stem_of,
 )
 from packer.convert.export_labels import CLASSES_FILE, LABELS_FILE, LabelFiles
+from packer.convert.export_shards import ExportedShards, ParquetExport, TarExport
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import pwrite_all, remove
 from packer.format.pack import open_pack
@@ -45,7 +48,9 @@ from packer.pixels.decode_resize import FITS
 from packer.progress import Progress
 from packer.sentence import Option
 
-FORMATS = ("png", "jpeg")
+FORMATS = ("folder", "webdataset", "parquet")
+ENCODINGS = ("png", "jpeg")
+"""What images are written as; as formats they stand for a folder of such files."""
 SUFFIX = ".exporting"
 """Of the folder's name while it is being written."""
 
@@ -71,8 +76,10 @@ def export_images(
     pack: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    format: str = "png",
+    format: str = "folder",
+    encoding: str | None = None,
     quality: int = 95,
+    shard_size: int | str = "500MB",
     split: str | None = None,
     workers: int | None = None,
     progress: bool = False,
@@ -81,7 +88,11 @@ def export_images(
     """Write the images of a pack as files, with masks, labels, boxes and keypoints beside them.
 
     pack: a path. folder: a new one, or an empty one.
-    format: "png": exactly the pixels; "jpeg": the stored files where rows are JPEG files, else pixels encoded at ``quality``.
+    format: "folder": image files in class folders; "webdataset": tars of images and labels; "parquet": Parquet files in the layout
+        of Hugging Face's datasets. "png" and "jpeg" are a folder of such files.
+    encoding: of the images, "png": exactly the pixels, or "jpeg": the stored files where rows are JPEG files, else pixels encoded at
+        ``quality``. Default: of a folder png; of the others jpeg where rows are JPEG files, else png.
+    shard_size: about so many bytes of images a tar or Parquet file.
     split: only its rows. workers: threads; default: the cores at hand.
     progress: show a bar on stderr, or a line a minute where there is no terminal.
     on_progress: called now and then with the rows done so far.
@@ -93,14 +104,29 @@ def export_images(
     """
     began = time.perf_counter()
     target = os.fspath(folder).rstrip("/") or os.fspath(folder)
-    choice("format", format, FORMATS)
+    if choice("format", format, (*FORMATS, *ENCODINGS)) in ENCODINGS:
+        format, encoding = "folder", encoding or format
+    if encoding is not None:
+        choice("encoding", encoding, ENCODINGS)
+    shard_bytes = as_bytes(shard_size)
+    if shard_bytes is None:
+        raise UsageError(
+            f"shard_size {shard_size}: is not a number of bytes. Pass for example 500MB or 1GiB."
+        )
     if not 1 <= whole("quality", quality) <= 100:
         raise UsageError(f"quality {quality}: is not within 1 to 100. Pass for example 95.")
     count = check_workers(workers)
     _check_folder(target)
-    rows = ExportRows(open_pack(pack), format, quality, split)
+    opened = open_pack(pack)
+    if encoding is None:
+        encoding = "jpeg" if format != "folder" and holds_jpeg(opened) else "png"
+    rows = ExportRows(opened, encoding, quality, split)
     real = os.path.realpath(target)  # an empty folder may be a link
-    exported = _ExportedFolder(rows, os.path.dirname(real))
+    exported: _ExportedFolder | _ShardFolder
+    if format == "folder":
+        exported = _ExportedFolder(rows, os.path.dirname(real))
+    else:
+        exported = _ShardFolder((TarExport if format == "webdataset" else ParquetExport)(rows, shard_bytes))
     check_space(real, rows.estimate())
     work = real + SUFFIX
     try:
@@ -204,38 +230,14 @@ class _ExportedFolder:
 
     def command(self, folder: str) -> str:
         """Return the packer convert command that makes the pack again from the folder."""
-        again = "again.h5" if self._rows.pack.format == "h5" and not self._rows.pack.shards else "again"
-        words = ["packer", "convert", os.path.join(folder, self._base).rstrip("/"), again]
-        for name, value in self._arguments(folder).items():
-            for each in value if isinstance(value, list) else [value]:
-                words.append(f"--{'' if each is not False else 'no-'}{name.replace('_', '-')}")
-                words += [] if isinstance(each, bool) else [str(each)]
-        return shlex.join(words)
-
-    def _arguments(self, folder: str) -> dict[str, Any]:
-        """Return the options of packer convert: True and False for flags, a list for an option given several times."""
-        rows, pack, about = self._rows, self._rows.pack, self._rows.image.about
-        shape, codec = rows.image.shape, self._header.field("image").codec or {}
         options: dict[str, Any] = {}
-        if shape is None:
-            options |= {"size": "keep", "store": "jpeg"}
-        else:
-            height, width = shape[:2]
-            options["size"] = f"{height}" if height == width else f"{height}x{width}"
-            options |= {"any_size": True} if height & (height - 1) or width & (width - 1) else {}
-            options |= {"channels": CHANNELS[rows.channels]} if rows.channels != 3 else {}
-            options |= {"fit": about["fit"]} if about.get("fit") in FITS[1:] else {}
-            options |= {"compress": codec["name"]} if codec and not rows.encoded else {}
-        if pack.shards:
-            options |= {"format": pack.format, "shard_rows": pack.shards[0].rows}
         if self._labelled:
             options |= self._labels.options(os.path.join(folder, LABELS_FILE))
         if self._labels.classes_listed:
             options["classes"] = os.path.join(folder, CLASSES_FILE)
-        if rows.masks:
-            options["pair"] = [f"{f.name}={os.path.join(folder, f.name)}" for f in rows.masks]
-        seed = self._header.seed
-        return options | ({"shuffle": False} if seed is None else {"seed": seed} if seed else {})
+        if self._rows.masks:
+            options["pair"] = [f"{f.name}={os.path.join(folder, f.name)}" for f in self._rows.masks]
+        return _command(self._rows, os.path.join(folder, self._base).rstrip("/"), options)
 
     def _write_rows(
         self, roots: dict[str, str], workers: int, progress: Callable[[int], None]
@@ -302,16 +304,74 @@ class _ExportedFolder:
             notes.append(
                 "The rows are JPEG files, which packer convert would encode anew; export them as jpeg."
             )
-        elif rows.encoded and rows.image.shape is not None:
-            quality = (self._header.field("image").codec or {}).get("quality", 90)
-            notes.append(
-                "The rows are JPEG files; the command brings back their pixels. To encode these anew, add "
-                + Option("store", "jpeg")
-                + " "
-                + Option("quality", quality)
-                + "."
-            )
+        else:
+            notes += _stored_note(rows)
         return [*notes, *self._labels.notes(by_folders=self._by_folders)]
+
+
+class _ShardFolder:
+    """An export to shards, with the methods of a folder's."""
+
+    def __init__(self, shards: ExportedShards) -> None:
+        self._shards = shards
+        self.write = shards.write
+
+    def command(self, folder: str) -> str:
+        """Return the packer convert command that makes the pack again from the folder."""
+        return _command(self._shards.rows, folder, self._shards.options())
+
+    def notes(self) -> list[str]:
+        """Return a sentence for each thing that will not come back as it was."""
+        return [*self._shards.notes(), *_stored_note(self._shards.rows)]
+
+
+def _command(rows: ExportRows, source: str, told: dict[str, Any]) -> str:
+    """Return the packer convert command that makes the pack again.
+
+    told: options about labels; as those of the pack: True and False for flags, a list for an option given several times.
+    """
+    again = "again.h5" if rows.pack.format == "h5" and not rows.pack.shards else "again"
+    words = ["packer", "convert", source, again]
+    options, seed = _storing(rows) | told, rows.pack.header.seed
+    options |= {"shuffle": False} if seed is None else {"seed": seed} if seed else {}
+    for name, value in options.items():
+        for each in value if isinstance(value, list) else [value]:
+            words.append(f"--{'' if each is not False else 'no-'}{name.replace('_', '-')}")
+            words += [] if isinstance(each, bool) else [str(each)]
+    return shlex.join(words)
+
+
+def _storing(rows: ExportRows) -> dict[str, Any]:
+    """Return the options of packer convert about how images are made and stored."""
+    pack, about = rows.pack, rows.image.about
+    shape, codec = rows.image.shape, pack.header.field("image").codec or {}
+    options: dict[str, Any] = {}
+    if shape is None:
+        options |= {"size": "keep", "store": "jpeg"}
+    else:
+        height, width = shape[:2]
+        options["size"] = f"{height}" if height == width else f"{height}x{width}"
+        options |= {"any_size": True} if height & (height - 1) or width & (width - 1) else {}
+        options |= {"channels": CHANNELS[rows.channels]} if rows.channels != 3 else {}
+        options |= {"fit": about["fit"]} if about.get("fit") in FITS[1:] else {}
+        options |= {"compress": codec["name"]} if codec and not rows.encoded else {}
+    if pack.shards:
+        options |= {"format": pack.format, "shard_rows": pack.shards[0].rows}
+    return options
+
+
+def _stored_note(rows: ExportRows) -> list[str]:
+    """Return a sentence about rows that are JPEG files and come back as pixels."""
+    if not rows.encoded or rows.image.shape is None:
+        return []
+    quality = (rows.pack.header.field("image").codec or {}).get("quality", 90)
+    return [
+        "The rows are JPEG files; the command brings back their pixels. To encode these anew, add "
+        + Option("store", "jpeg")
+        + " "
+        + Option("quality", quality)
+        + "."
+    ]
 
 
 def _write(path: str, data: bytes | memoryview) -> None:

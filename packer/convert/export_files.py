@@ -65,7 +65,7 @@ class ExportRows:
             raise UsageError(f"{pack.path}: has no rows to export. Pass another pack or split.")
         fields = {f.name: f for f in pack.fields}
         image = fields.get("image")
-        self.encoded = image is not None and image.ragged and (image.codec or {}).get("name") == "jpeg"
+        self.encoded = holds_jpeg(pack)
         """True if rows are JPEG files."""
         if image is None or "key" not in fields or not (self.encoded or _is_picture(image)):
             raise UsageError(
@@ -136,6 +136,12 @@ class ExportRows:
             return jpeg.encode(image, self._quality)
         except ValueError as error:
             raise UsageError(f"format jpeg: {error}. Pass png.") from None
+
+
+def holds_jpeg(pack: Pack) -> bool:
+    """Return True if a pack's images are stored as JPEG files."""
+    image = next((f for f in pack.fields if f.name == "image"), None)
+    return image is not None and image.ragged and (image.codec or {}).get("name") == "jpeg"
 
 
 def _is_picture(f: Field) -> bool:

@@ -715,7 +715,9 @@ def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
             export_images(pack, tmp_path / "out", **options)
         assert str(caught.value) == match
 
-    refused("format 'bmp': is not one of png, jpeg. Pass one of them.", format="bmp")
+    refused(
+        "format 'bmp': is not one of folder, webdataset, parquet, png, jpeg. Pass one of them.", format="bmp"
+    )
     refused("quality 0: is not within 1 to 100. Pass for example 95.", quality=0)
     refused("workers 0: is too few; 1 is the least. Pass 1 or more.", workers=0)
     pack = hand_made(
