@@ -107,9 +107,10 @@ def verify(
     if source is None:
         if not as_json:
             made_of = _made_of(pack)
-            say(
-                f"To make damaged blocks anew from the {made_of}: packer verify {pack} --repair SRC", err=True
-            )
+            remedy = f"To make damaged blocks anew from the {made_of}: packer verify {pack} --repair SRC"
+            if made_of == "samples":
+                remedy = "It was made of samples from Python or of arrays: pack them again to replace it"
+            say(remedy, err=True)
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
@@ -122,12 +123,15 @@ def verify(
 
 
 def _made_of(path: str) -> str:
-    """Return what a pack, which may be damaged, was made of, in a word."""
+    """Return what a pack, which may be damaged, was made of, in a word; "samples" are arrays and what pack_dataset takes."""
     from packer.errors import FormatError
     from packer.format.pack import open_pack
 
     try:
-        return "images" if open_pack(path).header.table is None else "table"
+        header = open_pack(path).header
+        if "fields" in header.provenance.get("options", {}):
+            return "samples"
+        return "images" if header.table is None else "table"
     except FormatError:
         return "source"
 
@@ -211,7 +215,7 @@ def _stored(f: Field) -> str:
     if f.loaded is not f or not f.ragged:
         return ("x".join(map(str, f.loaded.shape or ())) or "one a row") + how
     if {"row_shape", "dtype"} <= set(f.about):
-        return f"{f.about['dtype'].lstrip('<|')} [n, {', '.join(map(str, f.about['row_shape']))}]"
+        return f"{f.about['dtype'].lstrip('<|')} [{', '.join(['n', *map(str, f.about['row_shape'])])}]"
     return ("of any size" if how else "bytes of any length") + how
 
 

@@ -242,7 +242,9 @@ def _tell(
 
 
 def _tell_rows(verb: str, report: Report | TableReport, where: str = "") -> None:
-    unit = "row" if _is_table(report.out) else "image"
+    from packer.format.pack import open_pack
+
+    unit = "image" if any(f.name == "image" for f in open_pack(report.out).fields) else "row"
     if report.already:
         say(f"{report.out}: holds all {units.count(report.rows, unit)} already")
     else:

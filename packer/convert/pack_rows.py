@@ -32,12 +32,6 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
     are of different ones.
     """
     first = packs[0]
-    for pack in packs:
-        missing = {"image", "key"} - {f.name for f in pack.fields}
-        if missing:
-            raise UsageError(
-                f"{pack.path}: has no field {sorted(missing)[0]!r}; packs of images have. Pass one of those."
-            )
     for pack in packs[1:]:
         for a, b in zip(first.fields, pack.fields, strict=False):
             # Columns that are classes are compared with the classes.
@@ -81,16 +75,16 @@ class PackRows:
         self._reader = RowReader(pack, pack.fields)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._local = threading.local()
-        self._image = pack.header.field("image")
-        loaded = self._image.loaded
-        self._passed = jpeg and spec is None and self._image.ragged
-        if loaded.compressed:
+        self._image = next((f for f in pack.fields if f.name == "image"), None)
+        loaded = None if self._image is None else self._image.loaded
+        self._passed = jpeg and spec is None and self._image is not None and self._image.ragged
+        if loaded is not None and loaded.compressed:
             loaded = replace(loaded, codec=None)
-        if spec is not None:
+        if spec is not None and loaded is not None:
             _check_shrinks(pack, loaded, spec)
             self._pixels = DecodeResize(spec)
             loaded = Field("image", "|u1", spec.shape, {**loaded.about, "fit": spec.fit})
-        elif loaded.ragged and not self._passed:
+        elif loaded is not None and loaded.ragged and not self._passed:
             raise UsageError(
                 f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass ",
                 Option("size"),
@@ -99,8 +93,11 @@ class PackRows:
         self.fields: tuple[Field, ...] = tuple(self._made(f, loaded) for f in pack.fields if f.name != "key")
         self._bulk = [f for f in self.fields if not f.ragged and f.name != "image" and not self._moved(f)]
         self.ragged_bytes = 0
-        if loaded.ragged:
-            self.ragged_bytes = sum(e.nbytes for e in pack.header.extents["image"]) // pack.rows
+        if loaded is None or loaded.ragged:
+            ragged = [f.name for f in self.fields if f.ragged and (loaded is None or f.name == "image")]
+            self.ragged_bytes = (
+                sum(e.nbytes for name in ragged for e in pack.header.extents[name]) // pack.rows
+            )
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return the fields that stay as they are."""
@@ -146,7 +143,9 @@ class PackRows:
         return f"{self._pack.parts[part].path}, row {sample - int(self._firsts[part])}"
 
     def key(self, sample: int) -> str:
-        """Return the row's own key."""
+        """Return the row's own key, else its number."""
+        if all(f.name != "key" for f in self._pack.fields):
+            return str(sample)
         run = one_run(sample, sample + 1)
         return self._reader.read_ragged("key", run)[0].decode("utf-8", "surrogateescape")
 
@@ -156,13 +155,14 @@ class PackRows:
             return 0, 0
         out: NDArray[np.uint8] = row["image"]
         if self._spec is None:
-            self._reader.read("image", run, out.reshape(1, -1))
-            return out.shape[0], out.shape[1]
+            self._reader.read("image", run, out.reshape(1, -1).view(np.uint8))
+            return 0, 0
         if encoded is not None:
             return self._pixels(encoded, out)
         local = self._local
         if not hasattr(local, "stored"):
-            local.stored = np.empty(self._image.shape or (), np.uint8)
+            shape = self._image.shape if self._image is not None else None
+            local.stored = np.empty(shape or (), np.uint8)
         stored: NDArray[np.uint8] = local.stored
         self._reader.read("image", run, stored.reshape(1, -1))
         box, target = place(self._spec.fit, stored.shape[:2], self._spec.size)
@@ -179,9 +179,9 @@ class PackRows:
         """Return True for a field that follows the picture when that is placed anew."""
         return self._spec is not None and (f.about.get("sampling") == "nearest" or f.name in _PLACED)
 
-    def _made(self, f: Field, image: Field) -> Field:
+    def _made(self, f: Field, image: Field | None) -> Field:
         """Return a field as it is made."""
-        if f.name == "image":
+        if f.name == "image" and image is not None:
             return image
         if self._spec is None or f.about.get("sampling") != "nearest":
             return replace(f, codec=None) if f.compressed else f

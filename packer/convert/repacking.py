@@ -27,7 +27,7 @@ from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
-from packer.format.header import NORMALIZE
+from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
@@ -293,11 +293,12 @@ def repack(
                 raise UsageError(
                     f"{name} {given}: is about images; {opened.path} was made of a table. Leave it out."
                 )
-    elif size is not None:
-        image = opened.header.field("image").loaded
-        spec = PixelSpec(parse_size(size, any_size=any_size), fit, str(image.about.get("color", "rgb")))
-        if image.shape is not None and image.shape[:2] == spec.size:
-            spec = None
+    elif size is not None or store == "jpeg":
+        image = _pixels(opened, "store jpeg" if size is None else f"size {size}")
+        if size is not None:
+            spec = PixelSpec(parse_size(size, any_size=any_size), fit, str(image.about.get("color", "rgb")))
+            if image.shape is not None and image.shape[:2] == spec.size:
+                spec = None
     sharded = shard_rows is not None or shard_size is not None
     source = _opened(
         [opened],
@@ -320,6 +321,19 @@ def repack(
         source = source._replace(storing=source.storing.sharded(row_bytes, shard_size))
     said = {"repack": how, **source.storing.options()}
     return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed))
+
+
+def _pixels(pack: Pack, option: str) -> Field:
+    """Return the field of images as it is loaded. Raises UsageError for a pack that has no images of 8 bits."""
+    image = next((f.loaded for f in pack.fields if f.name == "image"), None)
+    if image is None or not (image.ragged or image.pixels):
+        found = (
+            "no field 'image'"
+            if image is None
+            else f"images {np.dtype(image.dtype).name}{list(image.shape or ())}"
+        )
+        raise UsageError(f"{option}: is about images of 8 bits; {pack.path} has {found}. Leave it out.")
+    return image
 
 
 class _PackSource(NamedTuple):
@@ -358,12 +372,11 @@ class _PackSource(NamedTuple):
                 **self.storing.versions(),
             },
         }
+        keyed = not table and any(f.name == "key" for f in self.pack.fields)
         members: dict[str, Any] = {"classes": self.classes, "seed": seed, "provenance": provenance}
         if table:
             members["table"] = self.pack.header.table
-        return ConversionTask(
-            self.pack.path, self.rows, order, self.storing, members, provenance, keyed=not table
-        )
+        return ConversionTask(self.pack.path, self.rows, order, self.storing, members, provenance, keyed)
 
 
 def _opened(
@@ -380,7 +393,7 @@ def _opened(
         return _PackSource(pack, pack.header.classes, _storing(pack, out, **given), TablePackRows(pack))
     pack, classes, numbers = together(opened)
     storing = _storing(pack, out, quality=quality, **given)
-    stored = pack.header.field("image").codec or {}
+    stored = next((f.codec for f in pack.fields if f.name == "image"), None) or {}
     passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
     return _PackSource(pack, classes, storing, PackRows(pack, numbers, spec, jpeg=passes))
 

@@ -211,6 +211,10 @@ def _task(
     options = provenance.get("options", {})
     if "source" not in provenance or {"repack", "merge", "shares"} & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
+    if "fields" in options:
+        raise UsageError(
+            f"{pack.path}: was made of samples from Python; blocks of images and tables are made anew. Pack the samples again."
+        )
     made = plan_conversion(
         stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part, skip=True
     )

@@ -370,7 +370,12 @@ def unreadable(name: str, error: OSError) -> FormatError:
     """Return the error for a file that is not there, or may not be read."""
     remedy = "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
     if error.errno == errno.ENOENT and os.path.isdir(work := name.rstrip("/") + PARTIAL_SUFFIX):
-        remedy = f"Its conversion did not finish ({work}): run the same packer convert again, and it goes on"
+        # What kept no journal, as a generator of samples, is not gone on with.
+        goes_on = os.path.exists(os.path.join(work, "journal"))
+        again = (
+            "run the same packer convert again, and it goes on" if goes_on else "run it again; it begins anew"
+        )
+        remedy = f"Its conversion did not finish ({work}): {again}"
     parts = {TRAILER_FILE: "trailer", HEADER_FILE: "header"}
     return FormatError(
         f"{error.filename or name}: cannot be read ({error.strerror}). {remedy}.",

@@ -241,7 +241,12 @@ def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
     """
     known = {f.name: f.loaded for f in pack.fields}
     if names is None:
-        return tuple(f for f in known.values() if "encoding" not in f.about)
+        chosen = tuple(f for f in known.values() if "encoding" not in f.about)
+        if not chosen:
+            raise UsageError(
+                f"{pack.path}: holds text alone, which is loaded where it is named. Pass fields={[*known]!r}."
+            )
+        return chosen
     if isinstance(names, str):
         raise UsageError(f"fields={names!r}: is one text. Pass a list of names, such as [{names!r}].")
     has = ", ".join(known)

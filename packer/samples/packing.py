@@ -20,7 +20,7 @@ from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.working_folder import format_of
 from packer.samples.dataset_rows import in_child
-from packer.samples.field_plan import IMAGE, LABEL, Form, Forms, form_of, parse_fields
+from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, form_of, parse_fields
 from packer.samples.values import check_color
 from packer.sentence import Option
 from packer.version import __version__
@@ -108,6 +108,11 @@ class PackingOptions:
                 Option("store", "raw"),
                 ".",
             )
+        key = next((f for f in fields if f.name == KEY), None)
+        if key is not None and "encoding" not in key.about:
+            raise UsageError(
+                f"field 'key': is {form_of(key)}; it names the input of a row, as text. Give it another name by fields or rename."
+            )
         label = next((f for f in fields if f.name == LABEL), None)
         numbers = (
             label is not None
@@ -166,7 +171,7 @@ class PackingOptions:
             "seed": self.seed if self.shuffle else None,
             "provenance": provenance,
         }
-        keyed = any(f.name == IMAGE for f in maker.fields) and all(f.name != "key" for f in maker.fields)
+        keyed = any(f.name == IMAGE for f in maker.fields) and all(f.name != KEY for f in maker.fields)
         return ConversionTask(
             subject, maker, order, storing, members_of_header, None if source is None else provenance, keyed
         )

@@ -1,0 +1,154 @@
+"""Packs of any fields: loaded, described, split, put together, stored another way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from packer import merge_packs, open_pack, pack_dataset, repack, split_pack
+from packer.cli import cli
+from packer.errors import UsageError
+from packer.format.pack import Pack
+from packer.orders.runs import one_run
+from packer.read.row_reader import RowReader, decode_ragged
+
+ROWS = 40
+draws = np.random.default_rng(0)
+ROW_NUMBERS = np.arange(ROWS)
+FIELDS: dict[str, Any] = {
+    "label": ROW_NUMBERS,
+    "embedding": draws.normal(size=(ROWS, 64)).astype(np.float16),
+    "volume": draws.integers(0, 256, (ROWS, 4, 5, 6), dtype=np.uint8),
+    "tokens": [draws.integers(0, 99, n).astype(np.int32) for n in draws.integers(0, 9, ROWS)],
+    "text": [f"row {i}" for i in range(ROWS)],
+}
+WITH_IMAGE = {**FIELDS, "image": draws.integers(0, 65536, (ROWS, 8, 6), dtype=np.uint16)}
+
+
+@pytest.fixture(params=["without images", "with images of 16 bits"])
+def fields(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return FIELDS if request.param == "without images" else WITH_IMAGE
+
+
+@pytest.fixture
+def path(fields: dict[str, Any], tmp_path: Path) -> Path:
+    pack_dataset(fields, tmp_path / "made.h5")
+    return tmp_path / "made.h5"
+
+
+def columns(pack: Pack) -> dict[str, Any]:
+    """All rows of a pack by field."""
+    reader, found = RowReader(pack, pack.fields), {}
+    for f in pack.fields:
+        if f.ragged:
+            found[f.name] = decode_ragged(
+                pack, f, reader.read_ragged(f.name, one_run(0, pack.rows)), range(pack.rows)
+            )
+        else:
+            found[f.name] = reader.array(f, one_run(0, pack.rows))
+    return found
+
+
+def check(fields: dict[str, Any], *packs: Path) -> None:
+    """Packs hold the samples together, each once; the label is a sample's number."""
+    seen: list[int] = []
+    for pack in map(open_pack, packs):
+        found = columns(pack)
+        seen += (numbers := found["label"].tolist())
+        for name, values in fields.items():
+            for row, number in enumerate(numbers):
+                expected = values[number][..., None] if name == "image" else values[number]
+                np.testing.assert_array_equal(found[name][row], expected)
+    assert sorted(seen) == list(range(ROWS))
+
+
+def test_split_and_merge(fields: dict[str, Any], path: Path, tmp_path: Path) -> None:
+    split_pack(path, "a=0.5,b=0.5")
+    parts = [tmp_path / "made.a.h5", tmp_path / "made.b.h5"]
+    check(fields, *parts)
+    merge_packs(parts, tmp_path / "merged.h5")
+    check(fields, tmp_path / "merged.h5")
+
+
+@pytest.mark.parametrize(
+    "options", [{"compress": "gzip"}, {"format": "npy"}, {"shard_rows": 15}, {"shuffle": True}], ids=str
+)
+def test_repack(options: dict[str, Any], fields: dict[str, Any], path: Path, tmp_path: Path) -> None:
+    out = tmp_path / ("again" if {"format", "shard_rows"} & set(options) else "again.h5")
+    repack(path, out, **options)
+    check(fields, out)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"size": 4}, "size 4: is about images of 8 bits;"),
+        ({"store": "jpeg"}, "store jpeg: is about images of 8 bits;"),
+    ],
+)
+def test_what_is_about_images_of_8_bits(
+    options: dict[str, Any], said: str, path: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        repack(path, tmp_path / "again.h5", **options)
+
+
+@pytest.mark.parametrize("placement", ["disk", "ram"])
+def test_loading(placement: str, fields: dict[str, Any], path: Path) -> None:
+    pytest.importorskip("torch")
+    from packer import PackedBatchDataset
+
+    dataset = PackedBatchDataset(path, batch_size=16, shuffle=True, placement=placement, fields=[*fields])
+    seen = []
+    for batch in dataset:
+        for row, number in enumerate(batch.label.tolist()):
+            seen.append(number)
+            for name, values in fields.items():
+                found = getattr(batch, name)[row]
+                expected = values[number][None] if name == "image" else values[number]
+                np.testing.assert_array_equal(found if isinstance(found, str) else found.numpy(), expected)
+    assert sorted(seen) == list(range(ROWS))
+    dataset.close()
+
+
+def test_text_is_loaded_where_it_is_named(tmp_path: Path) -> None:
+    from packer import PackedBatchDataset
+
+    pack_dataset({"text": FIELDS["text"]}, tmp_path / "text.h5", shuffle=False)
+    with pytest.raises(UsageError, match=r"text\.h5: holds text alone, .* Pass fields=\['text'\]\."):
+        PackedBatchDataset(tmp_path / "text.h5", batch_size=8, output="numpy")
+    with PackedBatchDataset(tmp_path / "text.h5", batch_size=40, output="numpy", fields=["text"]) as dataset:
+        assert next(iter(dataset)).text == FIELDS["text"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["info"], "tokens   u1  i4 [n]"),
+        (["verify"], ": whole; "),
+        (["preview", "-o", "sheet.png"], ": has no images; a field 'image' of uint8 [H, W, C]"),
+        (["export", "out"], ": holds no images with names; uint8 [H, W, C]"),
+    ],
+    ids=str,
+)
+def test_commands(command: list[str], said: str, path: Path) -> None:
+    result = CliRunner().invoke(cli, [command[0], str(path), *command[1:]])
+    assert said in result.output + str(result.exception)
+
+
+def test_a_damaged_pack_is_packed_again(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    extent = open_pack(path).header.extents["embedding"][0]
+    data[extent.offset] ^= 1
+    path.write_bytes(data)
+    result = CliRunner().invoke(cli, ["verify", str(path)])
+    assert result.exit_code == 1
+    assert "It was made of samples from Python or of arrays: pack them again to replace it\n" in result.output
+    result = CliRunner().invoke(cli, ["verify", str(path), "--repair", "images"])
+    assert "was made of samples from Python; blocks of images and tables are made anew" in str(
+        result.exception
+    )
