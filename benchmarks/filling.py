@@ -62,7 +62,7 @@ def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[
                 multiprocessing_context="fork",
             )  # fmt: skip
             return train([loader] * EPOCHS, began)
-    filled = {"cache": pack, "size": size} if name == "filling" else {}
+    filled: dict[str, Any] = {"cache": pack, "size": size} if name == "filling" else {}
     with PackedBatchDataset(images if filled else pack, batch_size, shuffle=True, **filled) as dataset:
         found = train([dataset] * EPOCHS, began)
         found["rows"] = dataset.rows
