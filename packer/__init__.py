@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from packer.load.processes.transforms import PythonTransform
     from packer.load.row_dataset import PackedDataset
     from packer.orders.mixture import Mixture
+    from packer.orders.regions import Regions
     from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.contact_sheet import preview
@@ -66,6 +67,7 @@ _HOMES = {
     "PackedDataset": "packer.load.row_dataset",
     "PackerError": "packer.errors",
     "PythonTransform": "packer.load.processes.transforms",
+    "Regions": "packer.orders.regions",
     "Report": "packer.convert.conversion_run",
     "Rows": "packer.orders.row_orders",
     "Sequential": "packer.orders.row_orders",
@@ -101,6 +103,7 @@ __all__ = [
     "PackedDataset",
     "PackerError",
     "PythonTransform",
+    "Regions",
     "Report",
     "Rows",
     "Sequential",

@@ -163,6 +163,7 @@ def test_info_tells_how_well_an_order_shuffles(photos: Path, run: Run):
         "slices",
         "blocks",
         "rows",
+        "regions",
         "shuffle=True",
         "uniform",
     ]

@@ -29,6 +29,7 @@ from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.orders.epochs import RowOrder, Share, read_request, read_requests
 from packer.orders.mixture import single_orders
+from packer.orders.regions import Regions
 from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
 from packer.read.row_selection import ROW
@@ -76,7 +77,7 @@ class PackedBatchDataset(ResumableEpochs):
         True chooses "blocks" for a pack that was shuffled when it was made (of compressed rows those that are decoded whole),
         else "rows": as good as a uniform shuffle (`order_quality` scores 0.95 and more), by the pack alone.
     order : str or order, optional
-        "sequential", "slices", "blocks", "rows", or "auto", which chooses by size, memory and medium and logs why (on several
+        "sequential", "slices", "blocks", "rows", "regions", or "auto", which chooses by size, memory and medium and logs why (on several
         ranks by the pack alone); or Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"). Wins over shuffle.
         Of packs with weights, the order of each pack's rows; Mixture(order, rows=...) says how long an epoch is, too.
     seed : int
@@ -557,8 +558,12 @@ class PackedBatchDataset(ResumableEpochs):
 
     def _keep_blocks(self) -> None:
         """Make the reader cache the decoded blocks of two windows: the threads read ahead of the loop."""
-        orders = single_orders(self.order)
-        mixed = sum(order.mixed_blocks for order in orders if isinstance(order, Blocks))
+        mixed = 0
+        for order in single_orders(self.order):
+            if isinstance(order, Blocks):
+                mixed += order.mixed_blocks
+            elif isinstance(order, Regions):
+                mixed += -(-order.mixed_rows // (self.world_size * self.pack.header.block_rows))
         self._reader.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
 
     def _device(self) -> Device:

@@ -29,6 +29,7 @@ from packer.load.pack_list import PackPaths
 from packer.load.ranks import local_rank
 from packer.orders.epochs import ENDS, Context, Member, RowOrder
 from packer.orders.mixture import Mixture
+from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential
 from packer.orders.runs import Subset, one_run
 from packer.read.gather import cut
@@ -192,13 +193,17 @@ def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int, memor
         # Rows of a pack joined of several lie as each of these has them: neighbours are of one pack.
         shuffled=pack.header.seed is not None and len(pack.members) < 2,
         coded=any(f.compressed for f in fields),
-        medium="remote"
-        if isinstance(pack, RemotePack)
-        else "network"
-        if any(remote_file_system(one.path) for one in pack.members or [pack])
-        else "disk",
+        medium=_medium(pack),
         memory_bytes=memory,
     )
+
+
+def _medium(pack: Pack) -> str:
+    """Return where the rows of a pack come from: see Context."""
+    packs = pack.members or (pack,)
+    if any(isinstance(one, RemotePack) for one in packs):
+        return "remote"
+    return "network" if any(remote_file_system(one.path) for one in packs) else "disk"
 
 
 def _places(pack: Pack, subset: Subset) -> list[Subset]:
@@ -290,12 +295,15 @@ def shuffled_order(about: Context) -> RowOrder:
     """Return the order that shuffle=True means: as good as a uniform shuffle, on every machine the same, by the pack alone.
 
     A pack that was shuffled when it was made needs blocks: they read a disk as fast as slices, cost no more in memory, and
-    batch-mates part each epoch, which those of a slice do not. Where rows are compressed, whole blocks, each decoded once.
+    batch-mates part each epoch, which those of a slice do not. Where rows are compressed, whole blocks, each decoded once. A pack
+    at a URL is read in regions, so that each rank fetches its own part of it alone.
 
     In any other pack neighbours are alike, often of one class, and a window would have to hold some twenty blocks for each row
     of a batch: that takes every row by itself. Small rows of a large pack are read from a disk in short runs then, in a
     window of as many as it takes.
     """
+    if about.medium == "remote":
+        return Regions()
     if about.shuffled:
         return Blocks(whole=about.coded)
     if about.coded or about.row_bytes >= SMALL_BYTES or about.n * about.row_bytes <= LARGE_BYTES:
@@ -307,8 +315,9 @@ def shuffled_order(about: Context) -> RowOrder:
 def choose_order(about: Context) -> tuple[RowOrder, str]:
     """Return the best shuffle that rows can be read in at full speed, and a sentence that says why.
 
-    "rows" where all stay in memory after the first epoch and are neither small nor compressed in blocks; else what
-    shuffle=True means (`shuffled_order`). Depends on this machine's memory: a resumed epoch takes its order from the state.
+    "rows" where all stay in memory after the first epoch and are neither small nor compressed in blocks, unless they come
+    from elsewhere; else what shuffle=True means (`shuffled_order`). Depends on this machine's memory: a resumed epoch takes its order
+    from the state.
     """
     nbytes, memory = size(about.n * about.row_bytes), size(about.memory_bytes)
     made = f"the pack was {'' if about.shuffled else 'not '}shuffled when it was made"
@@ -316,7 +325,9 @@ def choose_order(about: Context) -> tuple[RowOrder, str]:
     resident = about.medium == "memory" or about.n * about.row_bytes <= CACHED_SHARE * about.memory_bytes
     stay = f"{nbytes} stay in {memory} of memory" if about.memory_bytes else f"{nbytes} stay in memory"
     order = shuffled_order(about)
-    if isinstance(order, Rows):
+    if isinstance(order, Regions):
+        why = f"{nbytes} are fetched from elsewhere, each rank its own part of them alone"
+    elif isinstance(order, Rows):
         why = f"{made}, so neighbours may be alike, and each row is drawn by itself"
     elif about.coded:
         why = f"rows are compressed in blocks of {about.block_rows:,}, which are decoded whole, and {made}"

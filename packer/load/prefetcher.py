@@ -109,7 +109,8 @@ class FileRows(RowSource):
         if self.reader.pack.pending:
             for f in self.reader.fields:
                 self._asking.submit(self.reader.willneed, f.name, request.rows())
-        if (soon := request.epoch.ahead(*request.reach, begin=request.begins)).starts.size:
+        soon = request.epoch.ahead(*request.reach, begin=request.begins, own=request.positions)
+        if soon.starts.size:
             for f in self.reader.fields:
                 self._asking.submit(self.reader.willneed, f.name, soon)
 

@@ -2,6 +2,8 @@
 
     row_orders.py       sequential, slices, blocks and rows
     sampling.py         orders that draw rows by weight, or by class
+    regions.py          for packs in object stores: a node reads the same part of a pack in every epoch
+    window_cut.py       rows in blocks, blocks in windows
     mixture.py          rows of several packs by the packs' weights: one sequence of theirs
     epochs.py           what an order is; one epoch of it over a subset, and each rank's share
     runs.py             row numbers as contiguous runs; a subset of rows, numbered from 0

@@ -89,11 +89,22 @@ class RowOrder(Protocol):
         """
         ...
 
-    def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
-        """Return the rows worth asking the disk for now, since positions start..stop-1 are read next; none but for "blocks".
+    def ahead(
+        self,
+        start: int,
+        stop: int,
+        n: int,
+        seed: int,
+        epoch: int,
+        *,
+        begin: bool = False,
+        own: Runs | None = None,
+    ) -> Runs:
+        """Return the rows worth asking the disk for now, since positions start..stop-1 are read next; none but for "blocks" and "regions".
 
         For a caller that asks with intervals that follow each other, from wherever its epoch begins or is resumed.
-        begin: whether this is its first one (it is where start is 0).
+        begin: whether this is its first one (it is where start is 0). own: those of the positions that this rank reads, None: all; only
+        "regions" asks for the rows of a rank, the others for those of all ranks.
         """
         return one_run(0, 0)
 
@@ -125,9 +136,12 @@ class Epoch:
         """Return the rows at these positions, counted within the subset."""
         return self.order.place(positions, self.subset.rows, self.seed, self.number)
 
-    def ahead(self, start: int, stop: int, *, begin: bool = False) -> Runs:
-        """Return the rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all."""
-        soon = self.order.ahead(start, stop, self.subset.rows, self.seed, self.number, begin=begin)
+    def ahead(self, start: int, stop: int, *, begin: bool = False, own: Runs | None = None) -> Runs:
+        """Return the rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all.
+
+        own: those of the positions that this rank reads, None: all.
+        """
+        soon = self.order.ahead(start, stop, self.subset.rows, self.seed, self.number, begin=begin, own=own)
         return self.subset.place(soon) if len(soon.starts) else soon
 
 

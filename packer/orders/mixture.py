@@ -101,7 +101,7 @@ class Mixture(RowOrder):
                     " one at least is needed. Leave the pack out, or choose other rows."
                 )
         packs = tuple(
-            _MixedPack(choose(replace(m.about, share=count / length)), m.places, count)
+            _MixedPack(choose(_part(m.about, count / length, global_batch)), m.places, count)
             for m, count in zip(members, draws, strict=True)
         )
         return replace(self, rows=length, _packs=packs, _batch=max(1, global_batch))
@@ -134,7 +134,17 @@ class Mixture(RowOrder):
             rows[where] = self._rows(number, draws, seed, epoch)
         return consecutive(rows)
 
-    def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
+    def ahead(
+        self,
+        start: int,
+        stop: int,
+        n: int,
+        seed: int,
+        epoch: int,
+        *,
+        begin: bool = False,
+        own: Runs | None = None,
+    ) -> Runs:
         """Return what the packs' orders ask the disk for, pack after pass after pack."""
         starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         counts = [pack.draws for pack in self._packs]
@@ -235,6 +245,11 @@ class Mixture(RowOrder):
             inside = consecutive(draws[own] - later * size)
             rows[own] = pack.places.place(pack.order.place(inside, size, key, turn + later)).rows()
         return rows
+
+
+def _part(about: Context, share: float, global_batch: int) -> Context:
+    """Return the facts of a pack of which a batch holds a share."""
+    return replace(about, share=share, global_batch=max(1, round(share * global_batch)))
 
 
 def _draws(weights: Sequence[float], length: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Orders: which rows stand where in an epoch. Sampling with repetitions is in `sampling.py`.
+"""Orders: which rows stand where in an epoch. Sampling with repetitions is in `sampling.py`, that of packs in stores in `regions.py`.
 
 The sequences are frozen: a resumed epoch depends on them, and the tests hold golden values.
 """
@@ -18,7 +18,9 @@ from packer import randomness
 from packer.arguments import as_bytes
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder, order_key, recorded, whole_number
+from packer.orders.regions import Regions
 from packer.orders.runs import Runs, consecutive, on_ring, one_run
+from packer.orders.window_cut import WindowCut
 
 # Of "blocks". Cold reads from blocks of 0.4, 1, 2 and 8 MiB took as long (0.9 to 1.2 of a sequential read, a virtual disk), and
 # batches are as mixed as a window has blocks. Of a sorted pack (100,000 photos of 192 KiB, 100 classes) the class counts of batches
@@ -209,7 +211,17 @@ class Blocks(RowOrder):
             )
         )
 
-    def ahead(self, start: int, stop: int, n: int, seed: int, epoch: int, *, begin: bool = False) -> Runs:
+    def ahead(
+        self,
+        start: int,
+        stop: int,
+        n: int,
+        seed: int,
+        epoch: int,
+        *,
+        begin: bool = False,
+        own: Runs | None = None,
+    ) -> Runs:
         """Return the blocks of each window one window before it is needed; at the beginning, of the first two.
 
         Window after window, each in the order of the file. All ranks get the same: each of them reads from all blocks.
@@ -248,13 +260,13 @@ class Blocks(RowOrder):
         assert self.block is not None
         return -(-self.window // self.block) if self.whole and self.window > self.block else 0
 
-    def _cut(self, n: int, least: int = 2) -> _Cut:
+    def _cut(self, n: int, least: int = 2) -> WindowCut:
         assert isinstance(self.window, int)  # by bind, like the next
         assert self.block is not None
         block = min(self.block, n)
         blocks = -(-n // block)
         windows = max(1, blocks // max(least, -(-self.window // block)))
-        return _Cut(n, block, windows, *divmod(blocks, windows))
+        return WindowCut(n, block, windows, *divmod(blocks, windows))
 
 
 @dataclass(frozen=True)
@@ -284,39 +296,9 @@ BY_NAME: dict[str, Callable[[], RowOrder]] = {
     "slices": Slices,
     "blocks": Blocks,
     "rows": Rows,
+    "regions": Regions,
 }
 """The orders that need nothing but their name."""
-
-
-class _Cut(NamedTuple):
-    """A division of n rows into blocks and windows.
-
-    Counted in the order in which blocks stand: the first `extra` windows have each + 1 blocks, the others `each`.
-    """
-
-    n: int
-    block: int
-    windows: int
-    each: int
-    extra: int
-
-    def window(self, position: int) -> int:
-        """Return the window that a position lies in."""
-        slot, wide = position // self.block, self.extra * (self.each + 1)
-        return slot // (self.each + 1) if slot < wide else self.extra + (slot - wide) // self.each
-
-    def windows_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the window that each position lies in."""
-        slots, wide = positions // self.block, self.extra * (self.each + 1)
-        windows: NDArray[np.int64] = np.where(
-            slots < wide, slots // (self.each + 1), self.extra + (slots - wide) // self.each
-        )
-        return windows
-
-    def slots(self, window: int) -> tuple[int, int]:
-        """Return the blocks [first, last + 1) of a window."""
-        first = window * self.each + min(window, self.extra)
-        return first, first + self.each + (window < self.extra)
 
 
 class _Window(NamedTuple):
@@ -329,7 +311,7 @@ class _Window(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _window(cut: _Cut, number: int, seed: int, epoch: int) -> _Window:
+def _window(cut: WindowCut, number: int, seed: int, epoch: int) -> _Window:
     """Return a window; kept, since it costs as much as placing 256 rows and serves thousands."""
     key = order_key(seed, epoch, "blocks")
     first, last = cut.slots(number)
@@ -347,7 +329,9 @@ def _window(cut: _Cut, number: int, seed: int, epoch: int) -> _Window:
     )
 
 
-def _mixed(cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _mixed(
+    cut: WindowCut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the rows at positions that lie in one window, int64 [k]."""
     window = _window(cut, number, seed, epoch)
     places = randomness.permute(positions - window.start, window.rows, window.key)
@@ -360,7 +344,7 @@ def _mixed(cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.
 
 
 def _mixed_in_pieces(
-    cut: _Cut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]
+    cut: WindowCut, number: int, seed: int, epoch: int, positions: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return what `_mixed` returns, in arrays that stay in the processor's cache."""
     if len(positions) <= _PIECE_ROWS:
@@ -385,7 +369,7 @@ class _WholeBlocks:
     window it is in, and edge: where its rows end.
     """
 
-    cut: _Cut
+    cut: WindowCut
     single: bool
     missing: int
     short: int

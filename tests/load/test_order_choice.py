@@ -12,9 +12,11 @@ from packer.errors import UsageError
 from packer.load.dataset_options import choose_order, parse_order, resumed_order, shuffled_order
 from packer.orders import shuffle_quality
 from packer.orders.epochs import Context, RowOrder
+from packer.orders.regions import Regions
 from packer.orders.row_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.sampling import Balanced, Weighted
 from packer.orders.shuffle_quality import measure
+from packer.units import size
 
 PHOTO, TABLE = 196_608, 112
 MEMORY = 24_000_000_000
@@ -63,7 +65,7 @@ def test_what_is_no_order_is_refused(order: Any) -> None:
     with pytest.raises(UsageError) as error:
         parse_order(order, False, context())
     assert str(error.value) == (
-        f"order={order!r}: is not one of 'sequential', 'slices', 'blocks', 'rows', 'auto'. Pass one of them,"
+        f"order={order!r}: is not one of 'sequential', 'slices', 'blocks', 'rows', 'regions', 'auto'. Pass one of them,"
         " or an order such as packer.Blocks(window='1GB')."
     )
 
@@ -234,3 +236,24 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
         UsageError, match=r"^state_dict: the order in it is .*; a name and lengths are allowed\."
     ):
         resumed_order(Slices(8), record, chosen=True)
+
+
+# --- packs at a URL -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("facts", [{}, {"shuffled": False}, {"coded": True}, {"row_bytes": TABLE}])
+def test_packs_at_a_url_are_read_in_regions(facts: dict[str, Any]) -> None:
+    about = context(400_000, **({"medium": "remote", "global_batch": 2048} | facts))
+    assert isinstance(shuffled_order(about), Regions)
+    assert parse_order(None, True, about)[0] == Regions().bind(about)
+    order, why = choose_order(about)
+    assert order == Regions()
+    assert why == (
+        f"order='regions': {size(about.n * about.row_bytes)} are fetched from elsewhere, each rank its own part of them alone."
+    )
+    assert parse_order("regions", True, context())[0] == Regions().bind(context())
+    assert resumed_order(Rows(), Regions().bind(about).record(), chosen=True) == Regions().bind(about)
+
+
+def test_sequence_stays_the_default_of_packs_at_a_url() -> None:
+    assert parse_order(None, False, context(medium="remote"))[0] == Sequential()

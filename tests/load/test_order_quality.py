@@ -79,7 +79,7 @@ def test_samplers_are_refused(pack: Pack):
         order_quality(pack, Weighted(np.ones(ROWS)), 30)
     assert str(error.value) == (
         "order 'weighted': gives rows more than once; only shuffles are measured. "
-        "Pass one of sequential, slices, blocks, rows."
+        "Pass one of sequential, slices, blocks, rows, regions."
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 from packer import randomness
 from packer.orders import shuffle_quality
 from packer.orders.epochs import RowOrder
+from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.orders.shuffle_quality import measure, uniform
@@ -157,7 +158,8 @@ def test_labels_may_be_any_numbers():
 )
 @pytest.mark.parametrize("name", sorted(BY_NAME))
 def test_tiny_packs(name: str, n: int, b: int, classes: int):
-    order = {"slices": Slices(b), "blocks": Blocks(4, 2)}.get(name) or BY_NAME[name]()
+    bound = {"slices": Slices(b), "blocks": Blocks(4, 2), "regions": Regions(b, 2, 2, b)}
+    order = bound.get(name) or BY_NAME[name]()
     labels = np.arange(n) % classes
     found, ideal = measure(order, n, b, labels=labels), uniform(n, b, labels=labels)
     assert (found.label_mix is None) == (ideal.label_mix is None) == (classes == 1 or b >= n)

@@ -1,0 +1,100 @@
+"""What each order fetches from an object store, and how well it shuffles: a simulation, no store is asked.
+
+    python benchmarks/store_orders.py                   400,000 photos of 192 KiB, 8 nodes, caches of 25 % of the pack
+    python benchmarks/store_orders.py --cache 1 --nodes 4
+
+Each node fetches whole stretches of about 8 MiB for the rows of its part of every global batch, once a batch; what it has fetched it keeps
+until its cache is full, and never gives away (first come stays). Printed is what all nodes fetch over one reading of the pack, in the
+first epoch and in the second; the label mix of a pack sorted by class and the score of one that was shuffled (1: as a uniform shuffle,
+`packer.order_quality`); and the time that placing a node's batch takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from packer.bench.conditions import machine, versions
+from packer.orders.epochs import Context, RowOrder, Share
+from packer.orders.regions import Regions
+from packer.orders.row_orders import Blocks, Rows, Slices
+from packer.orders.shuffle_quality import measure
+
+ROW_BYTES, BLOCK_ROWS = 196_608, 43  # a photo of 256 x 256, and a block of the pack
+
+
+def fetched(order: RowOrder, n: int, batch: int, nodes: int, cache: float, epochs: int = 2) -> list[float]:
+    """Return what all nodes fetch in each epoch, in readings of the pack. cache: of a node, as a share of the pack."""
+    stretches = -(-n // BLOCK_ROWS)
+    room = int(cache * stretches)
+    kept = np.zeros((nodes, stretches), bool)
+    shares = []
+    for epoch in range(epochs):
+        count = 0
+        for node in range(nodes):
+            share = Share(n, batch // nodes, nodes, node, ends="uneven")
+            for step in range(share.steps):
+                rows = order.place(share.positions(step, step + 1), n, 0, epoch).rows()
+                missing = np.unique(rows // BLOCK_ROWS)
+                missing = missing[~kept[node, missing]]
+                count += len(missing)
+                kept[node, missing[: max(0, room - int(kept[node].sum()))]] = True
+        shares.append(count / stretches)
+    return shares
+
+
+def microseconds(order: RowOrder, n: int, batch: int, nodes: int) -> float:
+    """Return the median time of placing a node's batch."""
+    share = Share(n, batch // nodes, nodes, ends="uneven")
+    times = []
+    for step in range(min(share.steps, 200)):
+        started = time.perf_counter()
+        order.place(share.positions(step, step + 1), n, 1, 0)
+        times.append(time.perf_counter() - started)
+    return 1e6 * float(np.median(times))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=256, help="rows of a node's part of a batch")
+    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--cache", type=float, default=25, help="of a node, percent of the pack")
+    given = parser.parse_args(arguments)
+    n, batch = given.rows, given.batch * given.nodes
+    labels = np.arange(n) * given.classes // n
+    orders: dict[str, RowOrder] = {
+        "slices": Slices(),
+        "blocks": Blocks(),
+        "rows": Rows(),
+        "regions, window 8": Regions(window=8),
+        "regions, window 32": Regions(window=32),
+    }
+    about = Context(n, ROW_BYTES, BLOCK_ROWS, batch)
+    print(", ".join(f"{name} {value}" for name, value in {**machine(), **versions()}.items()))
+    print(
+        f"{n:,} rows, {given.nodes} nodes, {given.batch} rows a node and batch, {given.classes} classes, cache {given.cache:g} %\n"
+    )
+    print(
+        "| order | epoch 1 | epoch 2 | label mix, sorted | score, shuffled | us a batch |\n|---|---|---|---|---|---|"
+    )
+    for name, order in orders.items():
+        bound = order.bind(about)
+        first, second = fetched(bound, n, batch, given.nodes, given.cache / 100)
+        mix = measure(bound, n, batch, labels=labels).label_mix
+        score = measure(bound, n, batch).score
+        took = microseconds(bound, n, batch, given.nodes)
+        print(f"| {name} | {first:.2f} | {second:.2f} | {mix:,.2f} | {score:.3f} | {took:.0f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
