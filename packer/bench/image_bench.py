@@ -25,9 +25,10 @@ from packer.bench.image_lanes import Hdf5Items, RawImages
 from packer.bench.lanes import ORDERS, BenchRun, Lane, pack_files
 from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
+from packer.inputs.coco_annotations import read_labels
 from packer.inputs.file_names import on_disk
 from packer.inputs.image_sources import open_source
-from packer.inputs.image_targets import OPTIONS, ImageTargets, read_targets
+from packer.inputs.image_targets import OPTIONS, ImageTargets
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.starting import memory
@@ -78,10 +79,10 @@ def bench(
         ) as source,
         _one_opencv_thread(),
     ):
-        targets = ImageTargets(source.labels, source.classes, refused=source.refused)
+        targets = source.targets or ImageTargets(source.labels, source.classes, refused=source.refused)
         if labels is not None:
             chosen = {name: options.get(name) for name in OPTIONS}
-            targets = read_targets(os.fspath(labels), source.keys, **chosen, skip=True)
+            targets = read_labels(os.fspath(labels), source.keys, **chosen, skip=True)
         if classes is not None:
             targets = targets.renumbered(classes, source.name, skip=True)
         source.labels = targets.fixed.get("label")

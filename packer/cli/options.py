@@ -91,7 +91,7 @@ CONVERT = options(
     option("--compress", "NAME",
            "Compress blocks of raw rows without loss (HDF5 only); docs/commands.md lists the names.", "none"),
     option("--labels", "FILE",
-           "CSV of files (first column) and labels, for folders that do not say the class.", about=IMAGES),
+           "CSV of files (first column) and labels, for folders that do not say the class; or COCO's JSON of boxes.", about=IMAGES),
     option("--label", "COLUMN,...",
            "Columns of --labels to take; default: the second. Of a table: what is to be predicted.", about=_NAMED),
     option("--label-file-column", "COLUMN",

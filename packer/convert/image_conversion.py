@@ -23,11 +23,12 @@ from packer.errors import UsageError
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
 from packer.format.working_folder import format_of
+from packer.inputs.coco_annotations import read_labels
 from packer.inputs.file_names import as_text
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import Source, open_source
 from packer.inputs.image_targets import OPTIONS as TARGET_OPTIONS
-from packer.inputs.image_targets import ImageTargets, read_targets
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_values import BARS, LABEL_AS
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
@@ -102,7 +103,8 @@ def convert_images(
         A folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or .zip archive of such a
         folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation and test are
         splits, each of the forms above. Or CIFAR's python pickles (a folder or tar of them), WebDataset's tars, or Parquet files
-        of images in Hugging Face's layout (each: a folder, a sequence of paths, or ``"{000000..000009}.tar"``).
+        of images in Hugging Face's layout (each: a folder, a sequence of paths, or ``"{000000..000009}.tar"``), or a folder laid out as
+        COCO is (``annotations/instances_*.json``).
     out, format
         A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
     size, any_size, fit
@@ -114,7 +116,7 @@ def convert_images(
         "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading. compress is "none", or the codec of
         blocks of raw rows (HDF5 only).
     labels, label, label_file_column
-        A CSV file that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
+        A CSV file, or COCO's JSON of boxes, that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
         (default: the second). Without labels: the label to take of WebDataset's tars, Parquet files or CIFAR-100.
     label_as, multi_label, label_separator
         "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
@@ -426,15 +428,13 @@ def _targets(
     """Return what is known of each image: from the CSV, or else from the folders."""
     chosen: dict[str, Any] = {name: options.get(name) for name in TARGET_OPTIONS}
     if labels is not None:
-        return read_targets(os.fspath(labels), source.keys, **chosen, skip=skip)
-    if source.targets is not None:
-        return source.targets
+        return read_labels(os.fspath(labels), source.keys, **chosen, skip=skip)
     for name, value in chosen.items():
         if value and name != "label_as" and not (name == "label" and source.label_chosen):
             raise UsageError(
                 f"{name}: is about columns of a CSV, and there is none. Pass ", Option("labels", "FILE"), "."
             )
-    return ImageTargets(source.labels, source.classes, refused=source.refused)
+    return source.targets or ImageTargets(source.labels, source.classes, refused=source.refused)
 
 
 def _order(source: ImageSource, targets: ImageTargets, options: Mapping[str, Any]) -> SampleOrder:

@@ -9,6 +9,7 @@
     parquet_images.py    Parquet files with a column of images, as Hugging Face's datasets writes them
     file_names.py      names as text, whatever the locale; what folders mean: classes, splits
     image_targets.py   what a CSV says of each image: labels, boxes, keypoints
+    coco_annotations.py  what COCO's JSON says of each image: boxes and their classes
     label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name; lines of text files
     label_values.py    the rules for labels given as text
     image_pairs.py     masks and the like, found by name

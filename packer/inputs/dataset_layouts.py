@@ -32,6 +32,7 @@ from packer.inputs.webdataset_tars import (
     group_samples,
     is_label,
     open_tars,
+    split_of,
     split_sample,
 )
 
@@ -245,7 +246,9 @@ def open_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
         if not os.path.isfile(path):
             raise UsageError(f"{path}: no such file; Parquet files of images are read. Check it.")
     times = np.array([os.stat(path).st_mtime_ns for path in paths])
-    images = read_parquet(name, paths, lambda owners: file_splits(paths, owners), options)
+    images = read_parquet(
+        name, paths, lambda owners: file_splits([split_of(path) for path in paths], owners), options
+    )
     source = ImageSource(
         name,
         images.keys,

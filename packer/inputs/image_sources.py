@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import newest_file
+from packer.inputs.coco_annotations import CocoPart, find_annotations, read_coco
 from packer.inputs.dataset_layouts import asked_for, expand, open_layout, open_tar_layout
 from packer.inputs.file_names import (
     FolderLayout,
@@ -34,6 +35,7 @@ from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, is_archive, open_ar
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
 from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.webdataset_tars import file_splits
 from packer.sentence import Option
 
 LIST_EXTENSIONS = (".lst", ".txt")
@@ -73,6 +75,9 @@ def open_source(
     name, paths = _named(path)
     empty: list[str] | None = [] if skip else None
     arrange = partial(_arrange, labelled=labelled, listed=listed, empty=empty)
+    annotated = [] if labelled or len(paths) > 1 or not os.path.isdir(name) else find_annotations(name)
+    if annotated:
+        return _open_annotated(name, annotated, skip)
     known = open_layout(name, paths, options)
     if known is not None:
         return known
@@ -153,6 +158,29 @@ def _open_folder(name: str, arrange: Arrange, labelled: bool) -> ImageSource:
         labelled,
     )
     return source if labelled else _hint(source, name)
+
+
+def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSource:
+    """Open a folder of images with COCO's annotations; images in other folders than theirs are left out."""
+    folder = as_text(name)
+    found, sizes, times, _ = _scan(folder)
+    places = tuple(part.folder for part in parts)
+    order = np.array([k for k in image_order(found).tolist() if found[k].startswith(places)], np.int64)
+    keys = [found[index] for index in order]
+    if not keys:
+        raise no_images(name)
+    targets, owners = read_coco(parts, keys, skip=skip)
+    nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
+    splits = file_splits([part.split for part in parts], owners)
+    read = _reader(folder, keys, nbytes, changes)
+    layout = FolderLayout(None, None, splits)
+    source = ImageSource(name, keys, layout, nbytes, changes, newest_file(keys, changes), folder, read, True)
+    source.targets = targets
+    if len(keys) < len(found):
+        source.notes.append(
+            f"{len(found) - len(keys):,} images lie in other folders than the annotations', and are left out."
+        )
+    return source
 
 
 def _hint(source: ImageSource, place: str) -> ImageSource:

@@ -72,8 +72,16 @@ class Boxes:
         lines: NDArray[np.int64],
         labels: NDArray[np.int64] | None,
         images: int,
+        *,
+        unit: str = "line",
+        sizes: NDArray[np.int64] | None = None,
     ) -> None:
-        """Sort them by image. xyxy: [R, 4] in the images' pixels; owners: their images; lines: of the file ``subject``."""
+        """Sort them by image.
+
+        xyxy: [R, 4] in the images' pixels; owners: their images; lines: of the file ``subject``, or other units of it.
+        sizes: [images, 2], height and width that the images should have, 0 where that is not known.
+        """
+        self._unit, self._sizes = unit, sizes
         order = np.argsort(owners, kind="stable")
         self._subject = os.path.basename(subject)  # reasons go into packs, and paths of the machine do not
         self._xyxy, self._lines = xyxy[order], lines[order]
@@ -86,12 +94,22 @@ class Boxes:
         own = slice(int(self._starts[index]), int(self._starts[index + 1]))
         xyxy = self._xyxy[own]
         height, width = geometry.source
+        if (
+            self._sizes is not None
+            and self._sizes[index].all()
+            and tuple(self._sizes[index]) != (height, width)
+        ):
+            said = f"{self._sizes[index][1]:,} x {self._sizes[index][0]:,}"
+            raise ImageError(
+                f"has {width:,} x {height:,} pixels, and {said} in {self._subject}; its boxes are of those."
+            )
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
         if outside.any():
             first = int(outside.argmax())
             corners = ",".join(f"{value:.10g}" for value in xyxy[first])
             raise ImageError(
-                f"its box {corners} ({self._subject} line {self._lines[own][first]}) lies outside its {width:,} x {height:,} pixels."
+                f"its box {corners} ({self._subject} {self._unit} {self._lines[own][first]}) lies "
+                f"outside its {width:,} x {height:,} pixels."
             )
         moved, keep = geometry.boxes(xyxy)
         placed = {"boxes": moved[keep].astype("<f4", copy=False).tobytes()}

@@ -43,12 +43,11 @@ def split_of(path: str) -> str | None:
     return None
 
 
-def file_splits(paths: Sequence[str], owners: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def file_splits(named: Sequence[str | None], owners: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Return the splits that files are, {} unless each is one and there are two or more.
 
-    owners: int64 [N], the file of each image, rising.
+    named: the split of each file, or None; owners: int64 [N], the file of each image.
     """
-    named = [split_of(path) for path in paths]
     names = list(dict.fromkeys(named))
     if None in names or len(names) < 2:
         return {}
@@ -195,7 +194,7 @@ def group_samples(
         kept[list(refused)] = False
         note = describe_labels(values, classes, kept)
         notes += [] if note is None else [note]
-    splits = file_splits([archive.path for archive in archives], owners)
+    splits = file_splits([split_of(archive.path) for archive in archives], owners)
     return TarSamples(
         keys, np.array(sizes, np.int64), members, values, classes, splits, refused, tuple(skipped), notes
     )

@@ -1,0 +1,333 @@
+"""COCO's JSON of annotations: the boxes of each image, and the classes that their labels number.
+
+    images       [{"id": 7, "file_name": "a/1.jpg", "width": 640, "height": 480}, ...]
+    annotations  [{"image_id": 7, "category_id": 3, "bbox": [left, top, width, height], "iscrowd": 0}, ...]
+    categories   [{"id": 3, "name": "car"}, ...]
+
+Fields are those of boxes in a CSV (image_targets.py): boxes float32 [n, 4] (left, top, right, bottom), box_label int64 [n]. Classes are
+all categories, in the order of their ids. An image that is listed and has no annotations has no boxes; one that is not listed is an
+error, as nothing is known of it. Crowds, which are regions and no objects, and boxes without area are left out, with a note;
+segmentations and keypoints too, several persons an image having no one shape.
+
+    photos/annotations/instances_train2017.json     and images in photos/train2017, photos/images/train2017, photos/images or photos:
+                                                    found by itself; several are splits if they are called train, val, test ...
+    any other place                                 passed as labels
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError, UsageError
+from packer.inputs.file_names import as_text, shorten
+from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
+from packer.inputs.label_csv import read_whole
+from packer.inputs.webdataset_tars import split_of
+from packer.sentence import Option
+
+FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
+
+
+class CocoPart(NamedTuple):
+    """A JSON of annotations. path: its path; folder: of its images below the source, a slash behind it, or ""; split: or None."""
+
+    path: str
+    folder: str = ""
+    split: str | None = None
+
+
+def find_annotations(folder: str) -> list[CocoPart]:
+    """Return the annotations of a folder that is laid out as COCO is; [] of any other one."""
+    place = os.path.join(folder, FOLDER)
+    try:
+        names = sorted(
+            name for name in os.listdir(place) if name.startswith(PREFIX) and name.endswith(ENDING)
+        )
+    except OSError:
+        return []
+    parts = []
+    for name in names:
+        word = name[len(PREFIX) : -len(ENDING)]
+        inner = next(
+            (
+                way
+                for way in (word, f"images/{word}", "images")
+                if word and os.path.isdir(os.path.join(folder, way))
+            ),
+            "",
+        )
+        parts.append(
+            CocoPart(os.path.join(place, name), f"{as_text(inner)}/" if inner else "", split_of(word))
+        )
+    return parts
+
+
+def read_labels(path: str, keys: list[str], *, skip: bool, **chosen: Any) -> ImageTargets:
+    """Read what a CSV, or COCO's JSON, says of each image. chosen: columns and the like, as `read_targets` has them."""
+    if not path.lower().endswith(ENDING):
+        return read_targets(path, keys, **chosen, skip=skip)
+    for name, value in chosen.items():
+        if value and (name, value) != ("label_as", "auto"):
+            raise UsageError(f"{name}: is about columns of a CSV, and {path} is JSON. Leave it out.")
+    return read_coco([CocoPart(path)], keys, skip=skip)[0]
+
+
+def read_coco(
+    parts: Sequence[CocoPart], keys: Sequence[str], *, skip: bool
+) -> tuple[ImageTargets, NDArray[np.int64]]:
+    """Read annotations of images.
+
+    parts: files with equal categories; keys: paths of the images below the source; skip: refuse images that are not listed, or whose
+    annotations cannot be used, and leave out images that are listed and not there, instead of raising.
+    Returns: boxes and their labels; int64 [N], the part that lists each image, 0 of those that none lists.
+    Raises: SourceError.
+    """
+    reading = _Reading(keys, skip)
+    classes: list[str] | None = None
+    for number, part in enumerate(parts):
+        own = reading.add(number, part)
+        if classes is not None and own != classes:
+            raise SourceError(
+                f"{part.path}: has other categories than {parts[0].path}; the files of one data set have equal ones. Correct it."
+            )
+        classes = own
+    return reading.targets(" and ".join(part.path for part in parts), classes or [])
+
+
+class _Reading:
+    """The annotations read so far."""
+
+    def __init__(self, keys: Sequence[str], skip: bool) -> None:
+        self._keys, self._skip = keys, skip
+        self._corners = array("d")
+        self._owners, self._labels, self._ids = array("q"), array("q"), array("q")
+        self._parts = np.full(len(keys), -1, np.int64)
+        self._sizes = np.zeros((len(keys), 2), np.int64)
+        self._refused: dict[int, str] = {}
+        self._skipped: list[dict[str, str]] = []
+        self._crowds = self._flat = 0
+        self._files: list[str] = []
+
+    def add(self, number: int, part: CocoPart) -> list[str]:
+        """Read a file, and return its classes. Raises: SourceError."""
+        path = part.path
+        self._files.append(path)
+        told = _told(path)
+        ids, classes = _categories(path, told["categories"])
+        images = self._images(number, part, told["images"])
+        for place, entry in _dictionaries(path, "annotation", told["annotations"]):
+            identity = entry.get("id")
+            name = identity if type(identity) is int and -(2**63) <= identity < 2**63 else place
+            self._annotation(path, name, entry, images, ids)
+        return classes
+
+    def _images(self, number: int, part: CocoPart, entries: list[Any]) -> dict[Any, int]:
+        """Note which images are listed. Returns: id -> index of the image, -1 of one that is not there."""
+        below = {
+            key[len(part.folder) :]: k for k, key in enumerate(self._keys) if key.startswith(part.folder)
+        }
+        by_name: dict[str, int] = {}
+        for key, index in below.items():
+            last = key.rpartition("/")[2]
+            by_name[last] = -1 if last in by_name else index
+        images: dict[Any, int] = {}
+        for place, entry in _dictionaries(part.path, "image", entries):
+            identity, name = entry.get("id"), entry.get("file_name")
+            if type(identity) not in (int, str) or not isinstance(name, str) or not name:
+                missing = "id" if type(identity) not in (int, str) else "file_name"
+                raise SourceError(
+                    f"{part.path}: image {place} has no {missing}; each has an id and a file_name. Correct it."
+                )
+            if identity in images:
+                raise SourceError(
+                    f"{part.path}: two images have the id {shorten(str(identity))}; each has its own. Correct it."
+                )
+            normal = os.path.normpath(name)
+            index = below.get(normal, -1)
+            if index < 0:
+                index = by_name.get(normal.rpartition("/")[2], -1)
+            images[identity] = index
+            if index < 0:
+                self._missing(part.path, name)
+            elif self._parts[index] >= 0:
+                raise SourceError(
+                    f"{part.path}: {shorten(self._keys[index])} is listed twice, here or in {self._files[self._parts[index]]}; "
+                    "each image is listed once. Correct it."
+                )
+            else:
+                self._parts[index] = number
+                height, width = entry.get("height"), entry.get("width")
+                if (
+                    type(height) is int
+                    and type(width) is int
+                    and 0 < min(height, width) <= max(height, width) < 2**31
+                ):
+                    self._sizes[index] = height, width
+        return images
+
+    def _missing(self, path: str, name: str) -> None:
+        if not self._skip:
+            raise SourceError(
+                f"{path}: lists {shorten(name)}, and there is no such image, or there are several of that name. Add it, or pass ",
+                Option("on_error", "skip"),
+                ".",
+            )
+        self._skipped.append(
+            {"key": shorten(name), "reason": f"is in {os.path.basename(path)} and not among the images."}
+        )
+
+    def _annotation(
+        self,
+        path: str,
+        name: int,
+        entry: Mapping[str, Any],
+        images: Mapping[Any, int],
+        ids: Mapping[Any, int],
+    ) -> None:
+        image = entry.get("image_id")
+        index = images.get(image) if type(image) in (int, str) else None
+        if index is None:
+            found = (
+                "no image_id" if image is None else f"the image_id {shorten(str(image))}, which no image has"
+            )
+            if not self._skip:
+                raise self._wrong(path, name, found)
+            self._skipped.append(
+                {"key": f"{os.path.basename(path)} annotation {name}", "reason": f"has {found}."}
+            )
+            return
+        if index < 0:
+            return
+        category = entry.get("category_id")
+        label = ids.get(category) if type(category) in (int, str) else None
+        corners = _corners(entry.get("bbox"))
+        if label is None or corners is None:
+            found = (
+                "no bbox of four finite numbers"
+                if label is not None
+                else (
+                    "no category_id"
+                    if category is None
+                    else f"the category_id {shorten(str(category))}, which no category has"
+                )
+            )
+            if not self._skip:
+                raise self._wrong(path, name, found)
+            self._refused.setdefault(index, f"its annotation {name} ({os.path.basename(path)}) has {found}.")
+            return
+        if entry.get("iscrowd"):
+            self._crowds += 1
+        elif corners[2] <= corners[0] or corners[3] <= corners[1]:
+            self._flat += 1
+        else:
+            self._corners.extend(corners)
+            self._owners.append(index)
+            self._labels.append(label)
+            self._ids.append(name)
+
+    def _wrong(self, path: str, name: int, found: str) -> SourceError:
+        return SourceError(
+            f"{path}: annotation {name} has {found}; image_id, category_id and bbox are needed. Correct it, or pass ",
+            Option("on_error", "skip"),
+            ".",
+        )
+
+    def targets(self, subject: str, classes: list[str]) -> tuple[ImageTargets, NDArray[np.int64]]:
+        """Return what `read_coco` does."""
+        unlisted = np.flatnonzero(self._parts < 0).tolist()
+        if unlisted and not self._skip:
+            more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
+            raise SourceError(
+                f"{subject}: does not list {self._keys[unlisted[0]]}{more}; images without objects are listed, too. Add them, or pass ",
+                Option("on_error", "skip"),
+                ".",
+            )
+        files = " and ".join(map(os.path.basename, self._files))
+        for index in unlisted:
+            self._refused.setdefault(index, f"is not listed in {files}.")
+        boxes = Boxes(
+            subject,
+            np.array(self._corners).reshape(-1, 4),
+            np.array(self._owners, np.int64),
+            np.array(self._ids, np.int64),
+            np.array(self._labels, np.int64),
+            len(self._keys),
+            unit="annotation",
+            sizes=self._sizes,
+        )
+        targets = ImageTargets(None, classes, boxes=boxes, refused=self._refused)
+        targets.skipped = tuple(self._skipped)
+        listed = len(self._keys) - len(unlisted)
+        empty = listed - len(np.unique(np.array(self._owners, np.int64)))
+        targets.notes = [
+            f"Read as COCO's annotations: {len(self._owners):,} boxes of {len(classes):,} classes on {listed:,} images, {empty:,} of them "
+            "without any; segmentations and keypoints are left out."
+        ]
+        for count, what in ((self._crowds, "of crowds"), (self._flat, "whose boxes have no area")):
+            if count:
+                targets.notes.append(f"{count:,} annotations {what} are left out.")
+        return targets, np.maximum(self._parts, 0)
+
+
+def _told(path: str) -> dict[str, list[Any]]:
+    """Return the lists of a file. Raises: SourceError."""
+    try:
+        told = json.loads(read_whole(path))
+    except (ValueError, RecursionError):
+        raise SourceError(
+            f"{path}: a damaged or truncated JSON; COCO's annotations are needed. Get it again."
+        ) from None
+    lists = ("images", "annotations", "categories")
+    wrong = [name for name in lists if not isinstance(told, dict) or not isinstance(told.get(name), list)]
+    if wrong:
+        raise SourceError(
+            f"{path}: has no list {wrong[0]}; COCO's annotations are needed, which hold images, annotations and categories. Check it."
+        )
+    return {name: told[name] for name in lists}
+
+
+def _dictionaries(path: str, what: str, entries: list[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for place, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict):
+            raise SourceError(f"{path}: {what} {place} is no object with names; COCO's are. Correct it.")
+        yield place, entry
+
+
+def _categories(path: str, entries: list[Any]) -> tuple[dict[Any, int], list[str]]:
+    """Return id -> number of the class, and the names of the classes, in the order of their ids."""
+    found: dict[Any, str] = {}
+    for place, entry in _dictionaries(path, "category", entries):
+        identity, name = entry.get("id"), entry.get("name")
+        if type(identity) not in (int, str) or not isinstance(name, str) or not name.strip():
+            raise SourceError(f"{path}: category {place} has no id or no name; each has both. Correct it.")
+        if identity in found or name in found.values():
+            raise SourceError(
+                f"{path}: two categories have the id {identity} or the name {shorten(name)}; each has its own. Correct it."
+            )
+        found[identity] = name
+    if not found:
+        raise SourceError(f"{path}: has no categories; the labels of boxes number them. Add them.")
+    order = sorted(found, key=lambda identity: (isinstance(identity, str), identity))
+    return {identity: number for number, identity in enumerate(order)}, [
+        found[identity] for identity in order
+    ]
+
+
+def _corners(box: Any) -> tuple[float, float, float, float] | None:
+    """Return left, top, right, bottom of a box given as left, top, width, height; None unless these are four finite numbers."""
+    if not isinstance(box, list) or len(box) != 4 or not all(type(side) in (int, float) for side in box):
+        return None
+    try:
+        left, top, width, height = map(float, box)
+    except OverflowError:
+        return None
+    corners = left, top, left + width, top + height
+    return corners if all(map(math.isfinite, corners)) and max(map(abs, corners)) < 1e9 else None
