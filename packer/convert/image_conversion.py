@@ -116,8 +116,8 @@ def convert_images(
         "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading. compress is "none", or the codec of
         blocks of raw rows (HDF5 only).
     labels, label, label_file_column
-        A CSV file, or COCO's JSON of boxes, that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
-        (default: the second). Without labels: the label to take of WebDataset's tars, Parquet files or CIFAR-100.
+        A CSV file that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
+        (default: the second). Or COCO's JSON of boxes. Without labels: the label to take of WebDataset's tars, Parquet files or CIFAR-100.
     label_as, multi_label, label_separator
         "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
         "float": float32. With multi_label cells hold several class names, with label_separator between them (default: found out).
