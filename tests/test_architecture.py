@@ -96,8 +96,10 @@ UNITS: dict[str, set[str]] = {
     },
     "packer.samples": {
         "packer.convert",
+        "packer.convert.image_conversion",
         "packer.format",
         "packer.orders",
+        "packer.pixels",
         "packer.randomness",
         "packer.read",
     },

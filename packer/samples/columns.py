@@ -16,7 +16,7 @@ from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
 from packer.orders.runs import consecutive, one_run
 from packer.read.row_reader import RowReader
-from packer.samples.field_plan import LABEL, FieldPlan, Form, plan_field, plan_rows
+from packer.samples.field_plan import IMAGE, LABEL, FieldPlan, Form, Sized, plan_field, plan_rows
 from packer.samples.values import ValueRefusedError, plain
 
 _DIGEST_BYTES = 8 << 20
@@ -93,7 +93,9 @@ class ColumnField:
         self.plan, self._column, self._values = plan, column, values
 
     @classmethod
-    def of_column(cls, name: str, column: SourceColumn, form: Form | None) -> ColumnField:
+    def of_column(
+        cls, name: str, column: SourceColumn, form: Form | None, sized: Sized | None = None
+    ) -> ColumnField:
         """Return the field that a column becomes. Raises UsageError for dtypes and shapes that packs do not hold."""
         try:
             if column.dtype.kind in "OUST":
@@ -109,18 +111,19 @@ class ColumnField:
                 )
             if form is not None and form.dtype is not None:
                 dtype = form.dtype
-            return cls(
-                plan_rows(name, dtype, column.shape[1:], declared=None if form is None else form.shape),
-                column,
-            )
+            declared = None if form is None or sized is not None else form.shape
+            plan = plan_rows(name, dtype, column.shape[1:], declared=declared)
+            return cls(plan if sized is None or name != IMAGE else sized.plan(plan), column)
         except ValueRefusedError as error:
             raise UsageError(f"{column.where}: {error}.") from None
 
     @classmethod
-    def of_list(cls, name: str, where: str, values: Sequence[Any], form: Form | None) -> ColumnField:
+    def of_list(
+        cls, name: str, where: str, values: Sequence[Any], form: Form | None, sized: Sized | None = None
+    ) -> ColumnField:
         """Return the field that a list of values becomes, one a sample. Raises UsageError, SourceError."""
         try:
-            plan = plan_field(name, values, form)
+            plan = plan_field(name, values, form, sized=sized)
         except ValueRefusedError as error:
             raise UsageError(f"{where}: {error}.") from None
         rows: list[Any] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,18 +34,46 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 Forms = Mapping[str, str | None]
 
 
+class Sized(NamedTuple):
+    """The size of images, (height, width), and how they are fitted to it: "crop", "pad" or "stretch"."""
+
+    size: tuple[int, int]
+    fit: str
+
+    def apply(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return images, uint8 [N, h, w, C], of this size, as convert_images resizes them."""
+        from packer.pixels.decode_resize import place, resize  # here, as it loads OpenCV
+
+        found = np.zeros((len(images), *self.size, images.shape[3]), np.uint8)
+        box, target = place(self.fit, images.shape[1:3], self.size)
+        for image, out in zip(images, found, strict=True):
+            resize(np.ascontiguousarray(image), box, target.of(out))
+        return found
+
+    def plan(self, plan: FieldPlan) -> FieldPlan:
+        """Return the plan of a field of images, resized. Raises ValueRefusedError for other fields."""
+        f = plan.field
+        if not f.pixels:
+            raise ValueRefusedError(
+                f"is {plan.described}, and images of 8 bits and 1, 3 or 4 channels are resized. Convert it, or leave out size"
+            )
+        shape = (*self.size, (f.shape or ())[2])
+        return replace(plan, field=Field(f.name, f.dtype, shape, {**f.about, "fit": self.fit}), sized=self)
+
+
 @dataclass(frozen=True)
 class FieldPlan:
     """A field, and how a sample's value becomes its row.
 
     color: of Pillow images, a key of COLORS, else "". channels_first: values are [C, H, W] and stored [H, W, C]. gray: values are
-    [H, W] and stored [H, W, 1].
+    [H, W] and stored [H, W, 1]. sized: how images of any size are brought to one.
     """
 
     field: Field
     color: str = ""
     channels_first: bool = False
     gray: bool = False
+    sized: Sized | None = None
 
     def row(self, value: Any) -> NDArray[Any] | bytes:
         """Return a value as a row: of a fixed field an array of its shape and dtype, of a ragged one bytes. Raises ValueRefusedError."""
@@ -74,10 +102,18 @@ class FieldPlan:
 
     def stored(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return values of a fixed field, [N, ...], as they are stored: their dtype, channels last. Raises ValueRefusedError."""
+        given = rows.shape[1:]
         if self.channels_first and rows.ndim == 4:
             rows = rows.transpose(0, 2, 3, 1)
         elif self.gray and rows.ndim == 3:
             rows = rows[..., None]
+        if self.sized is not None:
+            channels = (self.field.shape or ())[-1]
+            if rows.ndim != 4 or rows.shape[3] != channels or rows.dtype != np.uint8 or 0 in given:
+                raise ValueRefusedError(
+                    f"is {rows.dtype.name}{list(given)}, and images of 8 bits and {channels} channels are resized. Convert it"
+                )
+            return self.sized.apply(rows)
         return fit(rows, np.dtype(self.field.dtype))
 
     @property
@@ -176,8 +212,14 @@ def check_name(name: str) -> None:
         )
 
 
-def plan_field(name: str, values: Sequence[Any], form: Form | None, channels: str | None = None) -> FieldPlan:
-    """Return the plan of a field from the values of some samples, at least one. Raises ValueRefusedError."""
+def plan_field(
+    name: str,
+    values: Sequence[Any],
+    form: Form | None,
+    channels: str | None = None,
+    sized: Sized | None = None,
+) -> FieldPlan:
+    """Return the plan of a field from the values of some samples, at least one. sized: of `image`. Raises ValueRefusedError."""
     color = ""
     if any(map(is_pillow, values)):
         color = _color(values, channels)
@@ -198,6 +240,8 @@ def plan_field(name: str, values: Sequence[Any], form: Form | None, channels: st
     arrays = [value for value in found if isinstance(value, np.ndarray)]
     if not arrays:
         raise ValueRefusedError(f"is {_kind(found[0])}, and declared as {form.text if form else ''}")
+    if sized is not None and name == IMAGE:
+        return sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
     return _plan_arrays(name, arrays, form, color)
 
 

@@ -223,7 +223,9 @@ class PackBuilder:
         plans = {}
         for name in names:
             try:
-                plans[name] = plan_field(name, first[name], (forms or {}).get(name), self._options.channels)
+                plans[name] = plan_field(
+                    name, first[name], (forms or {}).get(name), self._options.channels, self._options.sized
+                )
             except ValueRefusedError as error:
                 raise SourceError(f"sample {number}: field {name!r} {error}.") from None
         if not plans:
@@ -273,6 +275,9 @@ def create(
     out: str | os.PathLike[str],
     *,
     fields: str | Sequence[str] | Forms | None = None,
+    size: int | str | tuple[int, int] | None = None,
+    any_size: bool = False,
+    fit: str = "crop",
     channels: str | None = None,
     classes: Classes | None = None,
     format: str | None = None,
@@ -298,6 +303,8 @@ def create(
     fields
         Names, or a mapping of names to forms: a dtype with or without a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of
         any length, "text" or "bytes". Default: as the first sample shows them.
+    size, any_size, fit
+        As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: as the first image.
     classes, store, quality, compress, split, shuffle, seed, shard_rows, shard_size, workers, overwrite, progress, on_progress
@@ -334,6 +341,9 @@ def create(
         run,
         fields=fields,
         rename=None,
+        size=size,
+        any_size=any_size,
+        fit=fit,
         channels=channels,
         classes=classes,
         format=format,

@@ -42,6 +42,9 @@ def pack_dataset(
     *,
     fields: str | Sequence[str] | Forms | None = None,
     rename: Mapping[str, str] | None = None,
+    size: int | str | tuple[int, int] | None = None,
+    any_size: bool = False,
+    fit: str = "crop",
     channels: str | None = None,
     classes: Classes | None = None,
     key: str | int | None = None,
@@ -79,6 +82,8 @@ def pack_dataset(
         show them; a tuple of two is (image, label), or (features, label).
     rename
         Name in the dataset, or path in the HDF5 file -> name of the field.
+    size, any_size, fit
+        As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
         rgb, alpha composited on white.
@@ -141,6 +146,9 @@ def pack_dataset(
         run,
         fields=fields,
         rename=rename,
+        size=size,
+        any_size=any_size,
+        fit=fit,
         channels=channels,
         classes=classes,
         format=format,
@@ -229,7 +237,7 @@ class _Job:
 
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays, or files of them."""
-        run, forms = self._run, self._options.forms or {}
+        run, forms, sized = self._run, self._options.forms or {}, self._options.sized
         if source.staged:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
             self._announce(source.notes)
@@ -237,9 +245,9 @@ class _Job:
         columns = {}
         for name, found in source.fields.items():
             if found.values is not None:
-                columns[name] = ColumnField.of_list(name, found.where, found.values, forms.get(name))
+                columns[name] = ColumnField.of_list(name, found.where, found.values, forms.get(name), sized)
             elif found.column is not None:
-                columns[name] = ColumnField.of_column(name, found.column, forms.get(name))
+                columns[name] = ColumnField.of_column(name, found.column, forms.get(name), sized)
         options = self._options.for_fields(source.classes, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
         notes = [*source.notes, *_turned(columns)]
@@ -268,6 +276,7 @@ class _Job:
                     options.forms,
                     options.rename,
                     options.channels,
+                    options.sized,
                 ),
                 forks=forks,
             )
@@ -293,7 +302,12 @@ class _Job:
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
         plan = plan_samples(
-            [sample for _, sample in first], subject, options.forms, options.rename, options.channels
+            [sample for _, sample in first],
+            subject,
+            options.forms,
+            options.rename,
+            options.channels,
+            options.sized,
         )
         self._announce(plan.notes)
         options = options.for_fields(class_names_of(samples, LABEL, options.rename), plan.fields)
@@ -323,7 +337,9 @@ class _Job:
     ) -> Report:
         first, forms = next(slabs), self._options.forms or {}
         plan = {
-            name: ColumnField.of_column(name, ArrayColumn(name, np.asarray(rows)), forms.get(name)).plan
+            name: ColumnField.of_column(
+                name, ArrayColumn(name, np.asarray(rows)), forms.get(name), self._options.sized
+            ).plan
             for name, rows in first.items()
         }
         options = self._options.for_fields(classes, [one.field for one in plan.values()])

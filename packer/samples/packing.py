@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import whole
+from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, ConversionTask
+from packer.convert.image_conversion import parse_size
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
@@ -19,8 +20,9 @@ from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.working_folder import format_of
+from packer.pixels.decode_resize import FITS
 from packer.samples.dataset_rows import in_child
-from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, form_of, parse_fields
+from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, Sized, form_of, parse_fields
 from packer.samples.values import check_color
 from packer.sentence import Option
 from packer.version import __version__
@@ -39,12 +41,13 @@ class SampleRows(RowMaker, Protocol):
 class PackingOptions:
     """The options of pack_dataset and create, checked.
 
-    forms: declared fields, None where none are; storing: how rows are stored, before the size of shards in bytes is known; said: what
-    a pack records.
+    forms: declared fields, None where none are; sized: of images; storing: how rows are stored, before the size of shards in bytes is
+    known.
     """
 
     forms: dict[str, Form | None] | None
     rename: dict[str, str]
+    sized: Sized | None
     channels: str | None
     classes: tuple[str, ...] | None
     storing: RowStorage
@@ -60,6 +63,9 @@ class PackingOptions:
         *,
         fields: str | Sequence[str] | Forms | None,
         rename: Mapping[str, str] | None,
+        size: int | str | tuple[int, int] | None,
+        any_size: bool,
+        fit: str,
         channels: str | None,
         classes: Classes | None,
         format: str | None,
@@ -84,9 +90,19 @@ class PackingOptions:
         storing.sharded(1.0, shard_size)  # what it says is checked now, before any work
         if not isinstance(shuffle, bool):
             raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
+        forms = parse_fields(fields)
+        sized = (
+            Sized(parse_size(size, any_size=any_size), choice("fit", fit, FITS)) if size is not None else None
+        )
+        declared = (forms or {}).get(IMAGE)
+        if sized is not None and declared is not None and declared.shape is not None:
+            raise UsageError(
+                f"size {size}: 'image' is declared as {declared.text}, which has a size too. Leave one of them out."
+            )
         return cls(
-            parse_fields(fields),
+            forms,
             {str(old): str(new) for old, new in (rename or {}).items()},
+            sized,
             check_color(channels),
             None if classes is None else tuple(parse_classes(classes)),
             storing,
@@ -157,6 +173,7 @@ class PackingOptions:
             "split": self.split,
             "split_seed": None if self.split is None else self.seed,
             "channels": self.channels,
+            "fit": None if self.sized is None else self.sized.fit,
             "fields": {f.name: form_of(f) for f in maker.fields},
             "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
             **storing.options(),

@@ -10,7 +10,7 @@ import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.format.header import Field
-from packer.samples.field_plan import FieldPlan, Form, check_name, is_image_like, plan_field
+from packer.samples.field_plan import FieldPlan, Form, Sized, check_name, is_image_like, plan_field
 from packer.samples.values import ValueRefusedError
 
 _NAMES = {"img", "images", "pixel_values", "pixels", "picture", "photo"}
@@ -90,6 +90,7 @@ def plan_samples(
     forms: Mapping[str, Form | None] | None,
     rename: Mapping[str, str],
     channels: str | None,
+    sized: Sized | None = None,
 ) -> SamplePlan:
     """Return the plan that the first samples of a dataset show. forms: as declared. Raises UsageError, SourceError."""
     layout, notes = _layout(samples[0], subject, forms, rename)
@@ -101,7 +102,7 @@ def plan_samples(
     for name in layout.members:
         column = [sample[name] for sample in values]
         try:
-            plans[name] = plan_field(name, column, (forms or {}).get(name), channels)
+            plans[name] = plan_field(name, column, (forms or {}).get(name), channels, sized)
             if plans[name].field.ragged:
                 ragged += sum(len(plans[name].row(value)) for value in column) // len(column)
         except ValueRefusedError as error:

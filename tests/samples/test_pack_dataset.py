@@ -264,6 +264,39 @@ def test_modes_of_pillow(pillow: Any, color: str, pixels: list[int] | None, tmp_
     np.testing.assert_array_equal(pack.read("image")[0], expected)
 
 
+@pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+@pytest.mark.parametrize("way", ["dataset", "generator", "list", "channels first"])
+def test_images_of_many_sizes_are_resized_as_files_are(fit: str, way: str, tmp_path: Path) -> None:
+    from packer import convert_images
+
+    sizes = [(20, 30), (16, 16), (40, 17), (9, 33)]
+    images = [draws.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    (tmp_path / "files").mkdir()
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / "files" / f"{number}.png")
+    convert_images(tmp_path / "files", tmp_path / "files.h5", size=16, fit=fit, shuffle=False)
+    given = (
+        [np.ascontiguousarray(image.transpose(2, 0, 1)) for image in images]
+        if way == "channels first"
+        else images
+    )
+    samples = [{"image": image} for image in given]
+    source = {"generator": iter(samples), "list": {"image": given}}.get(way, samples)
+    pack_dataset(source, tmp_path / "out.h5", size=16, fit=fit, shuffle=False)
+    np.testing.assert_array_equal(
+        in_order(tmp_path / "out.h5", "image"), open_pack(tmp_path / "files.h5").read("image")
+    )
+    about = open_pack(tmp_path / "out.h5").header.field("image").about
+    assert about == {"layout": "HWC", "color": "rgb", "fit": fit}
+
+
+def test_arrays_are_resized(tmp_path: Path) -> None:
+    pack_dataset((IMAGES, LABELS), tmp_path / "a.h5", size=4)
+    pack_dataset(list(zip(IMAGES, LABELS, strict=True)), tmp_path / "b.h5", size=4)
+    np.testing.assert_array_equal(in_order(tmp_path / "a.h5", "image"), in_order(tmp_path / "b.h5", "image"))
+    assert open_pack(tmp_path / "a.h5").header.field("image").shape == (4, 4, 3)
+
+
 def test_alpha_is_composited_on_white_among_rgb(tmp_path: Path) -> None:
     plain, clear = Image.new("RGB", (6, 8)), Image.new("RGBA", (6, 8), (10, 20, 30, 0))
     pack_dataset([(plain, 0), (clear, 1)], tmp_path / "out.h5", shuffle=False)
@@ -374,6 +407,25 @@ def _short(index: int) -> Any:
         ((IMAGES, LABELS), {"classes": ["a", "b"]}, SourceError, "and there are 2 classes, numbered from 0"),
         ((IMAGES, LABELS), {"fields": ["image", "class"]}, UsageError, "'class': cannot be a field's name"),
         ((IMAGES, LABELS), {"fields": {"image": "uint9"}}, UsageError, "is declared as 'uint9'"),
+        (
+            {"image": VALUES["embeddings"][0]},
+            {"size": 4},
+            UsageError,
+            r"is float16\[16\], and images of 8 bits and 1, 3 or 4 channels",
+        ),
+        ((IMAGES, LABELS), {"size": 5}, UsageError, "size 5: 5 is not a power of two"),
+        (
+            (IMAGES, LABELS),
+            {"size": 4, "fit": "fill"},
+            UsageError,
+            "fit 'fill': is not one of crop, pad, stretch",
+        ),
+        (
+            (IMAGES, LABELS),
+            {"size": 4, "fields": {"image": "uint8[8,6,3]", "label": None}},
+            UsageError,
+            "has a size too",
+        ),
         (7, {}, UsageError, "int: is neither arrays nor a dataset"),
         ("photos/", {}, UsageError, "Use convert_images or convert_table"),
         ("no.npy", {}, SourceError, "no.npy: is no file"),
