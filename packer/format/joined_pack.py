@@ -7,16 +7,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-import numpy as np
-from numpy.typing import NDArray
-
 from packer.errors import UsageError
 from packer.format.header import Extent, Field, Header
-from packer.format.pack import Arrival, Pack
+from packer.format.pack import Pack
 from packer.format.shards import merge_headers, pooled_statistics
 from packer.format.working_folder import difference
 from packer.sentence import Option, Sentence
@@ -52,17 +49,21 @@ class JoinedPack(Pack):
             return self
         return join_packs(packs, self.fields_asked, self.shares)
 
-    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
+    def close(self) -> None:
         """See Pack."""
-        arrivals, first = [], 0
-        for number, some in groupby(extents, lambda extent: int(extent.file.partition("/")[0])):
-            own = [replace(extent, file=extent.file.partition("/")[2]) for extent in some]
-            arrival = self.joined[number].arrival(own)
-            rows = sum(extent.rows for extent in own)
-            if arrival is not None:
-                arrivals.append((first, first + rows, arrival))
-            first += rows
-        return _JoinedArrival(arrivals) if arrivals else None
+        for pack in self.joined:
+            pack.close()
+
+    def by_member(self, extents: Sequence[Extent]) -> list[tuple[Pack, list[Extent]]]:
+        """Return extents of one array by the packs that have them, as these name their files."""
+        return [
+            (self.joined[number], [replace(extent, file=extent.file.partition("/")[2]) for extent in some])
+            for number, some in groupby(extents, lambda extent: int(extent.file.partition("/")[0]))
+        ]
+
+    def arrives(self, extents: Sequence[Extent]) -> bool:
+        """Return True if rows of these extents, of one array, are still to come to some pack."""
+        return any(pack.arrival(own) is not None for pack, own in self.by_member(extents))
 
     def check_same(self) -> None:
         """See Pack."""
@@ -72,37 +73,6 @@ class JoinedPack(Pack):
     def _path(self, file: str) -> str:
         number, _, own = file.partition("/")
         return self.joined[int(number)]._path(own)
-
-
-class _JoinedArrival:
-    """The arrival of the rows of an array of several packs. arrivals: [first, last + 1) of the rows of a pack, and its own."""
-
-    def __init__(self, arrivals: Sequence[tuple[int, int, Arrival]]) -> None:
-        self._arrivals = arrivals
-
-    def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
-        """See Arrival; rows that do not stay in files (of packs in stores) are not joined."""
-        for arrival, own in self._cut(starts, lengths):
-            if arrival.take(*own, out):
-                raise UsageError(
-                    "path: packs in stores are not read together with others. Copy them here first."
-                )
-        return False
-
-    def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """See Arrival."""
-        for arrival, own in self._cut(starts, lengths):
-            arrival.ahead(*own)
-
-    def _cut(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> Iterator[tuple[Arrival, tuple[NDArray[np.int64], NDArray[np.int64]]]]:
-        """Yield the runs of each pack that has some, counted in it."""
-        for first, stop, arrival in self._arrivals:
-            begins, ends = np.maximum(starts, first), np.minimum(starts + lengths, stop)
-            some = ends > begins
-            if some.any():
-                yield arrival, (begins[some] - first, (ends - begins)[some])
 
 
 def joined(packs: Sequence[Pack]) -> Pack:

@@ -10,10 +10,8 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from packer.filling.remote_rows import readable
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.format.remote_pack import RemotePack
 from packer.load.other_loaders import Absent, in_method_of, own_class, refuse_attribute
 from packer.load.pack_list import PackPaths, open_packs
 from packer.orders.runs import Subset, one_run
@@ -75,8 +73,6 @@ class BaseDataset:
     ) -> None:
         """Open a pack or several, and choose fields and rows. chosen: split, classes and subset."""
         pack, self._weights = open_packs(path, fields, chosen["split"])
-        if isinstance(pack, RemotePack) and pack.rows_from is None:
-            pack = readable(pack)
         self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen), verify)
         if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
             warnings.warn(overlooked, stacklevel=4)
@@ -95,7 +91,7 @@ class BaseDataset:
         return RowReader(
             self.pack,
             self._stored,
-            verify=self._verify and not (self.pack.pending or isinstance(self.pack, RemotePack)),
+            verify=self._verify and not self.pack.pending,
         )
 
     def _settle(self) -> bool:

@@ -15,6 +15,7 @@ from packer.filling.remote_rows import readable
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.load.dataset_options import parse_filled
+from packer.load.pack_list import has_remote, keep_remote
 from packer.orders.runs import consecutive
 from packer.progress import Progress
 from packer.read.row_reader import RowReader
@@ -36,6 +37,12 @@ def open_cached(
         for name in (*(["convert"] if convert is not None else []), *options):
             raise UsageError(f"{name}=: is about images that become a pack, and {path} is one. Leave it out.")
         return readable(path if isinstance(path, RemotePack) else open_remote(path), cache, cache_size)
+    if has_remote(path) and cache is not None:
+        for name in (*(["convert"] if convert is not None else []), *options):
+            raise UsageError(
+                f"{name}=: is about images that become a pack, and several packs were given. Leave it out."
+            )
+        return keep_remote(path, cache, cache_size)
     if cache_size is not None:
         raise UsageError(
             f"cache_size={cache_size!r}: is about packs at URLs, such as s3://bucket/train.h5. Leave it out."

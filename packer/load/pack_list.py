@@ -9,9 +9,12 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 from packer.errors import UsageError
+from packer.filling.remote_rows import readable
 from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack, open_pack
+from packer.format.remote_pack import RemotePack, open_remote
 from packer.read.row_selection import ALL, select_rows
+from packer.remote.urls import is_url
 
 PackPath: TypeAlias = str | os.PathLike[str] | Pack
 PackPaths: TypeAlias = PackPath | Sequence[PackPath] | Sequence[tuple[PackPath, float]]
@@ -27,7 +30,7 @@ def open_packs(
     or of packs whose rows do not go together; FormatError.
     """
     if isinstance(given, (str, os.PathLike, Pack)):
-        return (given if isinstance(given, Pack) else open_pack(given)), ()
+        return _opened(given), ()
     if not isinstance(given, Sequence):
         raise UsageError(
             f"path={given!r}: is no path, and no list of them. Pass a pack's path, or a list such as"
@@ -46,7 +49,7 @@ def open_packs(
     for one, _ in pairs:
         if not isinstance(one, (str, os.PathLike, Pack)):
             raise UsageError(f"path: {one!r} is no path of a pack. Pass paths, or (path, weight) for each.")
-        packs.append(one if isinstance(one, Pack) else open_pack(one))
+        packs.append(_opened(one))
     weights = tuple(_weight(pack.path, weight) for pack, (_, weight) in zip(packs, pairs, strict=True))
     _check_once(packs)
     if split is not None:
@@ -54,6 +57,33 @@ def open_packs(
             select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
     shares = weights if all(weighted) else None
     return join_packs(packs, fields, shares), shares or ()
+
+
+def keep_remote(given: Sequence[Any], cache: Any, cache_size: Any) -> list[Any]:
+    """Return a list of packs in which those at URLs are kept in a cache; see readable."""
+
+    def kept(one: Any) -> Any:
+        if _is_pair(one):
+            return kept(one[0]), one[1]
+        if isinstance(one, RemotePack) or is_url(one):
+            return readable(one if isinstance(one, RemotePack) else open_remote(one), cache, cache_size)
+        return one
+
+    return [kept(one) for one in given]
+
+
+def has_remote(given: Any) -> bool:
+    """Return True for a list of packs, some of which are at URLs."""
+    if not isinstance(given, (list, tuple)):
+        return False
+    packs = [one[0] if _is_pair(one) else one for one in given]
+    return any(isinstance(one, RemotePack) or is_url(one) for one in packs)
+
+
+def _opened(one: PackPath) -> Pack:
+    """Return an open pack whose rows can be read."""
+    pack = one if isinstance(one, Pack) else open_pack(one)
+    return readable(pack) if isinstance(pack, RemotePack) and pack.rows_from is None else pack
 
 
 def _is_pair(one: Any) -> bool:
@@ -71,7 +101,7 @@ def _weight(path: str, weight: Any) -> float:
 def _check_once(packs: Sequence[Pack]) -> None:
     found: set[str] = set()
     for pack in packs:
-        for name in (os.path.realpath(part.path) for part in pack.parts):
+        for name in (part.path if is_url(part.path) else os.path.realpath(part.path) for part in pack.parts):
             if name in found:
                 raise UsageError(
                     f"{pack.path}: is in the list twice; each pack once is allowed. Give it a larger weight instead."

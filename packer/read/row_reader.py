@@ -19,8 +19,10 @@ from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.pack import Pack
+from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
-from packer.read.gather import Bytes, ExtentArray, check_range, cut
+from packer.read.gather import Bytes, check_range, cut
+from packer.read.joined_array import open_array
 
 
 class RowReader:
@@ -130,7 +132,7 @@ class FixedRows(FieldRows):
     """A fixed field whose rows lie in the files as they are loaded."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
-        array = ExtentArray(pack, pack.header.extents[field.name])
+        array = open_array(pack, pack.header.extents[field.name])
         self.read, self.willneed = array.read, array.willneed  # type: ignore[method-assign]
 
 
@@ -140,8 +142,8 @@ class RaggedRows(FieldRows):
     def __init__(self, pack: Pack, field: Field) -> None:
         self._pack, self._field = pack, field
         self._shape = field.loaded.shape
-        self._blob = ExtentArray(pack, pack.header.extents[field.name])
-        self._offsets = ExtentArray(pack, pack.header.extents[field.name + OFFSETS])
+        self._blob = open_array(pack, pack.header.extents[field.name])
+        self._offsets = open_array(pack, pack.header.extents[field.name + OFFSETS])
         sizes = [
             (part.rows, *(sum(e.rows for e in part.header.extents[field.name + of]) for of in (OFFSETS, "")))
             for part in pack.parts
@@ -215,7 +217,7 @@ class CompressedRows(FieldRows):
         ends: dict[str, int] = {}
         for extent in blocks:
             ends[extent.file] = max(extent.end, ends.get(extent.file, 0))
-        self._stored = ExtentArray(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
+        self._stored = open_array(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
         begins = dict(zip(ends, np.cumsum([0, *ends.values()]).tolist(), strict=False))
         self._bytes = Runs(
             np.array([begins[e.file] + e.offset for e in blocks], np.int64),
@@ -338,7 +340,10 @@ class VerifiedRows(FieldRows):
     def __init__(self, rows: FieldRows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
         self.willneed, self.keep = rows.willneed, rows.keep  # type: ignore[method-assign]
-        self._parts = [_PartChecksums(part, field) for part in pack.parts]
+        # What comes from a store has been compared on its way.
+        self._parts = [
+            None if isinstance(part, RemotePack) else _PartChecksums(part, field) for part in pack.parts
+        ]
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -355,8 +360,9 @@ class VerifiedRows(FieldRows):
         check_range(runs, int(self._firsts[-1]))
         runs, parts = cut(self._firsts, runs)
         for number in np.unique(parts).tolist():
-            own = parts == number
-            self._parts[number].check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
+            part, own = self._parts[number], parts == number
+            if part is not None:
+                part.check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
 
 
 class _PartChecksums:

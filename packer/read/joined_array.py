@@ -1,0 +1,55 @@
+"""One array of several packs that are read as one, of which some rows come from elsewhere or are still being made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from packer.format.header import Extent
+from packer.format.joined_pack import JoinedPack
+from packer.format.pack import Pack
+from packer.orders.runs import Runs
+from packer.read.gather import Bytes, ExtentArray, check_range, cut
+
+
+class JoinedArray:
+    """The arrays of the packs, each read by itself: rows of one may come in another way than those of the next. Thread-safe."""
+
+    def __init__(self, pack: JoinedPack, extents: Sequence[Extent]) -> None:
+        self._arrays = [ExtentArray(member, own) for member, own in pack.by_member(extents)]
+        self._firsts = np.cumsum([0, *(array.rows for array in self._arrays)])
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See ExtentArray."""
+        check_range(runs, int(self._firsts[-1]))
+        runs, owners = cut(self._firsts, runs)
+        some = np.unique(owners)
+        if not len(some):
+            return
+        if len(some) == 1:
+            self._arrays[int(some[0])].read(Runs(runs.starts - self._firsts[some[0]], runs.lengths), out)
+            return
+        rows = out.reshape(runs.total, -1)
+        at = np.cumsum(runs.lengths) - runs.lengths
+        for number in some.tolist():
+            own = np.flatnonzero(owners == number)
+            places = Runs(at[own], runs.lengths[own])
+            found = np.empty((places.total, rows.shape[1]), np.uint8)
+            self._arrays[number].read(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]), found)
+            rows[places.rows()] = found
+
+    def willneed(self, runs: Runs) -> None:
+        """See ExtentArray."""
+        check_range(runs, int(self._firsts[-1]))
+        runs, owners = cut(self._firsts, runs)
+        for number in np.unique(owners).tolist():
+            own = owners == number
+            self._arrays[number].willneed(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
+
+
+def open_array(pack: Pack, extents: Sequence[Extent]) -> ExtentArray | JoinedArray:
+    """Open the extents of one array of a pack; of packs whose rows all lie in local files as those of one."""
+    if isinstance(pack, JoinedPack) and pack.arrives(extents):
+        return JoinedArray(pack, extents)
+    return ExtentArray(pack, extents)
