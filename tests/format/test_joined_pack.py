@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from packer.errors import UsageError
@@ -66,29 +64,25 @@ class Arriving(Pack):
     def arrival(self, extents: Sequence[Extent]) -> Any:
         if [extent.file for extent in extents] != [""]:  # its own names of files
             return None
-        return SimpleNamespace(wait=self._note("wait"), ahead=self._note("ahead"))
-
-    def _note(self, what: str) -> Callable[[Any, Any], None]:
-        return lambda starts, lengths: asked.append((self.path, what, starts.tolist(), lengths.tolist()))
+        return object()
 
 
-asked: list[tuple[str, str, list[int], list[int]]] = []
-
-
-def test_rows_that_arrive_are_waited_for_in_the_pack_that_has_them() -> None:
+def test_a_pack_whose_rows_are_still_to_come_is_told_by_its_own_names_of_files() -> None:
     arriving = Arriving("b", pack("b", rows=20).header, b"")
-    both = join_packs([pack("a"), arriving, pack("c"), Arriving("d", pack("d").header, b"")])
+    both = join_packs([pack("a"), arriving, pack("c")])
+    extents = both.header.extents["image"]
     assert both.pending
-    assert join_packs([pack("a"), pack("c")]).arrival(both.header.extents["image"][:1]) is None
-    arrival = both.arrival(both.header.extents["image"])
-    assert arrival is not None
-    arrival.wait(np.array([3, 8, 12, 31]), np.array([2, 6, 1, 14]))
-    arrival.ahead(np.array([0]), np.array([10]))
-    assert asked == [("b", "wait", [0, 2], [4, 1]), ("d", "wait", [0], [5])]
+    assert both.arrives(extents)
+    assert not both.arrives(extents[:1])
+    assert [(one.path, [extent.rows for extent in own]) for one, own in both.by_member(extents)] == [
+        ("a", [10]),
+        ("b", [20]),
+        ("c", [10]),
+    ]
     assert both.settled() is both
     object.__setattr__(arriving, "whole", True)
-    assert both.settled().members[1].pending is False
-    assert both.settled().rows == both.rows == 50
+    assert not both.settled().pending
+    assert both.settled().rows == both.rows == 40
 
 
 @pytest.mark.parametrize(
