@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -136,38 +137,39 @@ class FillingClient:
         """Leave; wait for the end of the process if nobody else needs it, so that it has let go of the pack or sealed it."""
         if self._pid != os.getpid():
             return
-        with self._lock:
-            full = self._seals and self._states is not None and bool(self._states.values.all())
-            if full and not self.sealed and self._link is None:
-                self._open(lambda done, total: None)  # it died before it had sealed the pack
-            if self._link is None:
-                return
-            self._closed = not full
-            if not full:
-                with contextlib.suppress(OSError):
-                    self._link.send_bytes(BYE)
-        self._ended.wait()  # full: it seals the pack, and then ends
+        for _ in range(_ATTEMPTS):
+            with self._lock:
+                full = self._seals and self._states is not None and bool(self._states.values.all())
+                if full and not self.sealed and self._link is None:
+                    self._open(lambda done, total: None)  # it died before it had sealed the pack
+                if self._link is None:
+                    break
+                self._closed = not full
+                if not full:
+                    with contextlib.suppress(OSError):
+                        self._link.send_bytes(BYE)
+            self._ended.wait()  # full: it seals the pack, and then ends
+            self._closed = False
+            if not full or self.sealed:
+                break
         self._hear_end()
-        self._closed = False
 
     def _open(self, progress: Callable[[int, int], None]) -> dict[str, Any] | None:
         deaths = 0
         while True:
-            link = connect(self.folder) or self._start()
-            try:
-                send_json(link, HELLO, self.job)
-                while True:
-                    _, answer = receive(link)
-                    if "progress" not in answer:
-                        break
-                    progress(*answer["progress"])
-            except (EOFError, OSError):  # it was just about to end, or died
+            with self._turn() as mine:
+                link = connect(self.folder) or (self._start() if mine else None)
+                answer = None if link is None else self._greet(link, progress)
+            if link is None:
+                time.sleep(_TURN_SECONDS)
+                continue
+            if answer is None:  # it was just about to end, or died
                 link.close()
                 deaths += self._died()
                 if deaths >= _ATTEMPTS:
                     raise PackerError(
                         f"{self.job['out']}: the process that fills it ends at once. See its message on stderr."
-                    ) from None
+                    )
                 time.sleep(_TURN_SECONDS)
                 continue
             if "ready" in answer:
@@ -176,19 +178,7 @@ class FillingClient:
                 except OSError:  # sealed meanwhile, and gone
                     link.close()
                     continue
-                self._link, self._ended = link, threading.Event()
-                start(
-                    threading.Thread(
-                        target=self._listen, args=(link, self._ended), name="packer-filling", daemon=True
-                    )
-                )
-                self.ready = answer["ready"]
-                if self.ready.get("cleared"):
-                    _LOG.warning(
-                        "%s: what had been done of it was cleared, since it is made of others now: %s",
-                        self.job["out"],
-                        self.ready["cleared"],
-                    )
+                self._join(link, answer["ready"])
                 return self.ready
             link.close()
             if "error" in answer:
@@ -197,6 +187,57 @@ class FillingClient:
                 self.sealed = True
                 return None
             time.sleep(_TURN_SECONDS)  # busy: another process makes it, but does not listen yet
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Give True if it is this client's turn to start the process: of several that begin at once only one looks at the source.
+
+        The lock is the folder's in which the pack will be, and ends with its holder. A pack that is there is looked at by each.
+        """
+        fd = -1
+        mine = True
+        if not os.path.lexists(self.job["out"]):
+            try:
+                fd = os.open(os.path.dirname(self.folder), os.O_RDONLY | os.O_CLOEXEC)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                mine = False
+            except OSError:  # no such folder, or a file system without locks
+                pass
+        try:
+            yield mine
+        finally:
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
+                os.close(fd)
+
+    def _greet(self, link: Link[Any, Any], progress: Callable[[int, int], None]) -> dict[str, Any] | None:
+        """Say what this client wants; return the answer, None if the process has ended."""
+        try:
+            send_json(link, HELLO, self.job)
+            while True:
+                _, answer = receive(link)
+                if "progress" not in answer:
+                    found: dict[str, Any] = answer
+                    return found
+                progress(*answer["progress"])
+        except (EOFError, OSError):
+            return None
+
+    def _join(self, link: Link[Any, Any], ready: dict[str, Any]) -> None:
+        self._link, self._ended, self.ready = link, threading.Event(), ready
+        start(
+            threading.Thread(
+                target=self._listen, args=(link, self._ended), name="packer-filling", daemon=True
+            )
+        )
+        if ready.get("cleared"):
+            _LOG.warning(
+                "%s: what had been done of it was cleared, since it is made of others now: %s",
+                self.job["out"],
+                ready["cleared"],
+            )
 
     def _start(self) -> Link[Any, Any]:
         """Start the process that fills; the socket that it gets makes this process its first client."""

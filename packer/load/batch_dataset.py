@@ -240,6 +240,7 @@ class PackedBatchDataset(ResumableEpochs):
             adapted(transform, self._stored)  # raises if it cannot move what belongs to the image
         self._augment = augment
         self._normalization: dict[str, list[float]] | None = None
+        self._settle()  # it may be whole by now, and then has its own mean and std
         header = self.pack.header
         if augmenting.normalizes(augment) and (found := sampled_statistics(self.pack)):
             self._normalization, header = found, replace(header, statistics={"image": found})

@@ -10,7 +10,7 @@ import numpy as np
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.filling.filling_pack import open_filling
+from packer.filling.filling_pack import FillingPack, open_filling
 from packer.filling.remote_rows import readable
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack, open_remote
@@ -84,7 +84,7 @@ def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
     Up to SAMPLE_ROWS rows, drawn from the pack's rows by a fixed key: the same ones on every rank and in every run.
     """
     image = next((f for f in pack.fields if f.name == "image"), None)
-    if not pack.pending or image is None or pack.header.normalization:
+    if not isinstance(pack, FillingPack) or image is None or pack.header.normalization:
         return None
     rows, key = pack.rows, randomness.key(0, "statistics")
     chosen = np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key))
