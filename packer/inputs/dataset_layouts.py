@@ -18,14 +18,14 @@ from itertools import product
 
 import numpy as np
 
-from packer.errors import ImageError, SourceError, UsageError
+from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
 from packer.format.file_io import newest_file
 from packer.inputs.cifar_pickles import find_cifar, is_cifar_name, read_cifar
 from packer.inputs.file_names import FolderLayout, as_text, is_hidden, is_image, on_disk
 from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, Archive
 from packer.inputs.label_csv import read_whole
 from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.inputs.parquet_images import PARQUET_EXTENSIONS, has_images, read_parquet
+from packer.inputs.parquet_images import PARQUET_EXTENSIONS, find_images, read_parquet
 from packer.inputs.webdataset_tars import (
     CLASSES_FILE,
     file_splits,
@@ -68,10 +68,17 @@ def _choices(text: str, part: str) -> list[str]:
 
 
 def holds_images(source: str) -> bool:
-    """Say whether a Parquet file, or the first one of a list in braces or a pattern, holds a column of images."""
-    if not source.lower().endswith(PARQUET_EXTENSIONS):
+    """Say whether a Parquet file, or the first one of a list in braces or a pattern, holds a column of images; False without pyarrow.
+
+    Raises: SourceError for a damaged file.
+    """
+    first = source if os.path.exists(source) else next(iter(expand(source)), source)
+    if not first.lower().endswith(PARQUET_EXTENSIONS) or not os.path.isfile(first):
         return False
-    return any(map(has_images, [source] if os.path.exists(source) else expand(source)[:1]))
+    try:
+        return bool(find_images(first))
+    except MissingDependencyError:
+        return False
 
 
 def open_layout(name: str, paths: Sequence[str], options: SourceOptions) -> ImageSource | None:
@@ -98,8 +105,12 @@ def _open_folder(name: str, folder: str, options: SourceOptions) -> ImageSource 
     tars = [_below(folder, path) for path in files if path.lower().endswith(TAR_EXTENSIONS)]
     if tars:
         return _open_tars(name, tars, options, folder)
-    tables = [_below(folder, path) for path in files if path.lower().endswith(PARQUET_EXTENSIONS)]
-    return open_parquet(name, tables, options) if tables and has_images(tables[0]) else None
+    tables = [
+        _below(folder, path)
+        for path in files
+        if os.path.isfile(_below(folder, path)) and path.lower().endswith(PARQUET_EXTENSIONS)
+    ]
+    return open_parquet(name, tables, options) if tables and find_images(tables[0]) else None
 
 
 def _below(folder: str, path: str) -> str:

@@ -61,14 +61,9 @@ class _Columns(NamedTuple):
     others: list[str]
 
 
-def has_images(path: str) -> bool:
-    """Say whether a file is one of Parquet that holds a column of images; False too for what cannot be read, and without pyarrow."""
-    if not path.lower().endswith(PARQUET_EXTENSIONS) or not os.path.isfile(path):
-        return False
-    try:
-        return bool(_image_columns(path, _opened(path)))
-    except (SourceError, MissingDependencyError):
-        return False
+def find_images(path: str) -> list[str]:
+    """Return the columns of images of a Parquet file. Raises: SourceError for a damaged one, MissingDependencyError."""
+    return _image_columns(path, _opened(path))
 
 
 def read_parquet(

@@ -14,7 +14,6 @@ from packer import convert_images, open_pack
 from packer.errors import MissingDependencyError, PackerError
 from packer.inputs.dataset_layouts import holds_images
 from packer.inputs.image_sources import open_source
-from packer.inputs.parquet_images import has_images
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -58,7 +57,7 @@ def refused(path: object, **options: Any) -> str:
 )
 def test_the_layout_of_hugging_face(tmp_path: Path, options: dict[str, Any]) -> None:
     path = usual(tmp_path / "a.parquet", **options)
-    assert has_images(path)
+    assert holds_images(path)
     with open_source(path) as source:
         assert source.keys == [f"pet_{n}.png" for n in range(9)]
         assert [source.read(index) for index in (8, 0, 4)] == [PNG[8], PNG[0], PNG[4]]
@@ -108,10 +107,10 @@ def test_columns_of_images_are_told_by_what_they_hold(tmp_path: Path, type: str)
         assert [source.read(index) for index in range(9)] == PNG
         assert source.keys == [f"{n:06d}.png" for n in range(9)]
         assert "Left out: x; the column of images and one label are packed." in source.notes
-    assert not has_images(write(tmp_path / "b.parquet", {"x": other, "label": LABELS}))
+    assert not holds_images(write(tmp_path / "b.parquet", {"x": other, "label": LABELS}))
     audio = {"sound": {"_type": "Audio"}}
-    assert not has_images(write(tmp_path / "c.parquet", {"sound": images()}, audio))
-    assert not has_images(str(tmp_path / "nothing.parquet"))
+    assert not holds_images(write(tmp_path / "c.parquet", {"sound": images()}, audio))
+    assert not holds_images(str(tmp_path / "nothing.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -208,6 +207,7 @@ def test_damaged_files_are_one_sentence(tmp_path: Path) -> None:
         path.write_bytes(data)
         text = refused(str(path))
         assert text.startswith(f"{path}: cannot be read (")
+        assert refused(path.parent).startswith(f"{path}: cannot be read (")
         assert not (tmp_path / "out.h5").exists()
 
 
