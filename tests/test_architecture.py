@@ -100,6 +100,7 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.orders",
         "packer.pixels",
+        "packer.progress",
         "packer.randomness",
         "packer.read",
     },

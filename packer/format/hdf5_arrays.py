@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, SourceError
+from packer.format.file_io import pread_path
 from packer.format.hdf5_container import chunk_extents
 from packer.format.hdf5_inspection import is_elsewhere
 from packer.format.header import HEADER_DATASET, Extent
@@ -73,7 +74,19 @@ def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
                 extents = chunk_extents(dataset, row_bytes)
             except FormatError:  # chunked across rows, or with chunks that were never written
                 extents = None
+        if extents is not None and shape[0] and not _lies_there(dataset, extents):
+            extents = None  # the file has a user block, or numbers of fewer bits than their bytes
     return Hdf5Array(name, dtype, shape, extents)
+
+
+def _lies_there(dataset: h5py.Dataset, extents: tuple[Extent, ...]) -> bool:
+    """Return whether the first and the last row are found where the extents say."""
+    first, last = extents[0], extents[-1]
+    if sum(e.rows for e in extents) != dataset.shape[0]:
+        return False
+    places = {0: first.offset, dataset.shape[0] - 1: last.end - last.row_bytes}
+    name = dataset.file.filename
+    return all(pread_path(name, first.row_bytes, at) == dataset[row].tobytes() for row, at in places.items())
 
 
 def read_array(path: str, name: str) -> NDArray[Any] | list[str]:

@@ -11,5 +11,5 @@
     field_plan.py     fields as declared, or as samples show them; a value as a row
     values.py         arrays, tensors, Pillow images, numbers, text
 
-Start with pack_dataset.py. Imports: convert, format, orders, pixels, randomness, read.
+Start with pack_dataset.py. Imports: convert, format, orders, pixels, progress, randomness, read.
 """

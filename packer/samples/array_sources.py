@@ -16,7 +16,7 @@ from packer.format.hdf5_arrays import list_arrays, read_array, read_slabs
 from packer.format.header import Extent
 from packer.samples.columns import ArrayColumn, FileColumn, SourceColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
-from packer.samples.values import Value, ValueRefusedError, as_value
+from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option
 
 ENDINGS = (".h5", ".hdf5", ".hdf", ".npy", ".npz")
@@ -119,15 +119,25 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
     if isinstance(source, tuple):
         found = [_given(str(number), value) for number, value in enumerate(source)]
         _check_lengths("arrays", {one.name: one for one in found})
-        return _chosen("arrays", found, names, rename)
+        return _chosen("arrays", found, names, rename, ordered=True)
     if is_array_file(source):
         source = [source]
     if isinstance(source, list):
         found = [one for path in source for one in _opened(os.fspath(path))]
+        twice = next(
+            (one.name for at, one in enumerate(found) if one.name in [b.name for b in found[:at]]), None
+        )
+        if twice is not None:
+            raise UsageError(
+                f"{twice}: two files hold an array of that name. Pass a mapping of names to files."
+            )
         if len(source) > 1:
             _check_lengths(", ".join(map(os.fspath, source)), {one.name: one for one in found})
-        return _chosen(", ".join(map(os.fspath, source)), found, names, rename)
-    return _chosen("array", [_given("array", source)], names, rename)
+        several = len(source) > 1
+        return _chosen(
+            ", ".join(map(os.fspath, source)), found, names, rename, ordered=several or len(found) == 1
+        )
+    return _chosen("array", [_given("array", source)], names, rename, ordered=True)
 
 
 def _given(name: str, value: Any) -> Found:
@@ -140,17 +150,13 @@ def _given(name: str, value: Any) -> Found:
             )
         found.name = name
         return found
-    if isinstance(value, np.memmap):  # as_value would make a plain array of it, alike
-        return Found(name, name, value.dtype, value.shape, ArrayColumn(name, value))
     if isinstance(value, (list, tuple)):
         return Found(name, name, np.dtype(object), (len(value),), values=value)
     try:
-        array: Value = (
-            np.asarray(value) if hasattr(value, "dtype") and not hasattr(value, "detach") else as_value(value)
-        )
+        array = as_array(value)
     except ValueRefusedError as error:
         raise UsageError(f"{name}: {error}.") from None
-    if not isinstance(array, np.ndarray) or array.ndim < 1:
+    if array.ndim < 1:
         raise UsageError(f"{name}: is one value; an array of all samples' values is needed. Pass [N, ...].")
     return Found(name, name, array.dtype, array.shape, ArrayColumn(name, array))
 
@@ -244,16 +250,24 @@ def _check_lengths(subject: str, fields: Mapping[str, Found]) -> None:
 
 
 def _chosen(
-    subject: str, found: list[Found], names: Sequence[str] | None, rename: Mapping[str, str]
+    subject: str,
+    found: list[Found],
+    names: Sequence[str] | None,
+    rename: Mapping[str, str],
+    *,
+    ordered: bool,
 ) -> ArraySource:
-    """Find out which arrays are fields: as told, else by their shapes, dtypes and names. Raises UsageError, SourceError."""
+    """Find out which arrays are fields: as told, else by their shapes, dtypes and names.
+
+    ordered: the arrays were given in an order, in which `names` may name them. Raises UsageError, SourceError.
+    """
     if rename:
         return _named(subject, found, [*rename.values()] if names is None else names, rename)
     if names is not None:
         held = {one.name for one in found}
         if set(names) <= held:
             return _named(subject, found, names, {})
-        if len(names) == len(found):  # arrays without names, in order
+        if ordered and len(names) == len(found):
             return _named(
                 subject, found, names, {one.name: name for one, name in zip(found, names, strict=True)}
             )

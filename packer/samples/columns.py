@@ -153,11 +153,14 @@ class ColumnField:
         """Mean bytes of a ragged row; 0 of a fixed field."""
         return sum(map(len, self._values)) / max(1, len(self._values))
 
-    def digest(self, progress: Callable[[int], None] = lambda nbytes: None) -> str:
-        """Return a digest of all values."""
+    def digest(self, progress: Callable[[int], None]) -> str:
+        """Return a digest of all values. progress: called with the bytes of arrays that were read."""
 
         def pieces() -> Iterator[Any]:
+            done = 0
             for part in () if self._column is None else self._column.pieces():
+                done += part.nbytes
+                progress(done)
                 yield np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             for value in self._values:
                 yield len(value).to_bytes(8, "little")
@@ -197,9 +200,12 @@ class ColumnSamples(ColumnRows):
             return None
         return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what tells whether the columns are still the same: a digest of every value."""
-        found = {name: column.digest() for name, column in self._columns.items()}
+    def fingerprint(self, progress: Callable[[int], None] = lambda nbytes: None) -> dict[str, Any]:
+        """Return what tells whether the columns are still the same: a digest of every value.
+
+        progress: called with the bytes read of the column at hand.
+        """
+        found = {name: column.digest(progress) for name, column in self._columns.items()}
         return {"rows": self.count, "digest of the values": found}
 
 

@@ -17,7 +17,7 @@ from packer.format.working_folder import WorkingFolder, check_output, failure
 from packer.samples.field_plan import FieldPlan, Forms, check_name, plan_field
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.row_staging import RowStaging, StagedSamples
-from packer.samples.values import ValueRefusedError, as_value
+from packer.samples.values import ValueRefusedError, as_array, plain
 
 FOLDER = "staging"  # in the working folder
 
@@ -261,14 +261,15 @@ class PackBuilder:
 
 def _array(name: str, column: Any) -> Any:
     try:
-        found = column if isinstance(column, np.ndarray) else as_value(column)
+        found = as_array(column)
+        found = found if found.dtype.kind in "OUST" else plain(found)
     except ValueRefusedError as error:
         raise SourceError(f"{name}: {error}.") from None
-    if not isinstance(found, np.ndarray) or not found.ndim:
+    if not found.ndim:
         raise SourceError(
             f"{name}: is one value; write_rows takes those of several samples, [k, ...]. Use write."
         )
-    return found
+    return found.tolist() if found.dtype.kind in "OUST" else found
 
 
 def create(

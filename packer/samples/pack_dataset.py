@@ -12,6 +12,7 @@ import numpy as np
 from packer.convert.conversion_run import Conversion, Report
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
+from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, is_array_file, open_arrays
 from packer.samples.columns import ArrayColumn, ColumnField, ColumnSamples
 from packer.samples.dataset_rows import (
@@ -162,7 +163,7 @@ def pack_dataset(
         shard_size=shard_size,
     )
     run.check_output()
-    job = _Job(run, options, on_plan)
+    job = _Job(run, options, on_plan, progress)
     try:
         if _is_arrays(dataset):
             return job.arrays(
@@ -206,6 +207,11 @@ def _check_samples(dataset: Any) -> None:
     name = type(dataset).__name__
     if any(kind.__name__ == "DataLoader" for kind in type(dataset).__mro__):
         raise UsageError(f"{name}: yields batches; samples are packed. Pass its dataset.")
+    if name == "DataFrame":
+        raise UsageError(
+            f"{name}: is a table. Pass its columns, for example {{'features': frame[names].to_numpy(), 'label': frame['y'].to_numpy()}},"
+            " or write it as Parquet and use convert_table."
+        )
     if isinstance(dataset, Mapping):
         parts = ", ".join(map(str, dataset))
         raise UsageError(
@@ -231,9 +237,13 @@ class _Job:
     """A packing whose options have been checked."""
 
     def __init__(
-        self, run: Conversion, options: PackingOptions, on_plan: Callable[[Sequence[str]], None] | None
+        self,
+        run: Conversion,
+        options: PackingOptions,
+        on_plan: Callable[[Sequence[str]], None] | None,
+        shown: bool,
     ) -> None:
-        self._run, self._options, self._on_plan = run, options, on_plan
+        self._run, self._options, self._on_plan, self._shown = run, options, on_plan, shown
 
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays, or files of them."""
@@ -251,7 +261,10 @@ class _Job:
         options = self._options.for_fields(source.classes, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
         notes = [*source.notes, *_turned(columns)]
-        task = options.task(maker, source.rows, source.subject, maker.fingerprint())
+        with Progress(self._shown, "B") as bar:
+            bar.start(source.nbytes)
+            identity = maker.fingerprint(bar.move)
+        task = options.task(maker, source.rows, source.subject, identity)
         found_pack = run.found(task.members["provenance"], source.rows)
         if found_pack is not None:
             return run.report(found_pack, notes, already=True)

@@ -135,6 +135,11 @@ def _layout(
             )
         _check_rename(rename, names, subject)
         return SampleLayout({rename.get(name, name): at for at, name in enumerate(names)}, True, False), []
+    if forms is None and isinstance(sample, (str, bytes)):
+        raise UsageError(
+            f"{subject}: its samples are text or bytes. Name their field, for example fields=['text']; image files are converted by"
+            " convert_images."
+        )
     names = [*forms] if forms is not None else ["image" if is_image_like(sample) else "features"]
     if len(names) != 1:
         raise UsageError(

@@ -83,7 +83,7 @@ def as_value(value: Any) -> Value:
         )
     if is_pillow(value):
         return pillow_pixels(value, color_of(value))
-    array = _as_array(value)
+    array = as_array(value)
     if array.dtype.kind == "U" and array.ndim == 0:
         return str(array)
     if array.dtype.kind == "S" and array.ndim == 0:
@@ -91,7 +91,8 @@ def as_value(value: Any) -> Value:
     return plain(array)
 
 
-def _as_array(value: Any) -> NDArray[Any]:
+def as_array(value: Any) -> NDArray[Any]:
+    """Return what NumPy makes of a value, a tensor of torch's included. Raises ValueRefusedError."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor of torch
         try:
             value = value.detach().cpu().numpy()
@@ -99,6 +100,10 @@ def _as_array(value: Any) -> NDArray[Any]:
             raise ValueRefusedError(
                 f"is a tensor that NumPy has no array for ({error}). Convert it, for example with .float()"
             ) from None
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueRefusedError(
+            "is a masked array, and masks are not stored. Fill it, or make the mask a field of its own"
+        )
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -126,7 +131,9 @@ def fit(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     >>> fit(np.array([1, 2]), np.dtype("u1"))
     array([1, 2], dtype=uint8)
     """
-    if array.dtype == dtype or np.can_cast(array.dtype, dtype, "safe"):
+    # NumPy calls int64 to float64 safe, too, which rounds above 2**53.
+    rounds = array.dtype.kind in "iu" and dtype.kind == "f" and array.dtype.itemsize >= dtype.itemsize
+    if array.dtype == dtype or (np.can_cast(array.dtype, dtype, "safe") and not rounds):
         return array.astype(dtype, copy=False)
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)

@@ -132,6 +132,8 @@ def test_a_refused_sample_is_left_out_and_the_pack_goes_on(tmp_path: Path) -> No
             pack.write_rows(image=IMAGES[3:5], tokens=TOKENS[3:4], label=[3, 4])
         with pytest.raises(SourceError, match=r"sample 4: field 'tokens' has the shape \[1, 1\]"):
             pack.write_rows(image=IMAGES[3:5], tokens=[[1], [[2]]], label=[3, 4])
+        with pytest.raises(SourceError, match="label: is a masked array, and masks are not stored"):
+            pack.write_rows(image=IMAGES[3:4], tokens=[[1]], label=np.ma.masked_array([3], [True]))
         assert pack.rows == 3
         write(pack, 3, ROWS)
     check(tmp_path / "out.h5")

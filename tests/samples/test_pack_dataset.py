@@ -426,6 +426,15 @@ def _short(index: int) -> Any:
             UsageError,
             "has a size too",
         ),
+        ({"a": [2**53 + 1, 0.5]}, {}, SourceError, "a: sample 0 has the value 9007199254740993"),
+        (
+            {"a": np.array([2**53 + 1])},
+            {"fields": {"a": "float64"}},
+            SourceError,
+            "has the value 9007199254740993, and the field is float64",
+        ),
+        ({"a": np.ma.masked_array([1, 2], [True, False])}, {}, UsageError, "a: is a masked array"),
+        (["a.jpg", "b.jpg"], {}, UsageError, "its samples are text or bytes. Name their field"),
         (7, {}, UsageError, "int: is neither arrays nor a dataset"),
         ("photos/", {}, UsageError, "Use convert_images or convert_table"),
         ("no.npy", {}, SourceError, "no.npy: is no file"),
@@ -463,6 +472,44 @@ def test_two_sets_of_samples_in_a_file_are_asked_about(tmp_path: Path) -> None:
         shuffle=False,
     )
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("image"), IMAGES[40:])
+
+
+def test_a_file_behind_a_user_block(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "data.h5", "w", userblock_size=4096) as file:
+        file["image"], file["label"] = IMAGES, LABELS
+    pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
+    check_images(tmp_path / "out.h5")
+
+
+def test_datasets_of_a_file_are_not_named_by_their_place(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["b"], file["a"] = IMAGES, LABELS
+    with pytest.raises(UsageError, match=r"image, label are asked for. Name them by rename"):
+        pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5", fields=["image", "label"])
+    pack_dataset((IMAGES, LABELS), tmp_path / "out.h5", fields=["photo", "number"])
+    assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["photo", "number"]
+
+
+def test_two_files_of_one_name(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "x.npy", LABELS)
+    files = [str(tmp_path / folder / "x.npy") for folder in ("a", "b")]
+    with pytest.raises(UsageError, match="x: two files hold an array of that name"):
+        pack_dataset(files, tmp_path / "out.h5")
+    pack_dataset(dict(zip(("a", "b"), files, strict=True)), tmp_path / "out.h5")
+    assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["a", "b"]
+
+
+def test_a_pack_and_a_data_frame_are_refused(tmp_path: Path) -> None:
+    pack_dataset((IMAGES, LABELS), tmp_path / "pack.h5")
+    with pytest.raises(SourceError, match=r"pack\.h5: is a pack already"):
+        pack_dataset(tmp_path / "pack.h5", tmp_path / "out.h5")
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(UsageError, match=r"DataFrame: is a table. Pass its columns"):
+        pack_dataset(pandas.DataFrame({"a": [1, 2]}), tmp_path / "out.h5")
+    pack_dataset({"a": pandas.Series([1, 2])}, tmp_path / "out.h5")
+    assert open_pack(tmp_path / "out.h5").read("a").tolist() in ([1, 2], [2, 1])
 
 
 def test_what_was_found_in_a_file_is_said(tmp_path: Path) -> None:
