@@ -37,6 +37,7 @@ from packer.filling.unit_states import MISSING, UnitStates
 from packer.starting import start
 
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
+_MESSAGE_UNITS = 2000  # that a message asks for
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
 _BEGIN = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main(int(sys.argv[2]))"
 
@@ -98,16 +99,12 @@ class FillingClient:
                 if self._link is None and self._open(lambda done, total: None) is None:
                     return
                 assert self._states is not None
-                missing = self._states.missing(units)
-                if not len(missing):
-                    return
-                self._number += 1
-                waiting = self._waiting[self._number] = _Wait()
-                self._send(WAIT, np.concatenate([[self._number], missing]))
-            waiting.event.wait()
-            if waiting.error is not None:
-                raise error_of(error_content(waiting.error))  # one for each thread
-            if waiting.done:
+                waits = [self._ask(some) for some in _pieces(self._states.missing(units))]
+            for waiting in waits:
+                waiting.event.wait()
+            if error := next((waiting.error for waiting in waits if waiting.error is not None), None):
+                raise error_of(error_content(error))  # one for each thread
+            if all(waiting.done for waiting in waits):
                 return
             if self._closed:
                 raise PackerError(
@@ -129,9 +126,8 @@ class FillingClient:
             return
         with self._lock:
             if self._link is not None and self._states is not None:
-                missing = self._states.missing(units)
-                if len(missing):
-                    self._send(AHEAD, missing)
+                for some in _pieces(self._states.missing(units)):
+                    self._send(AHEAD, some)
 
     def close(self) -> None:
         """Leave; wait for the end of the process if nobody else needs it, so that it has let go of the pack or sealed it."""
@@ -265,6 +261,12 @@ class FillingClient:
         """Return True if a process that this one started has failed."""
         return any(helper.poll() not in (None, 0) for helper in _helpers)
 
+    def _ask(self, units: NDArray[np.int64]) -> _Wait:
+        self._number += 1
+        waiting = self._waiting[self._number] = _Wait()
+        self._send(WAIT, np.concatenate([[self._number], units]))
+        return waiting
+
     def _send(self, kind: bytes, units: NDArray[np.int64]) -> None:
         assert self._link is not None
         with contextlib.suppress(OSError):  # it has died, which the listening thread sees
@@ -306,6 +308,11 @@ class FillingClient:
             for helper in _helpers:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     helper.wait(1.0)
+
+
+def _pieces(units: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the units in pieces that go into a socket at once: the server would wait for the rest of a longer message."""
+    return [units[first : first + _MESSAGE_UNITS] for first in range(0, len(units), _MESSAGE_UNITS)]
 
 
 class _Wait:

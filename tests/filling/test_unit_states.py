@@ -1,0 +1,35 @@
+"""The file of states: mapped by all, kept, and made anew when it is of other units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.filling.unit_states import UnitStates
+
+
+def test_what_one_marks_the_others_see(tmp_path: Path) -> None:
+    path = str(tmp_path / "state")
+    writer, reader = UnitStates(path, 9, writable=True), UnitStates(path, 9)
+    assert reader.missing(np.array([8, 0, 3])).tolist() == [8, 0, 3]
+    writer.mark(np.array([3, 5]), np.array([77, 1 << 63], np.uint64))
+    assert reader.missing(np.array([8, 3, 0, 5])).tolist() == [8, 0]
+    writer.mark(np.array([3]), np.array([0], np.uint64))
+    assert reader.missing(np.arange(9)).tolist() == [0, 1, 2, 3, 4, 6, 7, 8]
+
+
+def test_it_outlives_its_writer_but_not_another_number_of_units(tmp_path: Path) -> None:
+    path = str(tmp_path / "state")
+    UnitStates(path, 9, writable=True).mark(np.array([4]), np.array([6], np.uint64))
+    assert UnitStates(path, 9, writable=True).values.tolist() == [0, 0, 0, 0, 6, 0, 0, 0, 0]
+    assert not UnitStates(path, 10, writable=True).values.any()
+
+
+def test_readers_cannot_write_and_do_not_make_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        UnitStates(str(tmp_path / "state"), 9)
+    UnitStates(str(tmp_path / "state"), 9, writable=True)
+    with pytest.raises(ValueError, match="read-only"):
+        UnitStates(str(tmp_path / "state"), 9).mark(np.array([1]), np.array([1], np.uint64))
