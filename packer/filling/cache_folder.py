@@ -142,7 +142,7 @@ class CacheBudget:
     def end(self) -> None:
         """Take no more: the disk is full."""
         with self._lock:
-            self._most = 0
+            self._most = self._reserved = 0
 
     def _reserve(self, nbytes: int) -> bool:
         with _locking(os.path.join(self._cache, "lock")):

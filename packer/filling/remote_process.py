@@ -80,7 +80,7 @@ def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
     if folder.fresh:
         states.values[:] = MISSING
     with StretchSource(pack, folder, stretches, states, job["cache_size"]) as source:
-        ready = {"units": stretches.count, "nonce": folder.nonce}
+        ready = {"units": stretches.count, "nonce": folder.nonce, "pid": os.getpid()}
         remove(os.path.join(folder.path, SOCKET))
         with listen(folder.path) as listener:
             server = FillingServer(states, source, lambda job: {"ready": ready}, background=False)

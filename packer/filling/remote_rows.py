@@ -133,6 +133,10 @@ class RemoteArrival:
         self._firsts = np.cumsum([0, *(extent.rows for extent in extents)])
         self._addresses = np.array([stretches.address(e.file) + e.offset for e in extents], np.int64)
         self._row_bytes = extents[0].row_bytes if extents else 1
+        array = next(
+            (n for n, own in rows.pack.header.extents.items() if own[:1] == tuple(extents[:1])), None
+        )
+        self._all = None if array is None else stretches.numbers(array)  # None: bytes of several arrays
         self._whole, self._reads = False, 0
 
     def take(self, starts: Numbers, lengths: Numbers, out: NDArray[np.uint8]) -> bool:
@@ -163,10 +167,9 @@ class RemoteArrival:
     def _look(self) -> None:
         """See, now and then, whether all of the array has come: then nobody needs to ask any more."""
         self._reads += 1
-        if self._reads % _LOOK or self._rows.client is None:
+        if self._reads % _LOOK or self._rows.client is None or self._all is None:
             return
-        last = self._addresses + np.diff(self._firsts) * self._row_bytes
-        states = self._rows.client.states(self._rows.map.of_addresses(self._addresses, last))
+        states = self._rows.client.states(self._all)
         self._whole = bool(((states != 0) & (states != PASSING)).all())
 
     def _numbers(self, begins: Numbers, ends: Numbers) -> Numbers:

@@ -441,6 +441,8 @@ class PackedBatchDataset(ResumableEpochs):
             pack.close()  # first: threads may be waiting for rows
         self._end_prefetcher()
         self._reader.close()
+        for pack in self.pack.members or (self.pack,):
+            pack.close()  # a thread may have asked once more, before it ended
 
     def _end_prefetcher(self) -> None:
         with self._making:

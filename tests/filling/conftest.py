@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 
 from packer.convert.image_conversion import convert_images
+from tests.remote.server_fixtures import bucket, server
+
+__all__ = ["bucket", "server"]
 
 ROWS = 96
 

@@ -1,0 +1,438 @@
+"""Rows of packs in stores: equal to the local pack's whatever the pack, the cache and the server are like."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import packer
+from packer import PackedBatchDataset, PackedDataset, open_pack
+from packer.errors import FormatError, MissingObjectError, PackerError, UsageError
+from packer.filling.cache_folder import CacheFolder, folder_of
+from packer.filling.remote_rows import PASSING, readable
+from packer.filling.stretches import StretchMap
+from packer.format.checksums import Trailer
+from packer.format.header import Field
+from packer.format.pack_writer import PackWriter
+from packer.format.remote_pack import END_BYTES, RemotePack, open_remote
+from packer.remote import access
+from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
+
+ROWS = 2400
+KINDS = ("raw.h5", "shards", "jpeg.h5", "zstd.h5", "table.h5")
+FIELDS = (
+    Field("image", "|u1", (64, 64, 3), {"layout": "HWC", "color": "rgb"}),
+    Field("label", "<i8", ()),
+    Field("key", "|u1", None, {"encoding": "utf-8"}),
+)
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packs of each kind, of several stretches of 8 MiB each."""
+    folder = tmp_path_factory.mktemp("packs")
+    images = np.random.default_rng(0).integers(0, 256, (ROWS, 64, 64, 3), dtype=np.uint8)
+    rows = {"image": images, "label": np.arange(ROWS, dtype="<i8")}
+    with PackWriter(str(folder / "raw.h5"), fields=FIELDS, rows=ROWS, block_rows=700, format="h5") as writer:
+        for block in range(writer.blocks):
+            writer.write_block(block, {k: v[block * 700 : (block + 1) * 700] for k, v in rows.items()})
+        writer.finish(rows=ROWS, ragged={"key": [b"%d.png" % row for row in range(ROWS)]}, seed=1)
+    packer.repack(folder / "raw.h5", folder / "jpeg.h5", store="jpeg")
+    packer.repack(folder / "raw.h5", folder / "shards", shard_rows=900, format="h5")
+    pytest.importorskip("zstandard")
+    packer.repack(folder / "raw.h5", folder / "zstd.h5", compress="zstd")
+    lines = "".join(f"{row},{row * 0.5},{row % 3}\n" for row in range(20_000))
+    (folder / "t.csv").write_text("a,b,y\n" + lines)
+    packer.convert_table(folder / "t.csv", folder / "table.h5", label="y")
+    return folder
+
+
+@pytest.fixture
+def store(server: ObjectServer, packs: Path) -> ObjectServer:
+    """The server, with all packs in it."""
+    for path in packs.rglob("*"):
+        if path.suffix in (".h5", ".json"):
+            server.objects[f"bucket/{path.relative_to(packs)}"] = path.read_bytes()
+    return server
+
+
+def fields_of(kind: str) -> list[str] | None:
+    return None if kind == "table.h5" else ["image", "label", "key", "row"]
+
+
+def check_equal(
+    local: Path, url: str | RemotePack, epochs: int = 1, order: str = "blocks", **cache: Any
+) -> None:
+    """Compare all rows with the local pack's."""
+    fields = fields_of(local.name)
+    with (
+        PackedBatchDataset(local, 100, order=order, fields=fields, output="numpy") as ours,
+        PackedBatchDataset(url, 100, order=order, fields=fields, output="numpy", **cache) as theirs,
+    ):
+        for _ in range(epochs):
+            for expected, actual in zip(ours, theirs, strict=True):
+                for a, b in zip(expected, actual, strict=True):
+                    assert np.array_equal(a, b)
+
+
+SIZES = {"whole": "1GB", "part": "12MB", "none": None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_are_the_local_packs(
+    store: ObjectServer, packs: Path, tmp_path: Path, kind: str, size: str
+) -> None:
+    url = f"{'s3:/' if size != 'part' else store.url}/bucket/{kind}"
+    check_equal(packs / kind, url, 2, "sequential" if size == "none" else "blocks", **cached(tmp_path, size))
+    if size != "none":
+        assert taken(tmp_path / "cache") <= (1 << 30 if size == "whole" else 12_000_000)
+    if size == "whole":
+        check_equal(packs / kind, url, 1, "rows", **cached(tmp_path, size))
+        once(store, f"bucket/{kind}")
+
+
+def cached(folder: Path, size: str) -> dict[str, Any]:
+    """The arguments for a cache of a size."""
+    return {} if SIZES[size] is None else {"cache": folder / "cache", "cache_size": SIZES[size]}
+
+
+def taken(folder: Path) -> int:
+    """Bytes that a folder takes on the disk."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+def once(store: ObjectServer, key: str) -> None:
+    """See that no stretch was sent twice."""
+    ends = {name: len(data) for name, data in store.objects.items()}
+    many = Counter(
+        place
+        for place in store.ranges
+        if place[0].startswith(key) and place[2] - place[1] != min(END_BYTES, ends[place[0]])
+    )
+    rows = {
+        place: count for place, count in many.items() if count > 1 and not place[0].endswith("index.json")
+    }
+    tables = {place for place in rows if place[2] - place[1] < 1 << 20}  # checksums, read by each process
+    assert rows.keys() == tables
+
+
+FAULTS = {"cut": Handler.cut, "refuse": Handler.refuse, "flip": Handler.flip}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("size", ["whole", "none"])
+def test_what_a_server_does_wrong_once_changes_no_row(
+    store: ObjectServer, packs: Path, tmp_path: Path, fault: Fault, size: str
+) -> None:
+    cache = cached(tmp_path, size)
+    pack = readable(open_remote("s3://bucket/raw.h5"), cache.get("cache"), cache.get("cache_size"))
+    store.fault = only_large(once_each(fault))
+    check_equal(packs / "raw.h5", pack)
+
+
+def only_large(fault: Fault) -> Fault:
+    """A fault of stretches of images only."""
+    return lambda handler, body: len(body) > END_BYTES and fault(handler, body)
+
+
+def test_a_stall_is_passed_over(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    pack = readable(open_remote("s3://bucket/raw.h5"))
+    store.fault = only_large(once_each(Handler.stall))
+    with (
+        PackedBatchDataset(packs / "raw.h5", 700, output="numpy") as ours,
+        PackedBatchDataset(pack, 700, output="numpy") as theirs,
+    ):
+        assert np.array_equal(next(iter(ours)).image, next(iter(theirs)).image)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bytes_that_stay_wrong_are_an_error(store: ObjectServer, tmp_path: Path, size: str) -> None:
+    cache = cached(tmp_path, size)
+    dataset = PackedBatchDataset("s3://bucket/raw.h5", 100, **cache)
+    store.fault = only_large(Handler.flip)
+    with (
+        dataset,
+        pytest.raises(FormatError, match=r"raw.h5: rows \d+ to \d+ of 'image' are damaged in the store"),
+    ):
+        list(dataset)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_object_that_is_replaced_is_an_error(store: ObjectServer, tmp_path: Path, size: str) -> None:
+    cache = cached(tmp_path, size)
+    dataset = PackedBatchDataset("s3://bucket/raw.h5", 100, **cache)
+    store.objects["bucket/raw.h5"] = store.objects["bucket/zstd.h5"]
+    with dataset, pytest.raises(FormatError, match="was replaced or changed after it was opened"):
+        list(dataset)
+
+
+def test_the_same_name_with_other_rows_is_another_pack(
+    store: ObjectServer, packs: Path, tmp_path: Path
+) -> None:
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
+    store.objects["bucket/raw.h5"] = store.objects["bucket/jpeg.h5"]
+    check_equal(packs / "jpeg.h5", "s3://bucket/raw.h5", cache=tmp_path)
+
+
+def test_two_addresses_of_one_pack_share_its_rows(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
+    store.ranges.clear()
+    check_equal(packs / "raw.h5", f"{store.url}/bucket/raw.h5", cache=tmp_path)
+    assert [place for place in store.ranges if place[2] - place[1] > END_BYTES] == []
+
+
+def folder_in(cache: Path) -> Path:
+    (folder,) = cache.glob("*.cached")
+    return folder
+
+
+def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
+    folder = folder_in(tmp_path)
+    (folder / "boot").write_text("another run of the system")
+    places = StretchMap(open_remote("s3://bucket/raw.h5"))
+    begin, _ = places.place(int(places.numbers("image")[1]))
+    with open(folder / "files" / "pack.h5", "r+b") as file:
+        file.seek(begin + 5000)
+        file.write(bytes(4096))  # a page that had not reached the disk
+    store.ranges.clear()
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
+    assert [place[1] for place in store.ranges if place[2] - place[1] > END_BYTES] == [begin]
+
+
+def test_a_full_disk_lets_rows_pass(
+    store: ObjectServer, packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from packer.filling import remote_process
+    from packer.filling.unit_states import UnitStates
+
+    pack = open_remote("s3://bucket/raw.h5")
+    folder = CacheFolder(folder_of(str(tmp_path), pack), pack)
+    stretches = StretchMap(pack)
+    states = UnitStates(os.path.join(folder.path, "state"), stretches.count, writable=True)
+
+    def full(fd: int, data: memoryview, offset: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with remote_process.StretchSource(pack, folder, stretches, states, 1 << 30) as source:
+        units = stretches.numbers("image")
+        source.arrived(units[:2], source.start(units[:2]).result())
+        with monkeypatch.context() as patched:
+            patched.setattr(remote_process, "pwrite_all", full)
+            source.arrived(units[2:], source.start(units[2:]).result())
+        assert (states.values[units] == PASSING).tolist() == [False, False] + [True] * (len(units) - 2)
+        assert source.start(units[2:3]).result() == [int(PASSING)]  # it is not tried again
+
+
+RANK = """
+import os, sys, numpy as np
+from packer import PackedBatchDataset
+url, cache, local, rank, world = sys.argv[1:]
+with PackedBatchDataset(url, 50, order="rows", output="numpy", cache=cache, rank=int(rank), world_size=int(world)) as theirs:
+    with PackedBatchDataset(local, 50, order="rows", output="numpy", rank=int(rank), world_size=int(world)) as ours:
+        for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            assert np.array_equal(a.image, b.image) and np.array_equal(a.label, b.label)
+            print("batch", flush=True)
+print("done")
+"""
+
+
+def start_rank(packs: Path, cache: Path, rank: int = 0, world: int = 1) -> subprocess.Popen[str]:
+    arguments = ["s3://bucket/raw.h5", str(cache), str(packs / "raw.h5"), str(rank), str(world)]
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_ranks_of_a_node_fetch_each_stretch_once(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    ranks = [start_rank(packs, tmp_path, rank, 2) for rank in range(2)]
+    for rank in ranks:
+        out, err = rank.communicate()
+        assert out.endswith("done\n"), err
+    once(store, "bucket/raw.h5")
+
+
+def test_a_killed_rank_leaves_a_cache_that_is_whole(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    rank = start_rank(packs, tmp_path)
+    assert rank.stdout is not None
+    assert rank.stdout.readline() == "batch\n"
+    rank.kill()
+    rank.communicate()
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", 2, "rows", cache=tmp_path)
+    once(store, "bucket/raw.h5")
+
+
+def test_a_killed_filler_is_started_again(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    pack = readable(open_remote("s3://bucket/raw.h5"), tmp_path)
+    client = pack.rows_from.client  # type: ignore[union-attr]
+    with (
+        PackedBatchDataset(packs / "raw.h5", 100, output="numpy") as ours,
+        PackedBatchDataset(pack, 100, output="numpy") as theirs,
+    ):
+        for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            assert np.array_equal(a.image, b.image)
+            if number == 3:
+                os.kill(client.ready["pid"], signal.SIGKILL)
+
+
+def test_packs_that_nobody_has_open_make_room(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.cached").mkdir()
+    (tmp_path / "mine.cached" / "thesis.txt").write_text("not to be lost")
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path, cache_size="40MB")
+    first = {path.name for path in tmp_path.glob("raw*.cached")}
+    check_equal(packs / "zstd.h5", "s3://bucket/zstd.h5", cache=tmp_path, cache_size="40MB")
+    assert first
+    assert not list(tmp_path.glob("raw*.cached"))
+    assert (tmp_path / "mine.cached" / "thesis.txt").read_text() == "not to be lost"
+
+
+def test_of_an_open_pack_nothing_is_removed(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    with PackedBatchDataset(
+        "s3://bucket/raw.h5", 100, output="numpy", cache=tmp_path, cache_size="40MB"
+    ) as one:
+        list(one)
+        check_equal(packs / "zstd.h5", "s3://bucket/zstd.h5", 2, cache=tmp_path, cache_size="40MB")
+        assert taken(tmp_path) <= 40_000_000
+        store.ranges.clear()
+        list(one)
+        assert store.ranges == []
+
+
+def test_a_smaller_cache_begins_anew(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path, cache_size="10MB")
+    assert taken(tmp_path) <= 10_000_000
+
+
+def test_a_cache_that_is_removed_meanwhile_gives_no_other_rows(
+    store: ObjectServer, packs: Path, tmp_path: Path
+) -> None:
+    pack = readable(open_remote("s3://bucket/raw.h5"), tmp_path / "cache")
+    client = pack.rows_from.client  # type: ignore[union-attr]
+    images = open_pack(packs / "raw.h5").read("image")
+    with contextlib.closing(PackedDataset(pack)) as dataset:
+        assert np.array_equal(dataset[:50].image.permute(0, 2, 3, 1), images[:50])
+        os.kill(client.ready["pid"], signal.SIGKILL)
+        shutil.rmtree(tmp_path / "cache")
+        with pytest.raises(PackerError, match="was removed while it was in use"):
+            dataset[ROWS - 50 :]
+
+
+def _label_sum(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"total": np.int64(sample["image"].sum(dtype=np.int64)), "label": sample["label"]}
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_processes_of_a_transform_read_it(
+    store: ObjectServer, packs: Path, tmp_path: Path, cached: bool
+) -> None:
+    cache = {"cache": tmp_path / "cache"} if cached else {}
+    with PackedBatchDataset(
+        "s3://bucket/raw.h5", 300, output="numpy", transform=_label_sum, **cache
+    ) as dataset:
+        found = [batch for _ in range(2) for batch in dataset]
+    images = open_pack(packs / "raw.h5").read("image")
+    expected = images.reshape(ROWS, -1).sum(1, dtype=np.int64)
+    assert np.array_equal(np.concatenate([batch.total for batch in found]), np.tile(expected, 2))
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_workers_of_a_dataloader_read_it(
+    store: ObjectServer, packs: Path, tmp_path: Path, cached: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    cache = {"cache": tmp_path / "cache"} if cached else {}
+    rows = PackedDataset("s3://bucket/raw.h5", **cache)
+    first = rows[0].image  # the parent has made requests before it forks
+    loader = torch.utils.data.DataLoader(
+        rows, 200, num_workers=2, multiprocessing_context=multiprocessing.get_context("fork")
+    )
+    for _ in range(2):
+        labels = torch.cat([batch.label for batch in loader])
+        assert torch.equal(labels, torch.arange(ROWS))
+    assert torch.equal(first, PackedDataset(packs / "raw.h5")[0].image)
+    rows.close()
+
+
+def test_a_pack_opens_with_two_requests_and_no_rows(store: ObjectServer) -> None:
+    pack = open_pack("s3://bucket/raw.h5")
+    assert isinstance(pack, RemotePack)
+    assert pack.rows == ROWS
+    assert len(store.ranges) == 1
+    assert pack.keys(3, 5) == ["3.png", "4.png"]
+    assert np.array_equal(pack.read("label", 10, 20), np.arange(10, 20))
+
+
+def test_what_is_no_pack(store: ObjectServer) -> None:
+    store.objects["bucket/x.h5"] = b"nothing" * 100
+    with pytest.raises(FormatError, match="is no pack, or was opened for writing"):
+        open_pack("s3://bucket/x.h5")
+    for url in ("s3://bucket/none.h5", "s3://bucket/none/"):
+        with pytest.raises(MissingObjectError, match="there is no pack"):
+            open_pack(url)
+    store.objects["bucket/npy/header.json"] = b"{}"
+    with pytest.raises(FormatError, match=r"is a folder of \.npy files"):
+        open_pack("s3://bucket/npy")
+    data = bytearray(store.objects["bucket/raw.h5"])
+    trailer = Trailer.from_bytes(bytes(data[-128:]))
+    assert trailer is not None
+    data[trailer.checksums_offset] ^= 1
+    store.objects["bucket/y.h5"] = bytes(data)
+    with (
+        PackedBatchDataset("s3://bucket/y.h5", 10) as dataset,
+        pytest.raises(FormatError, match="checksum table is damaged"),
+    ):
+        list(dataset)
+
+
+def test_shards_that_do_not_belong_together(store: ObjectServer) -> None:
+    index = json.loads(store.objects["bucket/shards/index.json"])
+    first, second = (line[0] for line in index["shards"][:2])
+    store.objects[f"bucket/shards/{first}"] = store.objects[f"bucket/shards/{second}"]
+    with pytest.raises(FormatError, match=r"is not the shard that index\.json lists"):
+        open_pack("s3://bucket/shards/")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"cache_size": "1GB"}, "is about a cache. Pass cache=, a folder, too"),
+        ({"cache": "c", "cache_size": "much"}, "cache_size='much': is no size"),
+        ({"cache": 3}, "cache=3: is no path"),
+        ({"cache": "c", "size": 64}, "size=: is about images that become a pack"),
+        ({"cache": "c", "cache_size": "50KB"}, "are needed for the tables of this pack"),
+    ],
+)
+def test_wrong_arguments(
+    store: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=told):
+        PackedBatchDataset("s3://bucket/raw.h5", 10, **arguments)
+
+
+def test_memory_and_descriptors_stay_flat(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    pack = readable(open_remote("s3://bucket/raw.h5"), tmp_path, "12MB")
+    filler = pack.rows_from.client.ready["pid"]  # type: ignore[union-attr]
+    with PackedBatchDataset(pack, 100, order="sequential", output="numpy") as dataset:
+        seen = []
+        for _ in range(10):
+            for _ in dataset:
+                pass
+            helper = access.helper_process()
+            seen.append([len(os.listdir(f"/proc/{process}/fd")) for process in (filler, helper, os.getpid())])
+    assert seen[-1] <= [most + 2 for most in map(max, zip(*seen[:5], strict=True))]
