@@ -63,7 +63,8 @@ def open_filled(source: str, cache: str | os.PathLike[str], options: Mapping[str
     for name in _OURS:
         if name in options:
             raise UsageError(
-                f"{name}=: the pack is filled by and by, and gone on with whenever it is opened. Leave it out."
+                f"{name}=: the pack is filled by and by, and gone on with whenever it is opened. Leave it out; to make another pack,"
+                " remove the old one, or pass another cache=."
             )
     with Progress(True, "rows") as bar:
         total = -1
