@@ -398,8 +398,8 @@ def test_info_tells_what_a_foreign_hdf5_file_holds(run: Run, tmp_path: Path, mon
     done = run("info", "theirs.h5")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Error: theirs.h5: is an HDF5 file, but no pack; it holds image uint8 [3, 4, 4, 3], meta/label int64 [3]. Packs are made by"
-        " packer convert, of a folder of images or of a .csv or .parquet table: write the rows as one of them, and convert that.\n"
+        "Error: theirs.h5: is an HDF5 file, but no pack; it holds image uint8 [3, 4, 4, 3], meta/label int64 [3]. Make a pack"
+        " of its datasets: packer convert theirs.h5 train.h5.\n"
     )
 
 

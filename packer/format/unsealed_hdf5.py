@@ -41,7 +41,7 @@ def read_unsealed(name: str) -> Header:
     if said.get("error"):
         raise FormatError(said["error"])
     if said.get("header") is None:
-        raise FormatError(f"{name}: {_other(said)}")
+        raise FormatError(f"{name}: {_other(name, said)}")
     header = Header.from_bytes(said["header"].encode("ascii"), name)
     extents = {
         array: tuple(Extent("", *numbers) for numbers in places) for array, places in said["extents"].items()
@@ -56,15 +56,14 @@ def read_unsealed(name: str) -> Header:
     return header
 
 
-def _other(said: dict[str, Any]) -> str:
+def _other(name: str, said: dict[str, Any]) -> str:
     """Say what an HDF5 file without a header is. said: what hdf5_inspection.describe printed, {} if HDF5 cannot read the file."""
     if "holds" not in said:
         return "HDF5 cannot read it: it was cut short, or is damaged. Convert the images again."
-    held = ", ".join(said["holds"]) or "nothing"
-    return (
-        f"is an HDF5 file, but no pack; it holds {held}. Packs are made by packer convert, of a folder of images or of a .csv"
-        " or .parquet table: write the rows as one of them, and convert that."
-    )
+    if not said["holds"]:
+        return "is an HDF5 file, but no pack; it holds nothing. Pass what packer convert wrote."
+    held = ", ".join(said["holds"])
+    return f"is an HDF5 file, but no pack; it holds {held}. Make a pack of its datasets: packer convert {name} train.h5."
 
 
 def read_table(name: str) -> NDArray[np.uint64] | None:
