@@ -17,6 +17,8 @@ from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from packer.convert.conversion_run import (
     ConversionTask,
     RunOptions,
@@ -185,16 +187,14 @@ def _write_header(task: ConversionTask, writer: PackWriter) -> None:
     """Write what the pack's readers need while it is filled: its header, without statistics, and the keys of all rows."""
     rows, extents = writer.rows, dict(writer.extents)
     if task.keyed:
-        at = nbytes = 0
-        offsets = [0]
-        with open(os.path.join(writer.folder, KEYS), "wb") as file:
-            for key in row_keys(task, rows, {}):
-                at += file.write(key)
-                offsets.append(at)
-        with open(os.path.join(writer.folder, KEYS + OFFSETS), "wb") as file:
-            nbytes = file.write(b"".join(offset.to_bytes(8, "little") for offset in offsets))
-        extents["key"] = (Extent(KEYS, 0, at, 1),)
-        extents["key" + OFFSETS] = (Extent(KEYS + OFFSETS, 0, nbytes // 8, 8),)
+        keys = list(row_keys(task, rows, {}))
+        offsets = np.zeros(rows + 1, "<i8")
+        np.cumsum(np.fromiter(map(len, keys), np.int64, rows), out=offsets[1:])
+        for name, data in ((KEYS, b"".join(keys)), (KEYS + OFFSETS, offsets.tobytes())):
+            with open(os.path.join(writer.folder, name), "wb") as file:
+                file.write(data)
+        extents["key"] = (Extent(KEYS, 0, int(offsets[-1]), 1),)
+        extents["key" + OFFSETS] = (Extent(KEYS + OFFSETS, 0, rows + 1, 8),)
     header = Header(
         rows,
         min(writer.block_rows, rows),
