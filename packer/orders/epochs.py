@@ -19,8 +19,11 @@ from packer import randomness
 from packer.arguments import as_whole
 from packer.errors import UsageError
 from packer.orders.runs import Runs, Subset, one_run
+from packer.starting import ForkSafeLock
 
 ENDS = ("even", "uneven", "drop", "pad")
+PLACED_ROWS = 4096
+"""Rows, about, that are placed at once where requests are smaller."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,10 @@ class RowOrder(Protocol):
     name: ClassVar[str]
     repeats: ClassVar[bool] = False  # whether a row may come several times in an epoch
     fixed: ClassVar[bool] = False  # whether all epochs are alike
+    looks_ahead: ClassVar[bool] = False  # whether `ahead` returns any rows
+    by_run: ClassVar[bool] = (
+        False  # whether a run of positions is placed as a whole, not position by position
+    )
 
     def bind(self, about: Context) -> RowOrder:
         """Return this order with all filled in that was left to be chosen; the other methods work on what this returns."""
@@ -266,12 +273,43 @@ class Share:
         return Runs(np.array(starts), np.array(lengths))
 
 
+class PlacedRows:
+    """Rows at the positions of some requests that follow each other, placed at once by the thread that needs some of them first.
+
+    Placing takes tens of microseconds for 8 rows and for 256: as much as reading the first.
+    """
+
+    def __init__(self, epoch: Epoch, positions: Runs) -> None:
+        self._epoch, self._positions = epoch, positions
+        self._lock = ForkSafeLock()
+        self._ends: NDArray[np.int64] | None = None
+
+    def part(self, start: int, stop: int) -> Runs:
+        """Return entries start..stop-1, at least one, as row numbers within the subset."""
+        with self._lock:
+            if self._ends is None:
+                self._runs = self._epoch.within(self._positions)
+                self._ends = np.cumsum(self._runs.lengths)
+        starts, lengths = self._runs
+        first = int(np.searchsorted(self._ends, start, "right"))
+        last = int(np.searchsorted(self._ends, stop, "left")) + 1
+        before = int(self._ends[first] - lengths[first])
+        starts, lengths, behind = starts[first:last], lengths[first:last], int(self._ends[last - 1])
+        if before < start or stop < behind:
+            starts, lengths = starts.copy(), lengths.copy()
+            starts[0] += start - before
+            lengths[0] -= start - before
+            lengths[-1] -= behind - stop
+        return Runs(starts, lengths)
+
+
 @dataclass
 class ReadRequest:
     """Batches that are read together. The order is evaluated once, by the thread that needs the rows first.
 
     positions: positions of all batches in the epoch. sizes: rows of each batch. reach: (start, stop) of the positions that all
-    ranks read at this point. begins: True for the first request of an iteration.
+    ranks read at this point. begins: True for the first request of an iteration. placed: rows of this request from its entry `at` on,
+    and of others; None: it is placed alone.
     """
 
     epoch: Epoch
@@ -279,6 +317,8 @@ class ReadRequest:
     sizes: list[int]
     reach: tuple[int, int]
     begins: bool
+    placed: PlacedRows | None = None
+    at: int = 0
     _within: Runs | None = field(default=None, repr=False)
 
     @property
@@ -289,9 +329,14 @@ class ReadRequest:
     def within(self, start: int = 0, stop: int | None = None) -> Runs:
         """Return the row numbers of entries start..stop-1 (all by default) within the subset."""
         if stop is not None and (start, stop) != (0, self.count):
+            if self.placed is not None:
+                return self.placed.part(self.at + start, self.at + stop)
             return self.epoch.within(self.positions.part(start, stop))
         if self._within is None:
-            self._within = self.epoch.within(self.positions)
+            if self.placed is not None:
+                self._within = self.placed.part(self.at, self.at + self.count)
+            else:
+                self._within = self.epoch.within(self.positions)
         return self._within
 
     def rows(self, start: int = 0, stop: int | None = None) -> Runs:
@@ -307,10 +352,25 @@ def read_requests(
     epoch: Epoch, share: Share, most: int, first: int = 0, stride: int = 1
 ) -> Iterator[ReadRequest]:
     """Yield requests for a rank's batches first, first + stride, ...; of neighbours up to `most` at once."""
-    return (
-        read_request(epoch, share, begin, end, stride)
-        for begin, end in spans(share.steps, most, first, stride)
-    )
+    parts = spans(share.steps, most, first, stride)
+    if stride > 1:
+        yield from (read_request(epoch, share, begin, end, stride) for begin, end in parts)
+        return
+    target = 1
+    for begin, end in parts:
+        some = [(begin, end)]
+        while (some[-1][1] - begin) * share.batch_size < target and (more := next(parts, None)):
+            some.append(more)
+        target = min(2 * max(target, (some[-1][1] - begin) * share.batch_size), PLACED_ROWS)
+        if len(some) == 1:
+            yield read_request(epoch, share, begin, end)
+            continue
+        placed, at = PlacedRows(epoch, share.positions(begin, some[-1][1])), 0
+        for low, high in some:
+            request = read_request(epoch, share, low, high)
+            request.placed, request.at = placed, at
+            at += request.count
+            yield request
 
 
 def spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.errors import UsageError
 from packer.orders.epochs import Context, Member, RowOrder, order_key, recorded, whole_number
-from packer.orders.runs import Runs, Subset, consecutive
+from packer.orders.runs import Runs, Subset, consecutive, one_run
 
 _LARGE = 1 << 31  # positions whose products no longer fit int64
 
@@ -128,7 +129,7 @@ class Mixture(RowOrder):
         """Return the rows that the packs' orders put at the positions dealt to them."""
         if not len(positions.starts):
             return positions
-        places = self._turned(positions.rows(), seed, epoch)
+        places = self._turned(positions, seed, epoch)
         rows = np.empty(len(places), np.int64)
         for number, where, draws in _deal([p.draws for p in self._packs], 0, slice(None), places):
             rows[where] = self._rows(number, draws, seed, epoch)
@@ -146,10 +147,14 @@ class Mixture(RowOrder):
         own: Runs | None = None,
     ) -> Runs:
         """Return what the packs' orders ask the disk for, pack after pass after pack."""
-        starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        counts = [pack.draws for pack in self._packs]
-        before, behind = list(_dealt(counts, start)), list(_dealt(counts, stop))
-        for number, (pack, first, last) in enumerate(zip(self._packs, before, behind, strict=True)):
+        if not any(pack.order.looks_ahead for pack in self._packs):
+            return one_run(0, 0)
+        counts, found = tuple(pack.draws for pack in self._packs), [one_run(0, 0)]
+        for number, (pack, first, last) in enumerate(
+            zip(self._packs, _dealt(counts, start), _dealt(counts, stop), strict=True)
+        ):
+            if not pack.order.looks_ahead:
+                continue
             size, own_seed = pack.places.rows, order_key(seed, number, self.name)
             at, end, anew = epoch * pack.draws + first, epoch * pack.draws + last, begin or not first
             if end - at > size:  # a pack that comes several times meanwhile is in memory after the first
@@ -159,11 +164,9 @@ class Mixture(RowOrder):
                 until = min(size, begun + end - at)
                 soon = pack.order.ahead(begun, until, size, own_seed, turn, begin=anew)
                 if len(soon.starts):
-                    soon = pack.places.place(soon)
-                starts.append(soon.starts)
-                lengths.append(soon.lengths)
+                    found.append(pack.places.place(soon))
                 at, anew = at + until - begun, False
-        return Runs(np.concatenate(starts), np.concatenate(lengths))
+        return found[-1] if len(found) < 3 else Runs(*map(np.concatenate, zip(*found, strict=True)))
 
     def record(self) -> dict[str, Any]:
         """Return the name, rows of a batch, and of each pack its rows, those drawn in an epoch, and its order's record."""
@@ -208,27 +211,30 @@ class Mixture(RowOrder):
         )
         return replace(self, _packs=packs, _batch=batch)
 
-    def _turned(self, places: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
-        """Turn each global batch by a random number of positions: or a rank would get the same few places of the pattern for ever."""
+    def _turned(self, positions: Runs, seed: int, epoch: int) -> NDArray[np.int64]:
+        """Turn each global batch by a random number of positions: or a rank would get the same few places of the pattern for ever.
+
+        Return the place of each position, int64 [total].
+        """
         length, batch, key = self.length(1), self._batch, order_key(seed, epoch, self.name)
-        batches = places // batch
-        low, high = int(batches.min()), int(batches.max())
-        if high - low >= len(places):  # far between
-            low, numbers, batches = 0, *np.unique(batches, return_inverse=True)
+        starts, lengths = positions
+        if len(starts) == 1:  # cut where batches end
+            first, stop = int(starts[0]), int(starts[0] + lengths[0])
+            numbers = np.arange(first // batch, (stop - 1) // batch + 1)
+            edges = np.minimum(np.maximum(numbers * batch, first), stop)
+            counts = np.diff(edges, append=stop)
         else:
-            numbers = np.arange(low, high + 1)
-            batches -= low
+            numbers, counts = starts // batch, lengths
+            if (starts + lengths > (numbers + 1) * batch).any():  # some runs go over several batches
+                numbers = positions.rows() // batch
+                counts = np.ones(len(numbers), np.int64)
         firsts = numbers * batch
         sizes = np.minimum(length - firsts, batch)
         turns = randomness.integers(numbers, key, sizes)
-        turned: NDArray[np.int64]
-        if len(numbers) == 1:
-            turned = places + turns[0]
-            np.subtract(turned, sizes[0], out=turned, where=turned >= firsts[0] + sizes[0])
-            return turned
-        turned = places + turns[batches]
-        turned -= sizes[batches] * (turned >= (firsts + sizes)[batches])
-        return turned
+        places: NDArray[np.int64] = positions.rows() + np.repeat(turns, counts)
+        beyond = places >= np.repeat(firsts + sizes, counts)
+        places -= np.repeat(sizes, counts) * beyond
+        return places
 
     def _rows(self, number: int, draws: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows, among the mixture's, that a pack gives at its draws of an epoch; int64 [k], at least one."""
@@ -236,15 +242,20 @@ class Mixture(RowOrder):
         size, key = pack.places.rows, order_key(seed, number, self.name)
         turn, begun = divmod(epoch * pack.draws, size)
         draws = draws + begun
-        if draws.max() < size:
-            return pack.places.place(pack.order.place(consecutive(draws), size, key, turn)).rows()
+        if int(draws.max()) < size:
+            return self._pass(pack, draws, key, turn)
         rows = np.empty(len(draws), np.int64)
         turns = draws // size
         for later in np.unique(turns).tolist():
             own = np.flatnonzero(turns == later)
-            inside = consecutive(draws[own] - later * size)
-            rows[own] = pack.places.place(pack.order.place(inside, size, key, turn + later)).rows()
+            rows[own] = self._pass(pack, draws[own] - later * size, key, turn + later)
         return rows
+
+    @staticmethod
+    def _pass(pack: _MixedPack, draws: NDArray[np.int64], seed: int, turn: int) -> NDArray[np.int64]:
+        """Return the rows that a pack gives at its draws of a pass, int64 [k]."""
+        runs = consecutive(draws) if pack.order.by_run else Runs(draws, np.ones(len(draws), np.int64))
+        return pack.places.place(pack.order.place(runs, pack.places.rows, seed, turn)).rows()
 
 
 def _part(about: Context, share: float, global_batch: int) -> Context:
@@ -292,15 +303,14 @@ def _deal(
     )
 
 
-def _dealt(counts: Sequence[int], place: int) -> Iterator[int]:
-    """Yield how many of the places before `place` are dealt to each of the packs."""
+@lru_cache(maxsize=256)
+def _dealt(counts: tuple[int, ...], place: int) -> tuple[int, ...]:
+    """Return how many of the places before `place` are dealt to each of the packs; kept, as the next call begins where this one ends."""
     if len(counts) == 1:
-        yield place
-        return
+        return (place,)
     middle = len(counts) // 2
     own = (place * sum(counts[:middle]) + sum(counts) // 2) // sum(counts)
-    yield from _dealt(counts[:middle], own)
-    yield from _dealt(counts[middle:], place - own)
+    return _dealt(counts[:middle], own) + _dealt(counts[middle:], place - own)
 
 
 def single_orders(order: RowOrder) -> tuple[RowOrder, ...]:

@@ -73,6 +73,7 @@ class Regions(RowOrder):
     block: int | None = None
     batch: int | None = None
     name: ClassVar[str] = "regions"
+    looks_ahead: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, remedy in (

@@ -51,6 +51,7 @@ class Sequential(RowOrder):
     """
 
     name: ClassVar[str] = "sequential"
+    by_run: ClassVar[bool] = True
     fixed: ClassVar[bool] = True
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
@@ -81,6 +82,7 @@ class Slices(RowOrder):
 
     rows: int | None = None
     name: ClassVar[str] = "slices"
+    by_run: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rows is not None:
@@ -166,6 +168,7 @@ class Blocks(RowOrder):
     block: int | None = None
     whole: bool = False
     name: ClassVar[str] = "blocks"
+    looks_ahead: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.window, str):
