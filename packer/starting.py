@@ -110,6 +110,13 @@ class ForkSafeThreads:
                 self._pid = os.getpid()
             return self._pool.submit(function, *args)
 
+    def drop(self) -> None:
+        """Drop what no thread has begun."""
+        with self._lock:
+            if self._pool is not None and self._pid == os.getpid():
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._pool.ended = True
+
     def close(self) -> None:
         """End the threads once they have done what they are doing."""
         with self._lock:

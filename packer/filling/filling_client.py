@@ -106,7 +106,7 @@ class FillingClient:
                 raise error_of(error_content(error))  # one for each thread
             if all(waiting.done for waiting in waits):
                 return
-            if self._closed:
+            if any(waiting.closed for waiting in waits):
                 raise PackerError(
                     f"{self.job['out']}: was closed while rows of it were being made. Iterate again."
                 )
@@ -297,10 +297,11 @@ class FillingClient:
             if self._link is link:
                 self._link = None
             waiting_ones, self._waiting = list(self._waiting.values()), {}
+            closed = self._closed
         link.close()
         ended.set()
         for waiting in waiting_ones:
-            waiting.end(done=False, error=error)
+            waiting.end(done=False, error=error, closed=closed)
 
     def _hear_end(self) -> None:
         """Collect the processes that have ended."""
@@ -316,12 +317,13 @@ def _pieces(units: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 class _Wait:
-    """A wait for units: ended, and whether they are there."""
+    """A wait for units. done: they are there; error: why they are not; closed: this client was."""
 
     def __init__(self) -> None:
         self.event, self.done = threading.Event(), False
         self.error: PackerError | None = None
+        self.closed = False
 
-    def end(self, *, done: bool, error: PackerError | None) -> None:
-        self.done, self.error = done, error
+    def end(self, *, done: bool, error: PackerError | None, closed: bool = False) -> None:
+        self.done, self.error, self.closed = done, error, closed
         self.event.set()

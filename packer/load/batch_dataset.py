@@ -437,6 +437,8 @@ class PackedBatchDataset(ResumableEpochs):
 
     def close(self) -> None:
         """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
+        if (prefetcher := self._prefetcher) is not None:
+            prefetcher.drop()
         for pack in self.pack.members or (self.pack,):
             pack.close()  # first: threads may be waiting for rows
         self._end_prefetcher()

@@ -138,6 +138,11 @@ class FileRows(RowSource):
             return []
         return [self.threads.submit(self._read_part, request, 0, request.count, {}, self.read_fixed)]
 
+    def drop(self) -> None:
+        """Drop reads that have not begun."""
+        self._asking.drop()
+        self.threads.drop()
+
     def close(self) -> None:
         """End the threads."""
         self._asking.close()
@@ -219,7 +224,7 @@ class Prefetcher:
     ) -> None:
         self.pid, self._closed = os.getpid(), False
         self._fields, self._numbered = tuple(fields), ROW in fields
-        self._path = files.reader.pack.path
+        self._path, self._files = files.reader.pack.path, files
         self._threads, self._device, self._augmenter, self._workers = (
             files.threads,
             device,
@@ -282,6 +287,12 @@ class Prefetcher:
         if draws is None or self._augmenter is None:
             return batches[0]
         return self._augmenter.apply(batches[0], draws, 0)
+
+    def drop(self) -> None:
+        """Begin no more reads; those under way may be waiting for rows, which others then stop."""
+        self._closed = True
+        if self.pid == os.getpid():
+            self._files.drop()
 
     def close(self) -> None:
         """End threads and processes, and free the caches."""
