@@ -584,3 +584,25 @@ def test_a_dataset_without_a_key_leaves_nothing(large: Any, tmp_path: Path) -> N
         with pytest.raises(KeyboardInterrupt):
             pack_dataset(source, tmp_path / "out", workers=1, on_progress=interrupted_at(250), **options)
         assert os.listdir(tmp_path) == []
+
+
+def test_a_hugging_face_dataset(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=list("abcde"))}
+    )
+    images = [Image.fromarray(image) for image in IMAGES]
+    dataset = datasets.Dataset.from_dict({"image": images, "label": LABELS.tolist()}, features=features)
+    pack_dataset(dataset, tmp_path / "out.h5")
+    check_images(tmp_path / "out.h5")
+    assert open_pack(tmp_path / "out.h5").header.classes == tuple("abcde")
+    assert pack_dataset(dataset, tmp_path / "out.h5", resume=True).already
+
+
+def test_shards_of_jpeg_rows_by_size(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
+    for name, source in {"a": (noise, np.arange(40)), "b": list(zip(noise, range(40), strict=True))}.items():
+        pack_dataset(source, tmp_path / name, store="jpeg", shard_size="50kB", format="h5")
+        shards = open_pack(tmp_path / name).shards
+        assert len(shards) > 3
+        assert all(shard.nbytes < 75_000 for shard in shards)
