@@ -26,7 +26,8 @@ from packer.format.file_io import pread_all, pwrite_all, remove
 from packer.format.header import OFFSETS, Header
 from packer.format.pack import Pack, open_damaged, open_pack
 from packer.format.pack_writer import PackWriter, Rows
-from packer.format.verify import Verdict, verify_pack
+from packer.format.verdict import Verdict
+from packer.format.verify import verify_pack
 from packer.format.working_folder import check_output, difference
 from packer.orders.runs import one_run
 from packer.progress import Progress

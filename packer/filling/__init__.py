@@ -6,9 +6,7 @@
     filling_client.py    asks for units; finds the process that fills, or starts it
     filling_pack.py      a Pack whose rows arrive while it is read
     filling_process.py   the process that fills: a conversion whose rows are made in the order in which they are asked for
-    remote_rows.py       the rows of a pack in a store: kept in a cache, or passed through memory
-    stretches.py         where the stretches of such a pack lie; each fetched and compared with its checksums
-    stretch_window.py    stretches that are kept nowhere, in memory
+    remote_cache.py      a pack in a store whose rows are kept in a cache
     cache_folder.py      the folder of a pack in a cache, and how much the cache may hold
     remote_process.py    the process that fills a cache
 

@@ -30,6 +30,7 @@ from packer.filling.filling_messages import STATES
 from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.remote_pack import RemotePack
+from packer.format.remote_rows import ONE_FILE
 from packer.remote.urls import name_of
 from packer.units import size
 
@@ -51,7 +52,7 @@ def folder_of(cache: str, pack: RemotePack) -> str:
 
 def path_of(folder: str, file: str) -> str:
     """Return the path of a file of the pack. file: as in extents."""
-    return os.path.join(folder, FILES, file or "pack.h5")
+    return os.path.join(folder, FILES, file or ONE_FILE)
 
 
 def boot_id() -> str:

@@ -28,13 +28,13 @@ from packer.filling.filling_messages import (
     send_json,
 )
 from packer.filling.filling_server import FillingServer
-from packer.filling.remote_rows import PASSING
-from packer.filling.stretch_window import CONNECTIONS
-from packer.filling.stretches import StretchMap
 from packer.filling.unit_states import MISSING, UnitStates
 from packer.format.file_io import FULL, pread_all, pwrite_all, remove
 from packer.format.header import OFFSETS
 from packer.format.remote_pack import RemotePack, open_remote
+from packer.format.remote_rows import PASSING
+from packer.format.stretch_window import CONNECTIONS
+from packer.format.stretches import StretchMap
 from packer.remote import access
 from packer.remote.object_store import replaced
 
@@ -152,7 +152,7 @@ class StretchSource:
         fd = self._files[stretches.file(number)]
         if self._suspects.values[number]:
             data = memoryview(pread_all(fd, end - begin, begin))
-            if len(data) == end - begin and stretches.damaged(number, data) is None:
+            if len(data) == end - begin and not stretches.damaged(number, data):
                 return int(KEPT)
         needed = stretches.array(number).endswith(OFFSETS)  # without which nothing else is found
         if not self._budget.take(cost(begin, end)):

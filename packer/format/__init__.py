@@ -12,11 +12,16 @@
     pack.py             open_pack: a sealed pack in, header and extents out
     joined_pack.py      several packs as one, in memory: what has to be alike in them
     remote_pack.py      a pack in a store: the same by ranged reads, without the rows
+    remote_rows.py      the rows of such a pack: in the files of a cache, or passed through memory
+    stretches.py        where its stretches lie, runs of blocks; each fetched and compared with its checksums
+    stretch_window.py   stretches that are kept nowhere, in memory
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
     hdf5_arrays.py      datasets of HDF5 files that are no packs
     block_spans.py      where the bytes of runs of elements and of blocks lie
     verify.py           verify_pack: every byte against its checksum
+    verdict.py          what that found
+    remote_verify.py    the same of a pack in a store
     block_hashing.py    the checksums of all blocks computed from the files; offsets and labels looked at meanwhile
     file_io.py          whole reads and writes at an offset, space reserved, the page cache, swapping and flushing names
 

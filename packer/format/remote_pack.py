@@ -1,16 +1,16 @@
-"""Packs in stores: header, seal and checksums by ranged reads; rows come by whoever gives such a pack its `rows`."""
+"""Packs in stores: header, seal and checksums by ranged reads; rows come by remote_rows.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError, MissingObjectError, UsageError, damaged
+from packer.errors import FormatError, MissingObjectError, damaged
 from packer.format.block_spans import Span
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
@@ -50,7 +50,7 @@ class StoredRows(Protocol):
 
 @dataclass(frozen=True)
 class RemotePack(Pack):
-    """A pack in a store. path: its URL; files: by the names that extents have; rows: None if only its description is read."""
+    """A pack in a store. path: its URL; files: by the names that extents have; rows_from: None: its rows pass through memory."""
 
     files: Mapping[str, RemoteFile] = field(kw_only=True)
     rows_from: StoredRows | None = field(default=None, kw_only=True)
@@ -70,14 +70,18 @@ class RemotePack(Pack):
 
     def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
         """See Pack."""
-        return None if self.rows_from is None else self.rows_from.arrival(extents)
+        return self._rows().arrival(extents)
 
     def _path(self, file: str) -> str:
+        return self._rows().path(file)
+
+    def _rows(self) -> StoredRows:
         if self.rows_from is None:
-            raise UsageError(
-                f"{self.path}: lies in a store, and this reads local packs only. Copy it here first."
-            )
-        return self.rows_from.path(file)
+            from packer.format.remote_rows import RemoteRows
+
+            object.__setattr__(self, "rows_from", RemoteRows(replace(self)))
+            assert self.rows_from is not None
+        return self.rows_from
 
     def _read_span(self, span: Span) -> bytes:
         return bytes(self.files[span.file].read(span.offset, span.nbytes))

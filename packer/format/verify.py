@@ -12,7 +12,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -34,50 +33,15 @@ from packer.format.header import (
 )
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
+from packer.format.remote_verify import verify_remote
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.unsealed_hdf5 import read_table
+from packer.format.verdict import Problem, Verdict
 from packer.progress import Progress
+from packer.remote.urls import is_url
 from packer.starting import cores
 
 Table = NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong.
-
-    file: path of the file that holds it; text: the sentence.
-    kind: "rows", "header", "trailer", "checksums" (the table), "metadata" (what describes the arrays to HDF5 or NumPy), or
-        "unsealed" (another program has opened the file for writing since), or "index" (of shards, or a shard it does not list so).
-    array: the array, None if none or not known which. block, rows: the block, and its rows [first, last + 1) or those of
-        them that are wrong; None where it concerns no block.
-    """
-
-    file: str
-    kind: str
-    text: str
-    array: str | None = None
-    block: int | None = None
-    rows: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Result of verifying.
-
-    nbytes: of rows that were read and compared; seconds: how long it took; blocks: of a pack of one part, those that are damaged
-    or of which nothing tells that they are whole, whether or not a problem names them.
-    """
-
-    problems: tuple[Problem, ...]
-    nbytes: int
-    seconds: float
-    blocks: frozenset[int] = frozenset()
-
-    @property
-    def ok(self) -> bool:
-        """True if nothing is wrong."""
-        return not self.problems
 
 
 def verify_pack(
@@ -92,7 +56,7 @@ def verify_pack(
     Parameters
     ----------
     path : str or path
-        A pack.
+        A pack, or its URL.
     threads : int, optional
         Threads that read; default: the cores at hand, at most 4.
     progress : bool
@@ -117,6 +81,9 @@ def verify_pack(
     find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
+    if is_url(name):
+        with Progress(progress, "B", on_progress) as bar:
+            return verify_remote(name, bar)
     check_own(name)
     with Progress(progress, "B", on_progress) as bar:
         if os.path.exists(os.path.join(name, INDEX_FILE)):

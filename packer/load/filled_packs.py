@@ -11,7 +11,7 @@ import numpy as np
 from packer import randomness
 from packer.errors import UsageError
 from packer.filling.filling_pack import FillingPack, open_filling
-from packer.filling.remote_rows import readable
+from packer.filling.remote_cache import cached
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.load.dataset_options import parse_filled
@@ -36,7 +36,7 @@ def open_cached(
     if isinstance(path, RemotePack) or is_url(path):
         for name in (*(["convert"] if convert is not None else []), *options):
             raise UsageError(f"{name}=: is about images that become a pack, and {path} is one. Leave it out.")
-        return readable(path if isinstance(path, RemotePack) else open_remote(path), cache, cache_size)
+        return cached(path if isinstance(path, RemotePack) else open_remote(path), cache, cache_size)
     if has_remote(path) and cache is not None:
         for name in (*(["convert"] if convert is not None else []), *options):
             raise UsageError(

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 from packer.errors import UsageError
-from packer.filling.remote_rows import readable
+from packer.filling.remote_cache import cached
 from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack, open_pack
 from packer.format.remote_pack import RemotePack, open_remote
@@ -60,13 +60,13 @@ def open_packs(
 
 
 def keep_remote(given: Sequence[Any], cache: Any, cache_size: Any) -> list[Any]:
-    """Return a list of packs in which those at URLs are kept in a cache; see readable."""
+    """Return a list of packs in which those at URLs are kept in a cache; see cached."""
 
     def kept(one: Any) -> Any:
         if _is_pair(one):
             return kept(one[0]), one[1]
         if isinstance(one, RemotePack) or is_url(one):
-            return readable(one if isinstance(one, RemotePack) else open_remote(one), cache, cache_size)
+            return cached(one if isinstance(one, RemotePack) else open_remote(one), cache, cache_size)
         return one
 
     return [kept(one) for one in given]
@@ -82,8 +82,7 @@ def has_remote(given: Any) -> bool:
 
 def _opened(one: PackPath) -> Pack:
     """Return an open pack whose rows can be read."""
-    pack = one if isinstance(one, Pack) else open_pack(one)
-    return readable(pack) if isinstance(pack, RemotePack) and pack.rows_from is None else pack
+    return one if isinstance(one, Pack) else open_pack(one)
 
 
 def _is_pair(one: Any) -> bool:

@@ -26,7 +26,8 @@ from packer.format.npy_container import PREAMBLE
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, seal_of, write_index
-from packer.format.verify import Problem, verify_pack
+from packer.format.verdict import Problem
+from packer.format.verify import verify_pack
 from tests.format.packs import FIELDS, FORMATS, keys_of, out_path, rows_of, write_pack
 
 CLASSES = tuple(f"class {i}" for i in range(23))

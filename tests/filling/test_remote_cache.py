@@ -22,12 +22,13 @@ import packer
 from packer import PackedBatchDataset, PackedDataset, open_pack
 from packer.errors import FormatError, MissingObjectError, PackerError, UsageError
 from packer.filling.cache_folder import CacheFolder, folder_of
-from packer.filling.remote_rows import PASSING, readable
-from packer.filling.stretches import StretchMap
+from packer.filling.remote_cache import cached as with_cache
 from packer.format.checksums import Trailer
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 from packer.format.remote_pack import END_BYTES, RemotePack, open_remote
+from packer.format.remote_rows import PASSING
+from packer.format.stretches import StretchMap
 from packer.remote import access
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
 
@@ -139,7 +140,7 @@ def test_what_a_server_does_wrong_once_changes_no_row(
     store: ObjectServer, packs: Path, tmp_path: Path, fault: Fault, size: str
 ) -> None:
     cache = cached(tmp_path, size)
-    pack = readable(open_remote("s3://bucket/raw.h5"), cache.get("cache"), cache.get("cache_size"))
+    pack = with_cache(open_remote("s3://bucket/raw.h5"), cache.get("cache"), cache.get("cache_size"))
     store.fault = only_large(once_each(fault))
     check_equal(packs / "raw.h5", pack)
 
@@ -150,7 +151,7 @@ def only_large(fault: Fault) -> Fault:
 
 
 def test_a_stall_is_passed_over(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    pack = readable(open_remote("s3://bucket/raw.h5"))
+    pack = with_cache(open_remote("s3://bucket/raw.h5"))
     store.fault = only_large(once_each(Handler.stall))
     with (
         PackedBatchDataset(packs / "raw.h5", 700, output="numpy") as ours,
@@ -277,7 +278,7 @@ def test_a_killed_rank_leaves_a_cache_that_is_whole(store: ObjectServer, packs: 
 
 
 def test_a_killed_filler_is_started_again(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    pack = readable(open_remote("s3://bucket/raw.h5"), tmp_path)
+    pack = with_cache(open_remote("s3://bucket/raw.h5"), tmp_path)
     client = pack.rows_from.client  # type: ignore[union-attr]
     with (
         PackedBatchDataset(packs / "raw.h5", 100, output="numpy") as ours,
@@ -321,7 +322,7 @@ def test_a_smaller_cache_begins_anew(store: ObjectServer, packs: Path, tmp_path:
 def test_a_cache_that_is_removed_meanwhile_gives_no_other_rows(
     store: ObjectServer, packs: Path, tmp_path: Path
 ) -> None:
-    pack = readable(open_remote("s3://bucket/raw.h5"), tmp_path / "cache")
+    pack = with_cache(open_remote("s3://bucket/raw.h5"), tmp_path / "cache")
     client = pack.rows_from.client  # type: ignore[union-attr]
     images = open_pack(packs / "raw.h5").read("image")
     with contextlib.closing(PackedDataset(pack)) as dataset:
@@ -426,7 +427,7 @@ def test_wrong_arguments(
 
 
 def test_memory_and_descriptors_stay_flat(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    pack = readable(open_remote("s3://bucket/raw.h5"), tmp_path, "12MB")
+    pack = with_cache(open_remote("s3://bucket/raw.h5"), tmp_path, "12MB")
     filler = pack.rows_from.client.ready["pid"]  # type: ignore[union-attr]
     with PackedBatchDataset(pack, 100, order="sequential", output="numpy") as dataset:
         seen = []
@@ -436,3 +437,33 @@ def test_memory_and_descriptors_stay_flat(store: ObjectServer, packs: Path, tmp_
             helper = access.helper_process()
             seen.append([len(os.listdir(f"/proc/{process}/fd")) for process in (filler, helper, os.getpid())])
     assert seen[-1] <= [most + 2 for most in map(max, zip(*seen[:5], strict=True))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_verifying_reads_every_byte_once(store: ObjectServer, kind: str) -> None:
+    url = f"s3://bucket/{kind}"
+    verdict = packer.verify_pack(url)
+    assert verdict.ok
+    assert verdict.nbytes == open_pack(url).nbytes
+
+
+@pytest.mark.parametrize("kind", ["raw.h5", "jpeg.h5"])
+def test_verifying_names_what_is_damaged(store: ObjectServer, kind: str) -> None:
+    data = bytearray(store.objects[f"bucket/{kind}"])
+    pack = open_remote(f"s3://bucket/{kind}")
+    places = StretchMap(pack)
+    places.find_blobs([(0, name) for name in places.blobs], places.fetch)
+    begin, end = places.place(int(places.numbers("image")[0]))
+    data[begin + 10] ^= 4
+    data[0x60] ^= 4  # of HDF5's own
+    store.objects[f"bucket/{kind}"] = bytes(data)
+    found = packer.verify_pack(f"s3://bucket/{kind}").problems
+    assert [(problem.kind, problem.array, problem.block) for problem in found] == [
+        ("rows", "image", 0),
+        ("metadata", None, None),
+    ]
+    assert found[0].text.endswith("(block 0: its checksum differs). Copy the pack there again.")
+    data[-10] ^= 1
+    store.objects[f"bucket/{kind}"] = bytes(data)
+    with pytest.raises(FormatError, match="is no pack"):
+        packer.verify_pack(f"s3://bucket/{kind}")

@@ -1,28 +1,24 @@
-"""The rows of a pack in a store: kept in a cache on a disk of this machine, or passed through memory."""
+"""The rows of a pack in a store: in the files of a cache, or passed through memory."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import as_bytes
-from packer.errors import PackerError, UsageError
-from packer.filling.cache_folder import check_cache, folder_of, path_of
-from packer.filling.filling_client import FillingClient
-from packer.filling.stretch_window import StretchWindow
-from packer.filling.stretches import STRETCH_BYTES, StretchMap
+from packer.errors import PackerError
 from packer.format.file_io import pread_all
 from packer.format.header import Extent
 from packer.format.remote_pack import RemotePack
+from packer.format.stretch_window import StretchWindow
+from packer.format.stretches import STRETCH_BYTES, StretchMap
 
-MODULE = "packer.filling.remote_process"
-CACHE_BYTES = "100GB"
+ONE_FILE = "pack.h5"
+"""The name in a cache of a pack that is one file."""
 PASSING = np.uint64((1 << 64) - 1)
 """The state of a stretch that there is no room for: who needs it gets it by itself."""
 _TOGETHER = 32  # stretches that one read holds at a time
@@ -31,37 +27,37 @@ _LOOK = 64  # reads between looks at whether all of an array has come
 Numbers = NDArray[np.int64]
 
 
-def readable(pack: RemotePack, cache: Any = None, cache_size: Any = None) -> RemotePack:
-    """Return a pack in a store whose rows can be read.
+class StretchClient(Protocol):
+    """A client of the process that keeps stretches in a cache; ready: what it tells of itself, with a number, "nonce"."""
 
-    cache: folder for packs on a disk of this machine, shared by its processes and kept; None: rows pass through memory, and are
-    fetched again in each epoch. cache_size: bytes, or text such as "200GB", that all packs in that folder take together.
-    Raises UsageError, RemoteError, FormatError.
-    """
-    if cache is None:
-        if cache_size is not None:
-            raise UsageError(f"cache_size={cache_size!r}: is about a cache. Pass cache=, a folder, too.")
-        return replace(pack, rows_from=RemoteRows(pack, None))
-    most = as_bytes(CACHE_BYTES if cache_size is None else cache_size)
-    if most is None:
-        raise UsageError(f"cache_size={cache_size!r}: is no size. Pass bytes, or text such as '200GB'.")
-    folder = folder_of(check_cache(cache), pack)
-    job = {"out": pack.path, "folder": folder, "seal": pack.seal.hex(), "cache_size": most}
-    client = FillingClient(folder, job, MODULE, seals=False)
-    client.open()
-    return replace(pack, rows_from=RemoteRows(pack, client))
+    ready: dict[str, Any]
+
+    def wait(self, units: Numbers) -> None:
+        """Return once stretches are in the cache's files, or have no room there. Raises PackerError."""
+
+    def ahead(self, units: Numbers) -> None:
+        """Ask for stretches that will be needed soon."""
+
+    def states(self, units: Numbers) -> NDArray[np.uint64]:
+        """Return 0 for a stretch that is missing, PASSING for one without room, another number for one that is there."""
+
+    def close(self) -> None:
+        """Leave the process."""
 
 
 class RemoteRows:
-    """The rows of one pack. Thread-safe; works again after fork and unpickling. client: of the cache, None without one."""
+    """The rows of one pack. Thread-safe; works again after fork and unpickling.
 
-    def __init__(self, pack: RemotePack, client: FillingClient | None) -> None:
-        self.pack, self.client = pack, client
+    client: of the cache, None without one: rows pass through memory. folder: in which the cache keeps the pack's files.
+    """
+
+    def __init__(self, pack: RemotePack, client: StretchClient | None = None, folder: str = "") -> None:
+        self.pack, self.client, self.folder = pack, client, folder
         self._nonce = client.ready["nonce"] if client is not None else ""
         self._renew()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"pack": self.pack, "client": self.client, "_nonce": self._nonce}
+        return {"pack": self.pack, "client": self.client, "folder": self.folder, "_nonce": self._nonce}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -89,7 +85,7 @@ class RemoteRows:
 
     def path(self, file: str) -> str:
         """See StoredRows."""
-        return os.devnull if self.client is None else path_of(self.client.folder, file)
+        return os.devnull if self.client is None else os.path.join(self.folder, file or ONE_FILE)
 
     def close(self) -> None:
         """Leave the process that fills, and forget what is in memory."""
@@ -104,7 +100,7 @@ class RemoteRows:
         client = self.client
         client.wait(numbers)
         if client.ready["nonce"] != self._nonce:
-            raise PackerError(f"{client.folder}: was removed while it was in use. Open the pack again.")
+            raise PackerError(f"{self.folder}: was removed while it was in use. Open the pack again.")
         passing: Numbers = numbers[client.states(numbers) == PASSING]
         return passing
 

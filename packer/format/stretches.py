@@ -151,34 +151,55 @@ class StretchMap:
         """Read a stretch from the store, compare its blocks with their checksums, and return its bytes. Raises PackerError."""
         begin, end = self.place(number)
         file: RemoteFile = self._pack.files[self.file(number)]
-        wrong = 0
+        wrong: list[int] = []
         for _ in range(_ATTEMPTS):
             data = memoryview(file.read(begin, end - begin))
-            found = self.damaged(number, data)
-            if found is None:
+            wrong = self.damaged(number, data)
+            if not wrong:
                 return data
-            wrong = found
         run, header = self._run(number), self._pack.parts[self._run(number).part].header
-        last = min((wrong + 1) * header.block_rows, header.rows) - 1
+        last = min((wrong[0] + 1) * header.block_rows, header.rows) - 1
         raise FormatError(
-            f"{file.url}: rows {wrong * header.block_rows} to {last} of {run.array!r} are damaged in the store"
+            f"{file.url}: rows {wrong[0] * header.block_rows} to {last} of {run.array!r} are damaged in the store"
             " (their checksum differs). Copy the pack there again."
         )
 
-    def damaged(self, number: int, data: memoryview) -> int | None:
-        """Return the first block of a stretch whose checksum differs in these bytes; None if all are as they were made."""
+    def check(self, number: int) -> tuple[int, list[int]]:
+        """Read a stretch from the store; return its size, and the blocks that are damaged there."""
+        begin, end = self.place(number)
+        wrong: list[int] = []
+        for _ in range(_ATTEMPTS):  # it may be the network that changed them
+            wrong = self.damaged(
+                number, memoryview(self._pack.files[self.file(number)].read(begin, end - begin))
+            )
+            if not wrong:
+                break
+        return end - begin, wrong
+
+    def damaged(self, number: int, data: memoryview) -> list[int]:
+        """Return the blocks of a stretch whose checksum differs in these bytes."""
         run = self._run(number)
         begins, ends, first, stop = self._blocks(number)
         part = self._pack.parts[run.part]
         table = self._checksums(run.part)
         column = part.header.columns.index(run.array)
         raw, origin = np.frombuffer(data, np.uint8), int(begins[first])
-        for block in range(first, stop):
-            if block_checksum(raw[begins[block] - origin : ends[block] - origin]) != int(
-                table[block, column]
-            ):
-                return block
-        return None
+        return [
+            block
+            for block in range(first, stop)
+            if block_checksum(raw[begins[block] - origin : ends[block] - origin]) != int(table[block, column])
+        ]
+
+    @property
+    def blobs(self) -> list[str]:
+        """The names of the ragged fields' blobs."""
+        return [field.name for field in self._pack.fields if field.ragged]
+
+    def part(self, number: int) -> RemotePack:
+        """Return the part of the pack in which a stretch lies."""
+        part = self._pack.parts[self._run(number).part]
+        assert isinstance(part, RemotePack)
+        return part
 
     def numbers(self, array: str) -> Numbers:
         """Return the stretches of an array, of all parts."""
