@@ -453,7 +453,7 @@ def test_verifying_names_what_is_damaged(store: ObjectServer, kind: str) -> None
     pack = open_remote(f"s3://bucket/{kind}")
     places = StretchMap(pack)
     places.find_blobs([(0, name) for name in places.blobs], places.fetch)
-    begin, end = places.place(int(places.numbers("image")[0]))
+    begin, _ = places.place(int(places.numbers("image")[0]))
     data[begin + 10] ^= 4
     data[0x60] ^= 4  # of HDF5's own
     store.objects[f"bucket/{kind}"] = bytes(data)
