@@ -141,6 +141,7 @@ UNITS: dict[str, set[str]] = {
         "packer.convert.image_conversion",
         "packer.filling",
         "packer.format",
+        "packer.inputs",
         "packer.tables",
         "packer.tables.reading",
     },

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from packer.convert.conversion_run import ConversionTask, RunOptions
+from packer.convert.export import export_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, PackerError, SourceError, UsageError
@@ -329,6 +330,18 @@ def test_a_table_is_converted_first(tmp_path: Path) -> None:
     pack = open_filling(str(tmp_path / "t.csv"), str(tmp_path / "t.h5"), {"label": "b"})
     assert pack.rows == 100
     assert open_filling(str(tmp_path / "t.csv"), str(tmp_path / "t.h5"), {"label": "b"}).rows == 100
+
+
+@pytest.mark.parametrize("format", ["webdataset", "parquet"])
+def test_data_sets_in_layouts_of_their_own_are_images(whole: Path, tmp_path: Path, format: str) -> None:
+    if format == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    export_images(whole, tmp_path / "out", format=format, encoding="jpeg")
+    source = tmp_path / "out" / ("000000.tar" if format == "webdataset" else "data-00000-of-00001.parquet")
+    convert_images(source, tmp_path / "converted.h5", size=32)
+    pack, expected = fill(source, tmp_path / "p.h5", size=32), open_pack(tmp_path / "converted.h5")
+    assert np.array_equal(rows_of(pack, [9, 4, 95]), rows_of(expected, [9, 4, 95]))
+    pack.client.close()
 
 
 def test_other_options_than_those_of_a_whole_pack_are_refused(images: Path, tmp_path: Path) -> None:
