@@ -36,6 +36,7 @@ def list_arrays(path: str) -> list[Hdf5Array]:
     Raises SourceError if HDF5 cannot read the file, it is a pack already, or a dataset's values lie in other files.
     """
     found: list[Hdf5Array] = []
+    elsewhere: list[str] = []
     try:
         with h5py.File(path, "r", locking=False) as file:
             if HEADER_DATASET in file:
@@ -46,12 +47,20 @@ def list_arrays(path: str) -> list[Hdf5Array]:
             def visit(name: str, item: object) -> None:
                 if isinstance(item, h5py.Dataset):
                     if is_elsewhere(item.id):
-                        raise SourceError(
-                            f"{path}: the values of {name!r} lie in other files, which are not read. Copy them into one file."
-                        )
-                    found.append(_array(name, item))
+                        elsewhere.append(name)
+                    else:
+                        found.append(_array(name, item))
+
+            def visit_link(name: str, link: object) -> None:
+                if isinstance(link, h5py.ExternalLink):
+                    elsewhere.append(name)
 
             file.visititems(visit)
+            file.visititems_links(visit_link)
+            if elsewhere:
+                raise SourceError(
+                    f"{path}: the values of {elsewhere[0]!r} lie in other files, which are not read. Copy them into one file."
+                )
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         if isinstance(error, SourceError):
             raise

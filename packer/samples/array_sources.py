@@ -325,7 +325,7 @@ def _chosen(
         if classes is not None and source.classes:
             told += f", {classes.name} names the classes"
         if others:
-            told += f"; left out, not of {rows:,} rows: {', '.join(one.name for one in others)}"
+            told += f"; left out: {_list(others)}"
         source.notes.append(f"{told}. To have it otherwise, pass " + Option("rename") + ".")
     return source
 

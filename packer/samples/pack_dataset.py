@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.convert.conversion_run import Conversion, Report
+from packer.convert.conversion_run import Conversion, Report, check_room
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.progress import Progress
@@ -296,6 +296,8 @@ class _Job:
             options = options.for_fields(class_names_of(dataset, LABEL, options.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
+            if not run.running.resume:  # before anything is made that grows with the number of samples
+                check_room(run.out, raw_bytes(maker, count))
             told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
             task = options.task(maker, count, subject, told_of, forks=forks)
             found = run.found(task.members["provenance"], count)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer import open_pack, pack_dataset, verify_pack
-from packer.errors import PackerError, SourceError, UsageError
+from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import Pack
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader, decode_ragged
@@ -479,6 +479,40 @@ def test_a_file_behind_a_user_block(tmp_path: Path) -> None:
         file["image"], file["label"] = IMAGES, LABELS
     pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
     check_images(tmp_path / "out.h5")
+
+
+def test_values_in_other_files_are_not_read(tmp_path: Path) -> None:
+    _hdf5(tmp_path)
+    with h5py.File(tmp_path / "link.h5", "w") as file:
+        file["image"], file["label"] = h5py.ExternalLink(str(tmp_path / "data.h5"), "train/X"), LABELS
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        layout = h5py.VirtualLayout((ROWS, 8, 6, 3), "u1")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "data.h5"), "train/X", (ROWS, 8, 6, 3))
+        file.create_virtual_dataset("image", layout)
+    for name in ("link.h5", "virtual.h5"):
+        with pytest.raises(SourceError, match="the values of 'image' lie in other files, which are not read"):
+            pack_dataset(tmp_path / name, tmp_path / "out.h5")
+
+
+def test_lists_and_texts_of_an_hdf5_file(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        tokens = file.create_dataset("tokens", ROWS, h5py.vlen_dtype(np.int32))
+        for row, values in enumerate(TOKENS):
+            tokens[row] = values
+        file["text"] = [f"ä{row}" for row in range(ROWS)]
+        file["record"] = np.zeros(ROWS, [("a", "i4")])
+    report = pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5", shuffle=False)
+    assert "left out: record void32[60]" in report.notes[0]
+    pack = open_pack(tmp_path / "out.h5")
+    for expected, found in zip(TOKENS, rows_of(pack, "tokens"), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert rows_of(pack, "text") == [f"ä{row}" for row in range(ROWS)]
+
+
+def test_more_samples_than_the_disk_holds(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match="GB free"):
+        pack_dataset(Samples(lambda i: IMAGES[0], 1 << 45), tmp_path / "out.h5")
+    assert os.listdir(tmp_path) == []
 
 
 def test_datasets_of_a_file_are_not_named_by_their_place(tmp_path: Path) -> None:
