@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -226,7 +226,7 @@ class Normalize(SinglePartTransform, ScalePart):
     """Subtract each channel's mean and divide by its deviation, as torchvision.transforms.v2.Normalize.
 
     mean, std: one number a channel, or one for all, in the scale of 0 to 1, as the pack's own statistics are; tensors and
-    NumPy arrays too.
+    NumPy arrays too. Without both, in a dataset's `augment`, those of its pack.
     dtype: of the result: float32, float16 or bfloat16.
 
     uint8 images are brought to the scale of 0 to 1 first: (x / 255 - mean) / std; floating-point images are
@@ -236,10 +236,15 @@ class Normalize(SinglePartTransform, ScalePart):
 
     def __init__(
         self,
-        mean: float | Sequence[float] | Tensor | NDArray[Any],
-        std: float | Sequence[float] | Tensor | NDArray[Any],
+        mean: float | Sequence[float] | Tensor | NDArray[Any] | None = None,
+        std: float | Sequence[float] | Tensor | NDArray[Any] | None = None,
         dtype: torch.dtype | str = torch.float32,
     ) -> None:
+        self.dtype = _dtype("Normalize", dtype)
+        self.mean: tuple[float, ...] = ()
+        self.std: tuple[float, ...] = ()
+        if mean is None and std is None:
+            return
         means, deviations = _numbers("mean", mean), _numbers("std", std)
         self._every = means[1] and deviations[1]
         count = max(len(means[0]), len(deviations[0]))
@@ -258,10 +263,24 @@ class Normalize(SinglePartTransform, ScalePart):
                 f"Normalize: std is {list(std)}; finite numbers above 0 are allowed. "
                 "Pass 1 for a channel that never changes."
             )
-        self.mean, self.std = mean, std
-        self.dtype = _dtype("Normalize", dtype)
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    @property
+    def known(self) -> bool:
+        """True if it has mean and std, False if it stands for a pack's."""
+        return bool(self.mean)
+
+    def of_pack(self, statistics: Mapping[str, Sequence[float]]) -> Normalize:
+        """Return this transform with a pack's mean and std; a std of 0, of a channel that never changes, counts as 1."""
+        assert self.dtype is not None
+        return Normalize(statistics["mean"], [std or 1.0 for std in statistics["std"]], self.dtype)
 
     def check(self, shape: Shape) -> Shape:
+        if not self.known:
+            raise UsageError(
+                "Normalize(): has no mean and std, and a pipeline by itself knows no pack's. Pass both, or a list of transforms to"
+                " PackedBatchDataset(augment=[...])."
+            )
         if shape[0] != len(self.mean) and not self._every:
             raise UsageError(
                 f"Normalize: mean and std have {len(self.mean)} numbers and the images {shape[0]} channels; "

@@ -171,18 +171,22 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
 
 
 def normalizes(augment: Augment | None) -> bool:
-    """Return True if texts in `augment` name Normalize, which may mean the pack's mean and std."""
-    texts = augment.values() if isinstance(augment, Mapping) else (augment,)
-    return any(isinstance(text, str) and "Normalize" in text for text in texts)
+    """Return True if `augment` has a Normalize that means the pack's mean and std, or a text that may."""
+    return any(
+        "Normalize" in one
+        if isinstance(one, str)
+        else isinstance(one, list | tuple) and any(getattr(each, "known", True) is False for each in one)
+        for one in (augment.values() if isinstance(augment, Mapping) else (augment,))
+    )
 
 
 def pipeline_of(augment: Any, header: Header) -> Pipeline:
     """Return the pipeline for a list of transforms, a Pipeline, or a text that names transforms.
 
-    header: header of the pack; Normalize() in a text means its normalization. Raises UsageError and MissingDependencyError.
+    header: header of the pack; Normalize() without numbers means its normalization. Raises UsageError and MissingDependencyError.
     """
     try:
-        from packer.augment import Pipeline, Transform, parse
+        from packer.augment import Normalize, Pipeline, Transform, parse
     except ImportError:
         raise MissingDependencyError("torch", "augment", "torch") from None
     if isinstance(augment, Pipeline):
@@ -210,7 +214,13 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
         raise UsageError(f"augment={augment!r}: is no list. Pass {listed}.")
     for one in augment:
         _check_transform(one)
-    return Pipeline(augment)
+    known = header.normalization
+    return Pipeline(
+        [
+            one.of_pack(known) if known and isinstance(one, Normalize) and not one.known else one
+            for one in augment
+        ]
+    )
 
 
 def fit_views(

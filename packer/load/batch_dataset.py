@@ -101,7 +101,7 @@ class PackedBatchDataset(ResumableEpochs):
     subset : array-like, slice or range, optional
         These rows only: row numbers, a slice or range, or a boolean for each row of the pack.
     augment : sequence of transforms, Pipeline, str or mapping, optional
-        Transforms of packer.augment, or a text that names them (there Normalize() means the pack's mean and std, or those of the
+        Transforms of packer.augment, or a text that names them (Normalize() without numbers means the pack's mean and std, or those of the
         pack it was converted like), applied to ``image`` on the device, drawn from (seed, epoch, row), or the place in the epoch
         where an order repeats rows. Masks, boxes and keypoints move with the image; boxes of which nothing is left are left out,
         with their labels. MixUp and CutMix make labels float32 [N, classes]. A mapping of names to such,
@@ -132,7 +132,7 @@ class PackedBatchDataset(ResumableEpochs):
         Pack to be made of the images, or the table, that `path` names. The first epoch makes its rows in the order in which they are
         needed, and trains meanwhile; all processes of a node share it; interrupted, it goes on; once whole it is the pack that ``packer
         convert`` makes, and is read as one. It is made before the first batch where rows cannot be made one by one: of a table, in
-        shards, as JPEG or compressed, with boxes or keypoints, or with on_error="skip". Then ``Normalize()`` as text means the
+        shards, as JPEG or compressed, with boxes or keypoints, or with on_error="skip". Then ``Normalize()`` without numbers means the
         mean and std of a sample of 512 rows, which state_dict carries.
 
         Of a pack at a URL: a folder on a disk of this machine, in which its rows are kept when they first come, for all processes of

@@ -626,3 +626,32 @@ def test_blending_in_a_choice_is_refused_beside_masks(paired: Pack):
         len(next(iter(PackedBatchDataset(paired, 8, augment=augment, fields=["image", "label"]))).label[0])
         == 4
     )
+
+
+def test_normalize_without_numbers_takes_the_packs(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "p.h5", size=32)
+    chosen: dict[str, Any] = {"batch_size": 8, "seed": 1}
+    with (
+        PackedBatchDataset(
+            tmp_path / "p.h5", augment="RandomHorizontalFlip(), Normalize()", **chosen
+        ) as text,
+        PackedBatchDataset(
+            tmp_path / "p.h5", augment=[RandomHorizontalFlip(), Normalize()], **chosen
+        ) as listed,
+        PackedBatchDataset(
+            tmp_path / "p.h5", augment={"a": [RandomHorizontalFlip(), Normalize(dtype="float16")]}, **chosen
+        ) as views,
+    ):
+        for one, other, half in zip(text, listed, views, strict=True):
+            assert torch.equal(one.image, other.image)
+            assert torch.allclose(half.a.float(), one.image, atol=1e-2)
+
+
+def test_normalize_without_numbers_needs_a_pack() -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"Normalize\(\): has no mean and std, and a pipeline by itself knows no pack's\. Pass both",
+    ):
+        Pipeline([Normalize()], (3, 8, 8))
+    with pytest.raises(UsageError, match=r"Normalize: std is None; a number, or one a channel, is allowed"):
+        Normalize([0.5])
