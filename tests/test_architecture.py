@@ -71,7 +71,7 @@ UNITS: dict[str, set[str]] = {
         "packer.progress",
     },
     "packer.pixels": {"packer.codecs"},
-    "packer.inputs": {"packer.format", "packer.pixels"},
+    "packer.inputs": {"packer.format", "packer.pixels", "packer.remote"},
     "packer.tables.transform": {"packer.format"},
     "packer.tables.reading": {"packer.format", "packer.tables.transform"},
     "packer.tables": {

@@ -415,6 +415,8 @@ class WorkerState:
         samples = self.samples[start : start + self.writer.block_rows]
         result = BlockResult(self.no_sums())
         self._check_stopped()
+        if self.makes:
+            self.maker.ahead(samples)
         with self.writer.open_block(block) as write:
             for first in range(0, len(samples), self._columns_step):
                 write(self._columns(samples[first : first + self._columns_step], result))

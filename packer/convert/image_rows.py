@@ -62,6 +62,10 @@ class ImageRows:
         """Return what the CSV, or the folders, say, wherever the picture lies."""
         return {name: np.ascontiguousarray(values[samples]) for name, values in self._targets.fixed.items()}
 
+    def ahead(self, samples: NDArray[np.int64]) -> None:
+        """Begin to read images, where they come from a store."""
+        self._source.ahead(samples)
+
     def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
         """Decode the picture and its partners."""
         if sample in self._refused:
@@ -155,6 +159,7 @@ def survey(source: ImageSource, spec: PixelSpec) -> list[str]:
     sizes: list[tuple[int, int]] = []
     enlarged = narrowed = 0
     largest: int | None = None
+    source.ahead(np.array(picked))
     for index in picked:
         if source.sizes[index] > MOST_BYTES_A_PIXEL * spec.max_pixels:
             continue

@@ -112,6 +112,9 @@ class PackRows:
             found[f.name] = values
         return found
 
+    def ahead(self, samples: NDArray[np.int64]) -> None:
+        """Do nothing: rows are read when they are made."""
+
     def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
         """Read the row, and place it anew if its size changes."""
         run = one_run(sample, sample + 1)

@@ -165,6 +165,7 @@ class FillingState(WorkerState):
         checksums = np.zeros(len(rows), np.uint64)
         result = BlockResult(None)
         slot = int(rows[0]) // self.writer.block_rows
+        self.maker.ahead(self.samples[rows])
         for first in range(0, len(rows), self._step):
             few = rows[first : first + self._step]
             made = self._make_rows(slot, int(few[0]), self.samples[few], result)

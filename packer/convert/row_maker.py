@@ -44,6 +44,9 @@ class RowMaker(Protocol):
         C-contiguous; of ragged ones a list of each row's bytes.
         """
 
+    def ahead(self, samples: NDArray[np.int64]) -> None:
+        """Begin to read the inputs of rows that will be made soon, in that order, where that helps."""
+
     def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> MadeRow:
         """Fill one row of the other fixed fields, name -> [*shape].
 
@@ -66,6 +69,9 @@ class ColumnRows(ABC):
     @abstractmethod
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """See RowMaker; all fields."""
+
+    def ahead(self, samples: NDArray[np.int64]) -> None:  # noqa: B027
+        """Do nothing: rows have no inputs of their own."""
 
     def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> MadeRow:
         """Raise NotImplementedError: nothing is left to be made."""

@@ -3,6 +3,7 @@
     image_sources.py   opens a folder, list or archive of images, or a data set in a layout of its own
     opened_source.py   what that gives: keys, bytes, sizes, labels of images, wherever they lie
     image_archives.py  images in tar and zip files
+    remote_images.py   a folder of images in a store, read ahead
     dataset_layouts.py recognises data sets in layouts of their own, and opens them:
     cifar_pickles.py     CIFAR's python pickles, of which nothing is run
     webdataset_tars.py   WebDataset's tars: labels beside images of the same name
@@ -14,5 +15,5 @@
     label_values.py    the rules for labels given as text
     image_pairs.py     masks and the like, found by name
 
-Start with image_sources.py. Imports: format, pixels.
+Start with image_sources.py. Imports: format, pixels, remote.
 """

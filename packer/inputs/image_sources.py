@@ -35,7 +35,9 @@ from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, is_archive, open_ar
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
 from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.remote_images import open_remote_folder
 from packer.inputs.webdataset_tars import file_splits
+from packer.remote.urls import is_url
 from packer.sentence import Option
 
 LIST_EXTENSIONS = (".lst", ".txt")
@@ -56,7 +58,7 @@ def open_source(
 ) -> ImageSource:
     """Find the images under ``path``.
 
-    path: a folder; a list of image paths (.txt or .lst, one a line, each with a label or none); an archive;
+    path: a folder, or the URL of one in a store; a list of image paths (.txt or .lst, one a line, each with a label or none); an archive;
         or a folder in an archive, as in "photos.tar/train".
         A list's paths are absolute or relative to its folder. Keys are paths below that folder, or, where an
         image lies elsewhere, below the deepest folder that holds all images: so the machine stays out of them.
@@ -75,6 +77,8 @@ def open_source(
     name, paths = _named(path)
     empty: list[str] | None = [] if skip else None
     arrange = partial(_arrange, labelled=labelled, listed=listed, empty=empty)
+    if is_url(name):
+        return open_remote_folder(name, arrange, labelled)
     annotated = [] if labelled or len(paths) > 1 or not os.path.isdir(name) else find_annotations(name)
     if annotated:
         return _open_annotated(name, annotated, skip)

@@ -45,6 +45,8 @@ class ImageSource:
     labelled: InitVar[bool]
     close: Callable[[], None] = lambda: None
     """Closes what is open; closing again does nothing."""
+    ahead: Callable[[NDArray[np.int64]], None] = lambda indices: None
+    """Begins to read images that will be read soon, where that helps."""
     refused: dict[int, str] = field(default_factory=dict)
     """Image -> why it cannot be packed, in words that follow its name."""
     skipped: tuple[dict[str, str], ...] = ()

@@ -79,6 +79,9 @@ class DatasetRows:
         """Return nothing: all fields are made."""
         return {}
 
+    def ahead(self, samples: NDArray[np.int64]) -> None:
+        """Do nothing: rows are read when they are made."""
+
     def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
         """Ask the dataset for the sample. Raises ImageError."""
         if os.getpid() != self._parent and not self._limited:

@@ -44,6 +44,9 @@ class Squares(ColumnRows):
         squares = (samples[:, None] + np.arange(3)).astype("<f4") ** 2
         return {"number": samples, "squares": squares, "text": [b"x" * int(n % 7) for n in samples]}
 
+    def ahead(self, samples: NDArray[np.int64]) -> None:
+        pass
+
     def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Any:
         raise AssertionError("a row is made by itself")
 

@@ -123,8 +123,9 @@ class Handler(BaseHTTPRequestHandler):
         page, more = rest[:1000], len(rest) > 1000
         entries = "".join(
             f"<Contents><Key>{escape(name)}</Key><LastModified>2026-11-01T10:00:00.000Z</LastModified>"
-            f"<Size>{len(self.server.objects[f'{bucket}/{name}'])}</Size><ETag>&quot;x&quot;</ETag></Contents>"
+            f"<Size>{len(data)}</Size><ETag>&quot;{hashlib.md5(data).hexdigest()}&quot;</ETag></Contents>"
             for name in page
+            for data in [self.server.objects[f"{bucket}/{name}"]]
         )
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
         self.answer(

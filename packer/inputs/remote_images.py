@@ -1,0 +1,113 @@
+"""A folder of images in a store, by its URL: listed once, its images read ahead over several connections."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from datetime import datetime
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError, ImageError, MissingObjectError, UsageError
+from packer.format.file_io import newest_file
+from packer.inputs.file_names import FolderLayout, image_order, is_hidden, is_image
+from packer.inputs.image_archives import is_archive
+from packer.inputs.opened_source import ImageSource
+from packer.remote import access
+from packer.remote.object_store import ObjectInfo
+from packer.remote.urls import join
+from packer.starting import ForkSafeThreads
+
+_CONNECTIONS = 16  # of each worker process
+_AHEAD_BYTES = 64 << 20  # that a process has asked for and not used
+_TOPS = 2  # levels of folders that may mean something
+
+
+def open_remote_folder(
+    url: str, arrange: Callable[[str, list[str], Iterable[str]], FolderLayout], labelled: bool
+) -> ImageSource:
+    """Open a folder in a store. arrange, labelled: as in open_source. Raises UsageError, RemoteError, SourceError."""
+    if is_archive(url):
+        raise UsageError(f"{url}: is an archive; of stores, folders of images are read. Copy it here first.")
+    listed = [(key, info) for key, info in access.list_objects(url) if not _hidden(key)]
+    if not listed:
+        raise UsageError(f"{url}: there is nothing of that name; folders of images are read. Check it.")
+    found = [(key, info) for key, info in listed if is_image(key)]
+    order = image_order([key for key, _ in found]).tolist()
+    keys, infos = [found[k][0] for k in order], [found[k][1] for k in order]
+    folders = {
+        top for key, _ in listed for top in list(accumulate(key.split("/")[:-1], "{}/{}".format))[:_TOPS]
+    }
+    layout = arrange(url, keys, folders)
+    times = np.array([_nanoseconds(info.modified) for info in infos], np.int64)
+    sizes = np.array([info.size for info in infos], np.int64)
+    images = RemoteImages(url, keys, infos)
+    source = ImageSource(
+        url, keys, layout, sizes, times, newest_file(keys, times), None, images.read, labelled, images.close
+    )
+    source.ahead = images.ahead
+    return source
+
+
+def _hidden(key: str) -> bool:
+    return any(map(is_hidden, key.split("/")))
+
+
+def _nanoseconds(modified: str) -> int:
+    try:
+        return round(datetime.fromisoformat(modified).timestamp() * 1e6) * 1000
+    except ValueError:
+        return 0
+
+
+class RemoteImages:
+    """Images in a store. Thread-safe; a forked child begins with none asked for."""
+
+    def __init__(self, url: str, keys: list[str], infos: list[ObjectInfo]) -> None:
+        self._url, self._keys, self._infos = url, keys, infos
+        self._threads = ForkSafeThreads(_CONNECTIONS)
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._coming: OrderedDict[int, Future[bytes]] = OrderedDict()
+        self._nbytes = 0
+
+    def ahead(self, indices: NDArray[np.int64]) -> None:
+        """Begin to read images that will be read soon, in that order; as many as memory is given for."""
+        if self._pid != os.getpid():
+            self._renew()
+        for index in indices.tolist():
+            with self._lock:
+                if index in self._coming or self._nbytes > _AHEAD_BYTES:
+                    continue
+                self._nbytes += self._infos[index].size
+                self._coming[index] = self._threads.submit(self._fetch, index)
+
+    def read(self, index: int) -> bytes:
+        """Return an image file. Raises ImageError for one that is gone, or another one by now; RemoteError."""
+        if self._pid != os.getpid():
+            self._renew()
+        with self._lock:
+            future = self._coming.pop(index, None)
+            if future is not None:
+                self._nbytes -= self._infos[index].size
+        return self._fetch(index) if future is None else future.result()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    def _fetch(self, index: int) -> bytes:
+        info, url = self._infos[index], join(self._url, self._keys[index])
+        try:
+            return bytes(access.read_range(url, 0, info.size, info, patience=access.ROWS_PATIENCE))
+        except MissingObjectError:
+            raise ImageError("is not there any more.") from None
+        except FormatError:
+            raise ImageError("changed since the conversion began.") from None
