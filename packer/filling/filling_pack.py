@@ -15,6 +15,7 @@ from packer.filling.filling_messages import HEADER
 from packer.format.header import PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack import Arrival, Pack, open_pack
 from packer.orders.runs import Runs
+from packer.remote.urls import is_url
 
 MODULE = "packer.filling.filling_process"
 KEYS = "keys"  # the files of the keys, beside the pack: the pack gets them when it is sealed
@@ -90,7 +91,11 @@ def open_filling(
     Raises PackerError: the source cannot be packed so, or `out` is another pack.
     """
     out = os.path.abspath(out.rstrip("/"))
-    job = {"source": os.path.abspath(source), "out": out, "options": dict(options)}
+    job = {
+        "source": source if is_url(source) else os.path.abspath(source),
+        "out": out,
+        "options": dict(options),
+    }
     client = FillingClient(out + PARTIAL_SUFFIX, job, MODULE)
     while True:
         ready = client.open(progress)

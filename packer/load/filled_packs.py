@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from packer import randomness
-from packer.errors import UsageError
+from packer.errors import MissingObjectError, UsageError
 from packer.filling.filling_pack import FillingPack, open_filling
 from packer.filling.remote_cache import cached
 from packer.format.pack import Pack
@@ -33,10 +33,19 @@ def open_cached(
 
     cache, cache_size, convert, options: as PackedBatchDataset takes them. Raises PackerError.
     """
-    if isinstance(path, RemotePack) or is_url(path):
+    if is_url(path):
+        try:
+            path = open_remote(path)
+        except MissingObjectError:
+            if cache is None or cache_size is not None:
+                raise
+            return open_filled(path, cache, {**options, **(convert or {})})
+    if isinstance(path, RemotePack):
         for name in (*(["convert"] if convert is not None else []), *options):
-            raise UsageError(f"{name}=: is about images that become a pack, and {path} is one. Leave it out.")
-        return cached(path if isinstance(path, RemotePack) else open_remote(path), cache, cache_size)
+            raise UsageError(
+                f"{name}=: is about images that become a pack, and {path.path} is one. Leave it out."
+            )
+        return cached(path, cache, cache_size)
     if has_remote(path) and cache is not None:
         for name in (*(["convert"] if convert is not None else []), *options):
             raise UsageError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packer import convert_images
+from packer import PackedBatchDataset, convert_images
 from packer.errors import RemoteError, SourceError, UsageError
 from packer.inputs.image_sources import open_source
 from packer.remote import access
@@ -85,3 +85,12 @@ def test_what_cannot_be_packed(server: ObjectServer, tmp_path: Path) -> None:
         convert_images("s3://bucket/none", tmp_path / "out.h5", size=32)
     with pytest.raises(UsageError, match="is an archive; of stores, folders of images are read"):
         convert_images("s3://bucket/photos.tar", tmp_path / "out.h5", size=32)
+
+
+def test_training_while_the_images_come(server: ObjectServer, photos: Path, tmp_path: Path) -> None:
+    with PackedBatchDataset(
+        "s3://bucket/photos", 8, cache=tmp_path / "filled.h5", size=32, output="numpy"
+    ) as dataset:
+        assert sum(len(batch.label) for batch in dataset) == dataset.rows
+    convert_images(photos, tmp_path / "local.h5", size=32)
+    assert filecmp.cmp(tmp_path / "filled.h5", tmp_path / "local.h5", shallow=False)
