@@ -58,6 +58,11 @@ def test_arrays(arguments: list[str]) -> None:
     np.testing.assert_array_equal(pack.read("label"), LABELS[keys])
 
 
+def test_arrays_are_resized() -> None:
+    run("data.npz", "out.h5", "--size", "4", "--fit", "stretch")
+    assert open_pack("out.h5").header.field("image").shape == (4, 4, 3)
+
+
 def test_what_was_found_is_said() -> None:
     assert (
         "note: found x uint8[20, 8, 8, 3], y int64[20]: x is 'image', y is 'label'. To have it otherwise, pass --rename.\n"
@@ -77,8 +82,8 @@ def test_what_was_found_is_said() -> None:
         (["data.h5", "out.h5", "--rename", "z=image"], "rename: data.h5 has no 'z'; there is"),
         (["data.h5", "out.h5", "--rename", "image"], "--rename image: is not NAME=FIELD"),
         (
-            ["data.npz", "out.h5", "--size", "32"],
-            "--size: is about images; data.npz is a file of arrays. Leave it out.",
+            ["data.npz", "out.h5", "--labels", "x"],
+            "--labels: is about images; data.npz is a file of arrays. Leave it out.",
         ),
         (
             ["data.npz", "out.h5", "--header"],

@@ -197,6 +197,7 @@ def _convert_arrays(
                 f"--rename {text}: is not NAME=FIELD, each name once. Pass for example X_train=image."
             )
         names[name] = field
+    options["fit"] = options["fit"] or "crop"
     report = pack_dataset(
         list(sources), out, rename=names, on_error=on_error, progress=not quiet, on_plan=announce, **options
     )

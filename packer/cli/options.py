@@ -11,6 +11,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 Decorator = Callable[[_Command], _Command]
 
 IMAGES, TABLES, ARRAYS = "images", "tables", "arrays"
+_PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
 
 
@@ -62,7 +63,7 @@ JSON = option("--json as_json", None, "Print one JSON object on stdout instead o
 QUIET = option("--quiet", None, "Print nothing but errors.")
 WORKERS = option("--workers", "N", "Parallel workers; default: the cores at hand.")
 OVERWRITE = option("--overwrite", None, "Replace the output if it is a pack.")
-ANY_SIZE = option("--any-size", None, "Allow sizes that are not powers of two.", about=IMAGES)
+ANY_SIZE = option("--any-size", None, "Allow sizes that are not powers of two.", about=_PICTURES)
 SPLIT = option("--split", "NAME", "Only the rows of one split.")
 SHARD_SIZE = option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB.")
 ON_ERROR = option("--on-error", ("stop", "skip"),
@@ -70,17 +71,16 @@ ON_ERROR = option("--on-error", ("stop", "skip"),
 REWORKING = options(WORKERS, JSON, QUIET)
 
 
-_PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
-
 # The lines are a table. Their order is that of the help.
 # fmt: off
 CONVERT = options(
     option("--size", "N|HxW|keep",
-           "Side, or height x width, in pixels; powers of two; default: 256. keep, with --store jpeg: the files as they are.",
-           about=IMAGES),
+           "Side, or height x width, in pixels; powers of two; default: 256, of arrays as they are. keep, with --store jpeg: the files as"
+           " they are.",
+           about=_PICTURES),
     ANY_SIZE,
     option("--fit", FIT,
-           "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=IMAGES),
+           "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=_PICTURES),
     option("--channels", ("rgb", "gray", "rgba"),
            "What a pixel holds; default: rgb. Alpha is composited on white for rgb and gray.", about=IMAGES),
     option("--format", FORMAT,
