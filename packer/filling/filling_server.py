@@ -119,7 +119,10 @@ class FillingServer:
         self._selector.register(listener, selectors.EVENT_READ, listener)
         try:
             while not self._background or self._left or self._running or self._source.open():
-                if not self._clients and time.monotonic() - self._alone > _GRACE_SECONDS:
+                wanted = self._clients or (
+                    self._background and not self._left
+                )  # then the pack is sealed whoever is there
+                if not wanted and time.monotonic() - self._alone > _GRACE_SECONDS:
                     return False
                 self._hand_out()
                 for key, _ in self._selector.select(0.1):
