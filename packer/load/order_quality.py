@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from packer.arguments import whole
 from packer.errors import UsageError
-from packer.format.pack import Pack, open_pack
-from packer.load.dataset_options import context, parse_order, shuffled_order
+from packer.load.dataset_options import context, parse_order
+from packer.load.pack_list import PackPaths, open_packs
 from packer.orders import shuffle_quality
 from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import BY_NAME
@@ -22,7 +20,7 @@ MOST_LABELS = 100_000_000
 
 
 def order_quality(
-    path: str | os.PathLike[str] | Pack,
+    path: PackPaths,
     order: str | RowOrder = "all",
     batch_size: int = 256,
     *,
@@ -38,7 +36,11 @@ def order_quality(
     without one class a row, and in one of more than 100 million rows; its labels are all read, 10 ms a million.
     Raises UsageError for an order that gives rows more than once, and for a batch of no rows.
     """
-    pack = path if isinstance(path, Pack) else open_pack(path)
+    pack, weights = open_packs(path, None, split)
+    if weights:
+        raise UsageError(
+            "path: packs with weights give rows more than once; only shuffles are measured. Pass a list without weights."
+        )
     batch_size = whole("batch_size", batch_size, 1)
     fields, subset = select_fields(pack, None), select(pack, split=split)
     if not subset.rows:
@@ -61,7 +63,7 @@ def order_quality(
         measured[bound] = shuffle_quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
         found[bound.name] = measured[bound]
     if order == "all":
-        bound = shuffled_order(about).bind(about)
+        bound, _ = parse_order(None, True, about)
         found[SHUFFLE] = measured.get(bound) or shuffle_quality.measure(
             bound, subset.rows, batch_size, labels=labels, seed=seed
         )

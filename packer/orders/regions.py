@@ -89,7 +89,7 @@ class Regions(RowOrder):
         """Return the order with all its lengths."""
         batch = self.batch or about.global_batch
         rows = max(1, STRETCH_BYTES // max(1, about.row_bytes))
-        block = self.block or max(1, round(rows / about.block_rows)) * about.block_rows
+        block = self.block or max(1, rows // about.block_rows) * about.block_rows
         window = self.window or (CODED_WINDOW if about.coded else WINDOW if about.shuffled else SORTED_WINDOW)
         if self.regions is not None:
             return Regions(_divisor(batch, self.regions, 1), window, block, batch)

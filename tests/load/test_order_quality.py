@@ -15,6 +15,7 @@ from packer.load import order_quality as module
 from packer.load.order_quality import order_quality
 from packer.orders.row_orders import BY_NAME, Blocks
 from packer.orders.sampling import Weighted
+from tests.read.conftest import make_pack
 
 ROWS = 600
 LABELS = {"one": np.arange(ROWS) // 60, "several": np.zeros((ROWS, 3), np.uint8), "fraction": np.zeros(ROWS)}
@@ -87,3 +88,14 @@ def test_samplers_are_refused(pack: Pack):
 def test_a_batch_has_rows(pack: Pack, batch_size: int):
     with pytest.raises(UsageError, match=r"^batch_size=.*: is not a whole number of at least 1\.$"):
         order_quality(pack, "rows", batch_size)
+
+
+def test_several_packs_are_measured_as_one(tmp_path: Path):
+    packs = [make_pack(tmp_path / f"{name}.h5", rows) for name, rows in (("a", 60), ("b", 40))]
+    found = order_quality(packs, "all", 10)
+    assert {"rows", "shuffle=True", "uniform"} <= found.keys()
+    assert found["shuffle=True"].score > 0.9
+    with pytest.raises(
+        UsageError, match=r"path: packs with weights give rows more than once; only shuffles are measured."
+    ):
+        order_quality([(pack, 1) for pack in packs])

@@ -16,6 +16,7 @@ from packer.orders.mixture import Mixture, single_orders
 from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, Subset, one_run
 from packer.orders.sampling import Balanced
+from packer.orders.shuffle_quality import measure
 
 ORDERS = [Sequential(), Slices(5), Blocks(40, 5), Blocks(40, 5, whole=True), Rows()]
 
@@ -283,3 +284,17 @@ def test_what_cannot_be_mixed_is_refused() -> None:
         mixture_of((50, 30), (1, 0.001))
     with pytest.raises(UsageError, match="pack 1 of 2: has a weight of 1 and no rows to draw;"):
         mixture_of((0, 30), (1, 1))
+
+
+@pytest.mark.parametrize("order", [Rows(), Blocks(2_560, 10)])
+def test_a_mixture_by_sizes_is_as_good_a_shuffle_as_a_uniform_one(order: RowOrder) -> None:
+    sizes = 14_000, 6_000
+    mixture = mixture_of(sizes, sizes, order, batch=256)
+    classes = measure(mixture, 20_000, 256, labels=np.arange(20_000) % 10)
+    assert classes.label_mix == pytest.approx(1, abs=0.05)
+    assert classes.score > 0.97
+    packs = measure(mixture, 20_000, 256, labels=np.arange(20_000) // 14_000).label_mix
+    assert packs is not None
+    assert packs < 0.02  # the packs' shares hardly vary at all
+    uniform = measure(Rows(), 20_000, 256, labels=np.arange(20_000) // 14_000).label_mix
+    assert uniform == pytest.approx(1, abs=0.1)
