@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from packer.format.pack_writer import PackWriter
 from packer.sentence import Option
 
 _COLUMN_ROWS = 1 << 16  # of labels and the like, written at once
+_PLACES = 4096  # for what each worker is making
 
 
 def fillable(task: ConversionTask) -> bool:
@@ -78,7 +81,8 @@ class RowFilling:
     def __exit__(self, *exc: object) -> None:
         self._run.stop()
         self._stack.close()
-        self._collect()
+        with suppress(PackerError):  # told already
+            self._collect()
 
     def start(self, units: NDArray[np.int64]) -> Future[Any]:
         """Begin to make rows."""
@@ -126,8 +130,13 @@ class RowFilling:
         writer, size = self._writer, self._writer.block_rows
         for block in range(writer.blocks):
             rows = np.arange(block * size, min((block + 1) * size, writer.rows))
-            if block in writer.done:
-                self.outcome.merge(BlockResult.from_note(writer.done[block]))
+            note = BlockResult.from_note(writer.done[block]) if block in writer.done else None
+            if (
+                note is not None and note.reasons
+            ):  # packer convert has left rows out, which is not what is asked for here
+                self._checksums[rows] = 0
+            elif note is not None:
+                self.outcome.merge(note)
                 self._checksums[rows] = np.maximum(self._checksums[rows], 1)
                 self._left[block] = -1  # closed
                 continue
@@ -140,7 +149,10 @@ class RowFilling:
         assert self._pool is not None
         for block in map(int, blocks):
             self._left[block] = -1
-            self._closing[self._pool.submit(_closed, block)] = block
+            try:
+                self._closing[self._pool.submit(_closed, block)] = block
+            except BrokenProcessPool as error:
+                raise self.broken(error) from None
 
     def _collect(self) -> None:
         """Journal the blocks that have been closed."""
@@ -148,7 +160,10 @@ class RowFilling:
             block = self._closing.pop(future)
             if future.cancelled():
                 continue
-            result = future.result()
+            try:
+                result = future.result()
+            except BrokenProcessPool as error:
+                raise self.broken(error) from None
             self._writer.record(block, result.to_note())
             self.outcome.merge(result)
 
@@ -159,12 +174,13 @@ class FillingState(WorkerState):
     def __init__(self, task: ConversionTask, writer: PackWriter, names: tuple[str, ...]) -> None:
         super().__init__(task.maker, writer, task.order.samples, skip=False)
         self._names = names
+        self._making = np.frombuffer(mmap.mmap(-1, 8 * _PLACES), "<i8")  # sample + 1, by process
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Make rows and write each in its place. Returns: the checksum of each, over its fields, never 0."""
         checksums = np.zeros(len(rows), np.uint64)
         result = BlockResult(None)
-        slot = int(rows[0]) // self.writer.block_rows
+        slot = os.getpid() % _PLACES
         self.maker.ahead(self.samples[rows])
         for first in range(0, len(rows), self._step):
             few = rows[first : first + self._step]

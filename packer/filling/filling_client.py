@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,15 +35,19 @@ from packer.filling.filling_messages import (
     send_units,
 )
 from packer.filling.unit_states import MISSING, UnitStates
+from packer.format.working_folder import is_locked
 from packer.starting import start
 
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
+_PATIENCE_SECONDS = 10.0  # with others who start processes in the same folder: they may be for other packs
 _MESSAGE_UNITS = 2000  # that a message asks for
+_LOOK_SECONDS = 0.2  # between looks at whether this client is being closed meanwhile
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
 _BEGIN = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main(int(sys.argv[2]))"
 
 _LOG = logging.getLogger("packer.filling")
 _helpers: list[subprocess.Popen[bytes]] = []
+_clients: weakref.WeakSet[FillingClient] = weakref.WeakSet()
 
 
 class FillingClient:
@@ -69,7 +74,7 @@ class FillingClient:
         self._renew()
 
     def _renew(self) -> None:
-        self._pid = os.getpid()
+        _clients.add(self)
         self._lock = threading.Lock()  # of sending, and of what is waited for
         self._link: Link[Any, Any] | None = None
         self._states: UnitStates | None = None
@@ -77,7 +82,7 @@ class FillingClient:
         self._number = 0
         self._ended = threading.Event()  # the connection has
         self._last = False
-        self._closed = False
+        self._closing = 0  # calls of `closing` under way
 
     def open(self, progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any] | None:
         """Connect, starting the process if need be; return what it tells of the pack, None if the pack is whole already.
@@ -90,12 +95,11 @@ class FillingClient:
 
     def wait(self, units: NDArray[np.int64]) -> None:
         """Return once all of the units are there. Raises PackerError if one cannot be made, or the process dies again and again."""
-        if self._pid != os.getpid():
-            self._renew()
         for _ in range(_ATTEMPTS):
             if self.sealed:
                 return
             with self._lock:
+                self._check_open()
                 if self._link is None and self._open(lambda done, total: None) is None:
                     return
                 assert self._states is not None
@@ -107,9 +111,7 @@ class FillingClient:
             if all(waiting.done for waiting in waits):
                 return
             if any(waiting.closed for waiting in waits):
-                raise PackerError(
-                    f"{self.job['out']}: was closed while rows of it were being made. Iterate again."
-                )
+                raise self._was_closed()
         raise PackerError(
             f"{self.job['out']}: the process that fills it died {_ATTEMPTS} times. What has been done is kept; look at the system's log"
             " for the reason, such as a lack of memory."
@@ -117,45 +119,65 @@ class FillingClient:
 
     def states(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the states of units; all are missing before the first wait."""
-        states = None if self._pid != os.getpid() else self._states
+        states = self._states
         return np.full(len(units), MISSING, np.uint64) if states is None else states.values[units]
 
     def ahead(self, units: NDArray[np.int64]) -> None:
         """Ask for units that will be needed soon."""
-        if self.sealed or self._pid != os.getpid():
+        if self.sealed:
             return
         with self._lock:
             if self._link is not None and self._states is not None:
                 for some in _pieces(self._states.missing(units)):
                     self._send(AHEAD, some)
 
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Leave, and refuse waits until the end of the block, in which the threads that wait are ended."""
+        self._closing += 1
+        try:
+            self.close()
+            yield
+        finally:
+            self._closing -= 1
+
     def close(self) -> None:
         """Leave; wait for the end of the process if nobody else needs it, so that it has let go of the pack or sealed it."""
-        if self._pid != os.getpid():
-            return
         for _ in range(_ATTEMPTS):
             with self._lock:
                 full = self._seals and self._states is not None and bool(self._states.values.all())
                 if full and not self.sealed and self._link is None:
-                    self._open(lambda done, total: None)  # it died before it had sealed the pack
+                    self._open(
+                        lambda done, total: None, closing=True
+                    )  # it died before it had sealed the pack
                 if self._link is None:
                     break
-                self._closed = not full
+                ended = self._ended
                 if not full:
+                    for waiting in self._waiting.values():
+                        waiting.closed = True
                     with contextlib.suppress(OSError):
                         self._link.send_bytes(BYE)
-            self._ended.wait()  # full: it seals the pack, and then ends
-            self._closed = False
+            ended.wait()  # full: it seals the pack, and then ends
             if not full or self.sealed:
                 break
         self._hear_end()
 
-    def _open(self, progress: Callable[[int, int], None]) -> dict[str, Any] | None:
-        deaths = 0
+    def _check_open(self, closing: bool = False) -> None:
+        if self._closing and not closing:
+            raise self._was_closed()
+
+    def _was_closed(self) -> PackerError:
+        return PackerError(f"{self.job['out']}: was closed while rows of it were being made. Iterate again.")
+
+    def _open(self, progress: Callable[[int, int], None], *, closing: bool = False) -> dict[str, Any] | None:
+        deaths, waited, patience = 0, False, time.monotonic() + _PATIENCE_SECONDS
         while True:
+            self._check_open(closing)
             with self._turn() as mine:
+                mine = mine or time.monotonic() > patience
                 link = connect(self.folder) or (self._start() if mine else None)
-                answer = None if link is None else self._greet(link, progress)
+                answer = None if link is None else self._greet(link, progress, closing=closing)
             if link is None:
                 time.sleep(_TURN_SECONDS)
                 continue
@@ -169,20 +191,37 @@ class FillingClient:
                 time.sleep(_TURN_SECONDS)
                 continue
             if "ready" in answer:
+                self._check_same(link, answer["ready"].get("place"))
                 try:
                     self._states = UnitStates(os.path.join(self.folder, STATES), answer["ready"]["units"])
-                except OSError:  # sealed meanwhile, and gone
+                except FileNotFoundError:  # sealed meanwhile, and gone
                     link.close()
                     continue
+                except (OSError, ValueError) as error:  # a limit of files or memory; cut short
+                    link.close()
+                    raise PackerError(
+                        f"{self.folder}: cannot be read ({getattr(error, 'strerror', None) or error}). Check the permissions, and ulimit"
+                        " -n."
+                    ) from None
                 self._join(link, answer["ready"])
                 return self.ready
             link.close()
             if "error" in answer:
                 raise error_of(answer["error"])
             if "sealed" in answer:
+                self._check_same(link, self._sealed_place())
                 self.sealed = True
                 return None
-            time.sleep(_TURN_SECONDS)  # busy: another process makes it, but does not listen yet
+            if not waited:
+                waited = True
+                _LOG.warning("%s: is being made by another process; waiting for it", self.job["out"])
+            time.sleep(_TURN_SECONDS)
+            while is_locked(self.folder):  # it makes the pack, but does not listen, or not yet
+                if (other := connect(self.folder)) is not None:
+                    other.close()
+                    break
+                self._check_open(closing)
+                time.sleep(_LOOK_SECONDS)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[bool]:
@@ -208,11 +247,15 @@ class FillingClient:
                     fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
                 os.close(fd)
 
-    def _greet(self, link: Link[Any, Any], progress: Callable[[int, int], None]) -> dict[str, Any] | None:
+    def _greet(
+        self, link: Link[Any, Any], progress: Callable[[int, int], None], *, closing: bool
+    ) -> dict[str, Any] | None:
         """Say what this client wants; return the answer, None if the process has ended."""
         try:
             send_json(link, HELLO, self.job)
             while True:
+                while not link.poll(_LOOK_SECONDS):
+                    self._check_open(closing)
                 _, answer = receive(link)
                 if "progress" not in answer:
                     found: dict[str, Any] = answer
@@ -235,31 +278,57 @@ class FillingClient:
                 ready["cleared"],
             )
 
+    def _check_same(self, link: Link[Any, Any], place: Any) -> None:
+        """Raise PackerError if others are filled now than the files which this process, or the one it came from, has opened."""
+        if self.ready.get("place") not in (None, place):
+            link.close()
+            raise PackerError(
+                f"{self.job['out']}: was begun anew while it was in use; its images have changed, or {self.folder} was removed. Open it"
+                " again."
+            )
+
+    def _sealed_place(self) -> Any:
+        before = self.ready.get("place")
+        return before and {**before, "files": inodes(self.job["out"], dict(before["files"]))}
+
     def _start(self) -> Link[Any, Any]:
         """Start the process that fills; the socket that it gets makes this process its first client."""
         _helpers[:] = [helper for helper in _helpers if helper.poll() is None]
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            _helpers.append(
-                subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-c",
-                        _BEGIN.format(module=self._module),
-                        json.dumps([path for path in sys.path if isinstance(path, str)]),
-                        str(theirs.fileno()),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # what it may say is no output of this program
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,  # Ctrl-C is this process's; the other ends when its clients have gone
+        try:
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                _helpers.append(
+                    subprocess.Popen(
+                        [
+                            sys.executable,
+                            "-c",
+                            _BEGIN.format(module=self._module),
+                            json.dumps([path for path in sys.path if isinstance(path, str)]),
+                            str(theirs.fileno()),
+                            self.folder,  # to be seen in lists of processes
+                        ],
+                        stdin=subprocess.DEVNULL,
+                        stdout=2,  # what it may say is no output of this program
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,  # Ctrl-C is this process's; the other ends when its clients have gone
+                    )
                 )
-            )
-            return Link(ours.detach())
+                return Link(ours.detach())
+        except OSError as error:
+            raise PackerError(
+                f"{self.job['out']}: the process that fills it cannot be started ({error.strerror or error}). Raise the limits of files"
+                " and processes (ulimit -n, ulimit -u)."
+            ) from None
 
     def _died(self) -> bool:
         """Return True if a process that this one started has failed."""
-        return any(helper.poll() not in (None, 0) for helper in _helpers)
+        return any(helper.poll() not in (None, 0) for helper in self._started())
+
+    def _started(self) -> list[subprocess.Popen[bytes]]:
+        """Return the processes that this one has started for this pack."""
+        return [
+            helper for helper in _helpers if isinstance(helper.args, list) and helper.args[-1] == self.folder
+        ]
 
     def _ask(self, units: NDArray[np.int64]) -> _Wait:
         self._number += 1
@@ -297,18 +366,28 @@ class FillingClient:
             if self._link is link:
                 self._link = None
             waiting_ones, self._waiting = list(self._waiting.values()), {}
-            closed = self._closed
         link.close()
         ended.set()
         for waiting in waiting_ones:
-            waiting.end(done=False, error=error, closed=closed)
+            waiting.end(done=False, error=error)
 
     def _hear_end(self) -> None:
         """Collect the processes that have ended."""
         if self._last or self.sealed:
-            for helper in _helpers:
+            for helper in self._started():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     helper.wait(1.0)
+
+
+def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
+    """Return the name and the inode of each of a pack's files, "" being the pack; -1 for those that are not there."""
+    found = []
+    for file in sorted(files):
+        with contextlib.suppress(OSError):
+            found.append([file, os.stat(os.path.join(pack, file) if file else pack).st_ino])
+            continue
+        found.append([file, -1])
+    return found
 
 
 def _pieces(units: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -324,6 +403,15 @@ class _Wait:
         self.error: PackerError | None = None
         self.closed = False
 
-    def end(self, *, done: bool, error: PackerError | None, closed: bool = False) -> None:
-        self.done, self.error, self.closed = done, error, closed
+    def end(self, *, done: bool, error: PackerError | None) -> None:
+        self.done, self.error = done, error
         self.event.set()
+
+
+def _after_fork() -> None:
+    """Have clients ask by connections of their own in a forked child, where a lock may be held for ever, before any thread of it runs."""
+    for client in list(_clients):
+        client._renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)

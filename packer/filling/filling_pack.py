@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.filling.filling_client import FillingClient
+from packer.errors import FormatError
+from packer.filling.filling_client import FillingClient, inodes
 from packer.filling.filling_messages import HEADER
 from packer.format.header import PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack import Arrival, Pack, open_pack
@@ -46,9 +48,27 @@ class FillingPack(Pack):
         """See Pack."""
         self.client.close()
 
+    def closing(self) -> AbstractContextManager[None]:
+        """See Pack."""
+        return self.client.closing()
+
     def settled(self) -> Pack:
         """See Pack."""
-        return open_pack(self.path) if self.client.sealed else self
+        if not self.client.sealed and (
+            os.path.lexists(os.path.join(self.client.folder, "pack")) or not os.path.lexists(self.path)
+        ):
+            return self
+        pack = open_pack(self.path)
+        self.check_same()
+        return pack
+
+    def check_same(self) -> None:
+        """See Pack."""
+        files = self.client.ready["place"]["files"]
+        if inodes(self._path(""), dict(files)) != files and inodes(self.path, dict(files)) != files:
+            raise FormatError(
+                f"{self.path}: was replaced, or begun anew, after it was opened. Open it again."
+            )
 
     def _path(self, file: str) -> str:
         folder = self.client.folder

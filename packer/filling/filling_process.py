@@ -30,6 +30,7 @@ from packer.convert.conversion_run import (
 from packer.convert.image_conversion import convert_images
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
+from packer.filling.filling_client import inodes
 from packer.filling.filling_messages import (
     ANSWER,
     HEADER,
@@ -46,6 +47,7 @@ from packer.filling.filling_messages import (
 from packer.filling.filling_pack import KEYS
 from packer.filling.filling_server import FillingServer
 from packer.filling.unit_states import UnitStates
+from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
@@ -72,7 +74,16 @@ def main(fd: int) -> None:
         filling.answer(busy=True)
     except PackerError as error:
         filling.answer(error=error_content(error))
-    except _LeftError:
+    except OSError as error:  # a limit; a file system without sockets
+        place = error.filename or job["out"] + PARTIAL_SUFFIX
+        filling.answer(
+            error=error_content(
+                PackerError(
+                    f"{place}: cannot be used ({error.strerror or error}). Pass a shorter name, or one on another disk."
+                )
+            )
+        )
+    except (_LeftError, KeyboardInterrupt):
         pass
 
 
@@ -143,7 +154,12 @@ class _Filling:
             states = UnitStates(os.path.join(writer.folder, STATES), len(samples), writable=True)
             with RowFilling(task, writer, running.workers, states.values) as source:
                 _write_header(task, writer)
-                ready = {"units": len(samples), "made": sorted(source.made), "cleared": writer.cleared}
+                ready = {
+                    "units": len(samples),
+                    "made": sorted(source.made),
+                    "cleared": writer.cleared,
+                    "place": _place(writer),
+                }
                 remove(os.path.join(writer.folder, SOCKET))
                 with listen(writer.folder) as listener:
                     self._server = FillingServer(states, source, lambda job: self._hello(job, ready))
@@ -207,3 +223,11 @@ def _write_header(task: ConversionTask, writer: PackWriter) -> None:
     path = os.path.join(writer.folder, HEADER)
     with open(path, "wb") as file:
         file.write(header.to_bytes())
+
+
+def _place(writer: PackWriter) -> dict[str, Any]:
+    """Return what tells these files from others of the same name: all that read from them have to mean the same."""
+    files = {extent.file for extents in writer.extents.values() for extent in extents}
+    with open(os.path.join(writer.folder, HEADER), "rb") as file:
+        header = digest([file.read()]).hex()
+    return {"header": header, "files": inodes(os.path.join(writer.folder, "pack"), files)}

@@ -33,6 +33,7 @@ _TASK_SECONDS = 0.02  # that a task takes, about: what a unit that is waited for
 _MOST_UNITS = 1024  # of a task
 _AHEAD = 2  # tasks handed out a worker, so that none waits for the next
 _GRACE_SECONDS = 1.0  # without any client, before filling ends
+_TURN_SECONDS = 0.02  # between attempts to take in a client
 _MOST_AHEAD = 64  # lists of units asked for ahead, each client's oldest dropped first
 
 Units = NDArray[np.int64]
@@ -127,8 +128,7 @@ class FillingServer:
                 self._hand_out()
                 for key, _ in self._selector.select(0.1):
                     if key.data is listener:
-                        connection, _ = listener.accept()
-                        self._add(Link(connection.detach()))
+                        self._accept(listener)
                     elif key.data is not None:
                         self._hear(key.data)
                     else:
@@ -148,6 +148,16 @@ class FillingServer:
         """Send something to all clients."""
         for client in list(self._clients):
             client.answer(**content)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except (
+            OSError
+        ):  # it has gone, or this process may open no more files: then others are served, and it waits
+            time.sleep(_TURN_SECONDS)
+            return
+        self._add(Link(connection.detach()))
 
     def _add(self, link: Link[Any, Any]) -> _Client:
         client = _Client(link)
@@ -188,7 +198,10 @@ class FillingServer:
             if units is None:
                 return
             self._begun[units] = True
-            future = self._source.start(units)
+            try:
+                future = self._source.start(units)
+            except RuntimeError as error:  # a worker has died in this moment
+                raise self._source.broken(error) from None
             self._running[future] = units, time.monotonic()
             future.add_done_callback(self._ring)
 

@@ -8,6 +8,8 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.format.file_io import reserve
+
 MISSING = 0
 
 
@@ -26,6 +28,10 @@ class UnitStates:
             if writable and os.fstat(fd).st_size != 8 * units:
                 os.ftruncate(fd, 0)
                 os.ftruncate(fd, 8 * units)
+            if writable:
+                reserve(
+                    fd, 0, 8 * units
+                )  # on a full disk, a page that is first written to would kill the process
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self.values: NDArray[np.uint64] = np.frombuffer(mmap.mmap(fd, 8 * units, access=access), "<u8")
         finally:

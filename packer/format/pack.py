@@ -9,6 +9,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -156,6 +157,11 @@ class Pack:
 
     def close(self) -> None:
         """Leave the process that brings its rows, if there is one; it is asked again when rows are needed."""
+
+    def closing(self) -> AbstractContextManager[None]:
+        """Return a context that closes the pack, and in which no rows are asked for: for ending threads that wait for some."""
+        self.close()
+        return nullcontext()
 
     def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
         """Return how the rows of these extents, of one array, come into the pack's files; None if all are there."""

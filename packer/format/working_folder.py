@@ -108,6 +108,10 @@ class WorkingFolder:
 
     def publish(self) -> None:
         """Give the pack its final name and remove the folder. Raises UsageError if the name was taken meanwhile; OSError."""
+        if self._lock >= 0 and not _same_folder(self._lock, self.path):
+            raise PackerError(
+                f"{self._name}: cannot be finished, since {self.path} was removed, or replaced, while it was being made. Run it again."
+            )
         taken = os.path.lexists(self.out)
         if taken and not self._overwrite:
             raise UsageError(
@@ -137,7 +141,7 @@ class WorkingFolder:
         if self._journal is not None:
             self._journal.close()
         if self._lock >= 0:
-            if not keep:
+            if not keep and _same_folder(self._lock, self.path):
                 remove(self.path)
             # In this order, as Ctrl-C may come between any two lines, and then this is called again.
             lock, self._lock = self._lock, -1
@@ -218,6 +222,23 @@ def locked(folder: str, out: str) -> Iterator[None]:
         os.close(lock)
 
 
+def is_locked(folder: str) -> bool:
+    """Return True if somebody is making what a folder is for."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(fd)
+    return False
+
+
 def _check_ours(path: str) -> None:
     """Refuse a folder that a maker has not made: a link to another, or one that holds links, pipes or others' files. Raises UsageError."""
     if os.path.islink(path) or not os.path.isdir(path):
@@ -287,7 +308,7 @@ def _lock(path: str, out: str) -> int:
                     raise
                 time.sleep(0.02)
         # A maker that ended between open and flock has removed the folder: it is no longer ours to take.
-        taken = os.fstat(fd).st_ino != os.stat(path).st_ino
+        taken = not _same_folder(fd, path)
     except (BlockingIOError, FileNotFoundError):
         taken = True
     except OSError:
@@ -301,6 +322,14 @@ def _lock(path: str, out: str) -> int:
             f"{out}: another packer is writing it ({path} is locked). Wait for it, or pass another name."
         )
     return fd
+
+
+def _same_folder(fd: int, path: str) -> bool:
+    """Return True if an opened folder is the one that has the name still."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 class Journal:

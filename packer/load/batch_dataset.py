@@ -12,6 +12,7 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -240,9 +241,10 @@ class PackedBatchDataset(ResumableEpochs):
             adapted(transform, self._stored)  # raises if it cannot move what belongs to the image
         self._augment = augment
         self._normalization: dict[str, list[float]] | None = None
+        found = sampled_statistics(self.pack) if augmenting.normalizes(augment) else None
         self._settle()  # it may be whole by now, and then has its own mean and std
         header = self.pack.header
-        if augmenting.normalizes(augment) and (found := sampled_statistics(self.pack)):
+        if found:
             self._normalization, header = found, replace(header, statistics={"image": found})
         self._views = augmenting.parse_views(augment, self.output, header)
         if self._views and self._transform is None:
@@ -439,12 +441,11 @@ class PackedBatchDataset(ResumableEpochs):
         """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
         if (prefetcher := self._prefetcher) is not None:
             prefetcher.drop()
-        for pack in self.pack.members or (self.pack,):
-            pack.close()  # first: threads may be waiting for rows
-        self._end_prefetcher()
+        with ExitStack() as closing:  # first: threads may be waiting for rows
+            for pack in self.pack.members or (self.pack,):
+                closing.enter_context(pack.closing())
+            self._end_prefetcher()
         self._reader.close()
-        for pack in self.pack.members or (self.pack,):
-            pack.close()  # a thread may have asked once more, before it ended
 
     def _end_prefetcher(self) -> None:
         with self._making:

@@ -98,7 +98,14 @@ class RowReader:
     def _made(self, name: str) -> FieldRows:
         f = next(f for f in self.fields if f.name == name)
         kind = RaggedRows if f.ragged else CompressedRows if f.compressed else FixedRows
-        rows = kind(self.pack, f)
+        pack = self.pack.settled()
+        try:
+            rows = kind(pack, f)
+        except FormatError:
+            again = pack.settled()
+            if again is pack:
+                raise
+            rows = kind(again, f)  # it got its name in this moment
         rows.keep(self._keep)
         return VerifiedRows(rows, self.pack, f) if self.verify else rows
 

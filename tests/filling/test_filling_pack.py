@@ -21,6 +21,7 @@ from packer.convert.export import export_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, PackerError, SourceError, UsageError
+from packer.filling import filling_pack
 from packer.filling.filling_messages import STATES
 from packer.filling.filling_pack import FillingPack, open_filling
 from packer.filling.unit_states import UnitStates
@@ -29,6 +30,7 @@ from packer.format.pack_writer import PackWriter
 from packer.orders.runs import consecutive, one_run
 from packer.read.row_reader import RowReader
 from tests.filling.conftest import ROWS
+from tests.filling.crashing_process import DEADLY
 from tests.format.packs import files_of
 
 
@@ -373,6 +375,41 @@ def test_what_was_done_of_another_is_cleared_with_a_word(
         in caplog.text
     )
     pack.client.close()
+
+
+def test_rows_that_a_conversion_left_out_are_no_images(images: Path, tmp_path: Path) -> None:
+    """Blocks of an interrupted conversion with on_error="skip" have empty rows, which nobody may take for images."""
+    source, out = tmp_path / "source", tmp_path / "p.h5"
+    shutil.copytree(images, source)
+    for number in range(24):
+        (source / "cat" / f"{number}.jpg").write_bytes(b"no image")
+
+    def stop(done: int) -> None:
+        if done > ROWS // 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert_images(source, out, on_error="skip", workers=1, on_progress=stop)
+    pack = fill(source, out)
+    with pytest.raises(SourceError, match=r"cat/\d+\.jpg: not an image"):
+        for row in range(ROWS):
+            assert rows_of(pack, [row]).any()
+    pack.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+def test_an_image_that_crashes_its_decoder_is_named(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(images, source)
+    with open(source / "dog" / "7.jpg", "ab") as file:
+        file.write(DEADLY)
+    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.crashing_process")
+    pack = fill(source, tmp_path / "p.h5", workers=4)
+    with pytest.raises(SourceError, match=r"dog/7\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it"):
+        rows_of(pack, range(ROWS))
+    pack.close()
 
 
 @pytest.mark.parametrize(

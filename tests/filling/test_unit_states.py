@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -33,3 +34,15 @@ def test_readers_cannot_write_and_do_not_make_it(tmp_path: Path) -> None:
     UnitStates(str(tmp_path / "state"), 9, writable=True)
     with pytest.raises(ValueError, match="read-only"):
         UnitStates(str(tmp_path / "state"), 9).mark(np.array([1]), np.array([1], np.uint64))
+
+
+def test_its_room_is_promised_when_it_is_made(tmp_path: Path) -> None:
+    """Else a full disk would kill the process that writes a state into the mapped file."""
+    (tmp_path / "other").write_bytes(b"x" * 8192)
+    if not os.stat(tmp_path / "other").st_blocks:
+        pytest.skip("this file system does not say what it has promised")
+    states = UnitStates(str(tmp_path / "state"), 5000, writable=True)
+    assert os.stat(tmp_path / "state").st_blocks * 512 >= 8 * 5000
+    states.mark(np.array([7]), np.array([9], np.uint64))
+    again = UnitStates(str(tmp_path / "state"), 5000)
+    assert again.missing(np.array([6, 7, 8])).tolist() == [6, 8]

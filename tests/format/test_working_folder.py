@@ -371,3 +371,17 @@ def test_an_interruption_after_the_pack_got_its_name_leaves_nothing_behind(
         place.publish()
     place.close(keep=True)
     assert os.listdir(tmp_path) == ["p.h5"]
+
+
+def test_publish_names_nothing_that_another_has_begun_after_the_folder_was_removed(tmp_path: Path) -> None:
+    place = WorkingFolder(str(tmp_path / "p"), plan=PLAN)
+    shutil.rmtree(place.path)
+    other = WorkingFolder(str(tmp_path / "p"), plan=PLAN)
+    Path(other.pack).write_text("begun")
+    with pytest.raises(PackerError, match=r"p\.packing was removed, or replaced, while it was being made"):
+        place.publish()
+    assert not (tmp_path / "p").exists()
+    place.close(keep=False)
+    assert Path(other.pack).read_text() == "begun"
+    other.publish()
+    assert (tmp_path / "p").read_text() == "begun"

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, SourceError, UsageError
 from packer.filling.filling_pack import FillingPack
 from packer.format.pack import open_pack
-from packer.load.filled_packs import sampled_statistics
+from packer.load import batch_dataset
+from packer.load.filled_packs import open_cached, sampled_statistics
 from tests.filling.conftest import ROWS
 from tests.format.packs import files_of
 from tests.load.conftest import ORDERS
@@ -244,6 +246,26 @@ def test_normalize_means_a_sample_that_the_state_carries(
     with PackedBatchDataset(tmp_path / "p.h5", 32, shuffle=True) as dataset:
         raw = batches(dataset, 1)[0][0]
     assert np.allclose(image, raw / 255 - np.array([0.5, 0.4, 0.3]).reshape(3, 1, 1), atol=1e-5)
+
+
+def test_normalize_of_a_pack_that_is_sealed_in_this_moment(
+    images: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*given: Any) -> Any:
+        pack = open_cached(*given)
+        if isinstance(pack, FillingPack):
+            pack.client.wait(np.arange(ROWS))
+            while pack.pending:
+                time.sleep(0.01)
+        return pack
+
+    monkeypatch.setattr(batch_dataset, "open_cached", slowly)
+    chosen = {"batch_size": 32, "augment": "Normalize()"}
+    with (
+        PackedBatchDataset(whole, **chosen) as expected,
+        PackedBatchDataset(images, cache=tmp_path / "p.h5", **chosen) as dataset,
+    ):
+        assert same(batches(dataset), batches(expected))
 
 
 def test_the_sample_is_the_same_in_every_run(images: Path, tmp_path: Path) -> None:

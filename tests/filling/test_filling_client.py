@@ -1,0 +1,187 @@
+"""Clients whose pack is begun anew, closed or forked while it is in use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.convert.image_conversion import convert_images
+from packer.errors import PackerError
+from packer.filling import filling_client, filling_pack
+from packer.filling.filling_pack import FillingPack, open_filling
+from packer.format.working_folder import is_locked
+from packer.load.batch_dataset import PackedBatchDataset
+from packer.orders.runs import consecutive
+from packer.read.row_reader import RowReader
+from tests.filling.conftest import ROWS
+
+
+def alive(folder: Path) -> list[int]:
+    """Return the processes that this one has started to fill packs in a folder."""
+    return [
+        helper.pid
+        for helper in filling_client._helpers
+        if helper.poll() is None and isinstance(helper.args, list) and str(folder) in str(helper.args[-1])
+    ]
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes started in the test fill slowly."""
+    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.slow_process")
+
+
+def changed(source: Path, out: Path) -> None:
+    Image.new("RGB", (32, 24)).save(source / "dog" / "9.jpg")
+
+
+def enlarged(source: Path, out: Path) -> None:
+    Image.new("RGB", (32, 24)).save(source / "dog" / "new.jpg")
+
+
+def removed(source: Path, out: Path) -> None:
+    shutil.rmtree(f"{out}.packing")
+
+
+def made_by_others(source: Path, out: Path) -> None:
+    changed(source, out)
+    convert_images(source, out)
+
+
+@pytest.mark.parametrize("change", [changed, enlarged, removed, made_by_others])
+def test_rows_of_files_that_are_no_longer_filled_are_not_read(
+    images: Path, tmp_path: Path, slow: None, change: Callable[[Path, Path], None]
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "p.h5"
+    shutil.copytree(images, source)
+    pack = open_filling(str(source), str(out), {})
+    assert isinstance(pack, FillingPack)
+    image = pack.header.field("image")
+    reader = RowReader(pack, [image])
+    reader.array(image, consecutive(np.array([5])))  # its files are open
+    for helper in filling_client._helpers:
+        if helper.pid in alive(tmp_path):
+            helper.kill()
+            helper.wait()
+    change(source, out)
+    with pytest.raises(PackerError, match="was begun anew while it was in use"):
+        reader.array(image, consecutive(np.arange(ROWS)))
+    with pytest.raises(PackerError, match="was replaced, or begun anew, after it was opened"):
+        RowReader(pack, [pack.header.field("label")]).array(
+            pack.header.field("label"), consecutive(np.array([5]))
+        )
+    reader.close()
+    pack.close()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_closing_in_the_middle_leaves_no_process(
+    images: Path, tmp_path: Path, slow: None, number: int
+) -> None:
+    """Nor with several datasets of one pack, of which each is closed while its threads wait for rows."""
+    datasets = [
+        PackedBatchDataset(images, 8, cache=tmp_path / "p.h5", shuffle=True, threads=2, output="numpy")
+        for _ in range(number)
+    ]
+    loops = [iter(dataset) for dataset in datasets]
+    for loop in loops:
+        next(loop)
+    for dataset in datasets:
+        assert isinstance(dataset.pack, FillingPack)
+        dataset.close()
+        assert dataset.pack.client._link is None
+    assert not alive(tmp_path)
+    assert not any(thread.name == "packer-filling" for thread in threading.enumerate())
+    for loop in loops:
+        with pytest.raises(PackerError, match="closed"):
+            list(loop)
+
+
+def test_a_client_that_is_closed_asks_again(images: Path, tmp_path: Path, slow: None) -> None:
+    pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
+    reader = RowReader(pack, pack.fields)
+    image = pack.header.field("image")
+    for row in (3, 70):
+        reader.array(image, consecutive(np.array([row])))
+        with pack.closing(), pytest.raises(PackerError, match="was closed while rows of it were being made"):
+            reader.array(image, consecutive(np.arange(ROWS)))
+        assert not alive(tmp_path)
+    reader.close()
+
+
+def test_a_forked_child_is_ready_before_its_threads_begin(images: Path, tmp_path: Path, slow: None) -> None:
+    pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
+    assert isinstance(pack, FillingPack)
+    with pack.client._lock:  # a thread of the parent is asking
+        child = os.fork()
+        if not child:
+            os._exit(0 if pack.client._lock.acquire(timeout=0) and pack.client._link is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    pack.close()
+
+
+def test_of_a_pack_that_another_process_makes_no_processes_are_started_meanwhile(
+    images: Path,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out, started = tmp_path / "p.h5", []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def progress(done: int) -> None:
+        begun.set()
+        go_on.wait()
+
+    other = threading.Thread(target=convert_images, args=(images, out), kwargs={"on_progress": progress})
+    other.start()
+    begun.wait()
+    assert is_locked(f"{out}.packing")
+    start = filling_client.FillingClient._start
+
+    def counted(self: filling_client.FillingClient) -> Any:
+        started.append(self)
+        assert len(started) == 1 or go_on.is_set()
+        return start(self)
+
+    looks: list[str] = []
+
+    def looked(folder: str) -> bool:
+        looks.append(folder)
+        if len(looks) == 5:
+            go_on.set()
+        return is_locked(folder)
+
+    monkeypatch.setattr(filling_client.FillingClient, "_start", counted)
+    monkeypatch.setattr(filling_client, "is_locked", looked)
+    pack = open_filling(str(images), str(out), {})
+    other.join()
+    assert not isinstance(pack, FillingPack)
+    assert len(started) == 2
+    assert "is being made by another process; waiting for it" in caplog.text
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_limits_are_told_in_one_sentence(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: Any, **named: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filling_client, "UnitStates", refused)
+        with pytest.raises(PackerError, match=r"cannot be read \(Too many open files\)"):
+            open_filling(str(images), str(tmp_path / "p.h5"), {})
+    with monkeypatch.context() as patch:
+        patch.setattr(filling_client.subprocess, "Popen", refused)
+        with pytest.raises(PackerError, match=r"cannot be started \(Too many open files\)"):
+            open_filling(str(images), str(tmp_path / "q.h5"), {})
