@@ -73,6 +73,7 @@ def bench(
         open_source(
             images,
             labelled=labels is not None,
+            label=next(iter(options.get("label") or ()), None),
             label_as=options.get("label_as", "auto"),
             listed=classes or (),
             skip=True,

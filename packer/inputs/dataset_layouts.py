@@ -20,9 +20,9 @@ import numpy as np
 
 from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
 from packer.format.file_io import newest_file
+from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, Archive
 from packer.inputs.cifar_pickles import find_cifar, is_cifar_name, read_cifar
 from packer.inputs.file_names import FolderLayout, as_text, is_hidden, is_image, on_disk
-from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, Archive
 from packer.inputs.label_csv import read_whole
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.inputs.parquet_images import PARQUET_EXTENSIONS, find_images, read_parquet

@@ -1,4 +1,4 @@
-"""Archives of images, read in any order without unpacking: tar, compressed tar, zip.
+"""Archives of images, read in any order without unpacking: tar and compressed tar here, zip in zip_archive.py.
 
 A tar file is read at its members' offsets. A compressed tar cannot be, so its images are decompressed once
 into an unnamed temporary file, which vanishes with the process. A zip file is read at its members' offsets,
@@ -8,37 +8,22 @@ descriptor.
 
 from __future__ import annotations
 
-import bz2
 import errno
-import gzip
 import lzma
 import os
 import shutil
-import stat
 import struct
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from typing import IO, Any, cast
 
-from packer.errors import ImageError, SourceError, SpaceError, UsageError
-from packer.format.file_io import pread_all
-from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten
-
-_COMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {
-    ".tar.gz": gzip.open,
-    ".tgz": gzip.open,
-    ".tar.bz2": bz2.open,
-    ".tbz2": bz2.open,
-    ".tar.xz": lzma.open,
-    ".txz": lzma.open,
-}
-ARCHIVE_EXTENSIONS = (".tar", *_COMPRESSED, ".zip")
-"""What an archive's name ends in, whichever the case."""
+from packer.errors import SourceError, SpaceError, UsageError
+from packer.inputs.archive_members import COMPRESSED_TARS, Archive
+from packer.inputs.zip_archive import ZipArchive
 
 _DAMAGE = (
     EOFError,
@@ -52,14 +37,6 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
 )
-_ZIP_ENCRYPTED = 1
-_ZIP_UTF8 = 0x800
-_ZIP_LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
-"""Signature, flags, method, lengths of name and extra field: 30 bytes (PKWARE's APPNOTE 6.3.10, section 4.3.7)."""
-_LONGEST_NAME = 4096
-"""Bytes of a path that a system takes (PATH_MAX): a listing of longer ones was made to exhaust the memory."""
-_LEVELS = 3
-"""Of folders that are noted: splits and classes, perhaps in a folder of the archive's name."""
 _TAR_HEADER = 1 << 20
 """Bytes of a tar header for long names and PAX records; libarchive reads no longer ones."""
 _TAR_GLOBAL_HEADER = 64 << 10
@@ -69,17 +46,6 @@ _TAR_END = 64 << 20
 _LARGEST = 4 << 30
 """Bytes of an image file in a compressed tar; larger ones are not decompressed to the disk."""
 _SEEN = 1 << 20
-
-
-def is_archive(path: str) -> bool:
-    """Say whether a file of this name is read as an archive."""
-    return path.lower().endswith(ARCHIVE_EXTENSIONS)
-
-
-def archive_stem(path: str) -> str:
-    """Strip folders and the archive's ending: "data/pets.tar.gz" -> "pets"."""
-    name = os.path.basename(path)
-    return name[: -max(len(end) for end in ARCHIVE_EXTENSIONS if name.lower().endswith(end))]
 
 
 def open_archive(
@@ -103,7 +69,7 @@ def open_archive(
         if lower.endswith(".zip"):
             archive = ZipArchive(path, inside)
         else:
-            opens = next((opens for end, opens in _COMPRESSED.items() if lower.endswith(end)), None)
+            opens = next((opens for end, opens in COMPRESSED_TARS.items() if lower.endswith(end)), None)
             archive = TarArchive(path, inside, opens, spool_dir, also)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -129,154 +95,6 @@ def open_archive(
 
 def _damaged(path: str) -> SourceError:
     return SourceError(f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again.")
-
-
-class Archive(ABC):
-    """The images of one archive, or of one folder in it. Made by `open_archive`."""
-
-    def __init__(self, path: str, inside: str) -> None:
-        """Open ``path``, and start an empty list of what it holds below ``inside``."""
-        self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._status = os.fstat(self._fd)
-        self.time = self._status.st_mtime_ns
-        """When the archive was changed last, in nanoseconds since 1970."""
-        self.keys: list[str] = []
-        """The images, as paths below ``inside``, in the archive's order."""
-        self.sizes = array("q")
-        """Bytes of each image file."""
-        self.folders: set[str] = set()
-        """Every folder below ``inside`` that is not hidden, as a path, down to the third level."""
-        self.loose: set[str] = set()
-        """The folders that hold files of any kind, directly or below the third level; "" stands for ``inside`` itself."""
-        self.others: dict[str, tuple[int, int]] = {}
-        """Files that are no images and were asked for: path -> place and bytes, in the archive's order."""
-        self._inside = inside
-        self._tops: set[str] = set()
-        self._seen: set[str] = set()
-
-    @abstractmethod
-    def read(self, index: int) -> bytes:
-        """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
-
-    def read_other(self, path: str) -> bytes:
-        """Read a file of ``others``; thread-safe. Raises: ImageError without its name."""
-        offset, size = self.others[path]
-        return self._pread(size, offset)
-
-    @property
-    def plain(self) -> bool:
-        """True if the images' bytes lie in the file itself."""
-        return self.path.lower().endswith((".tar", ".zip"))
-
-    def close(self) -> None:
-        """Close the archive; closing again does nothing."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def holds_only(self, folder: str) -> bool:
-        """Say whether everything that is listed lies in one folder at the top, and that folder is called so."""
-        return "" not in self.loose and {path.partition("/")[0] for path in self.folders} == {folder}
-
-    @property
-    def base(self) -> str:
-        """The folder of the archive's own name that it was made of, a slash behind it; "" if it was made of something else."""
-        stem = as_text(archive_stem(self.path))
-        return f"{stem}/" if not self._inside and self.holds_only(stem) else ""
-
-    def check_inside(self) -> None:
-        """Raise UsageError when a folder was asked for and the archive has none of that name."""
-        if self._inside and not self.folders and not self.loose:
-            tops = ", ".join(sorted(self._tops)) or "no folders"
-            raise UsageError(
-                f"{self.path}/{self._inside}: no such folder in the archive; its top holds {tops}. "
-                "Pass a folder that it holds."
-            )
-        self._seen.clear()
-
-    def _key(self, name: str, is_folder: bool, refused: str | None) -> str | None:
-        """Note one member and say under which key its image is listed, None if it is not listed.
-
-        name: as the archive has it; refused: why it could not be read if it were an image, else None.
-        """
-        if len(name) > _LONGEST_NAME:
-            if is_folder or not is_image(name[-_LONGEST_NAME:].rpartition("/")[2]):
-                return None
-            raise SourceError(
-                f"{self.path}: {shorten(name)} is longer than {_LONGEST_NAME:,} bytes; no system has such paths. "
-                "Make the archive without it."
-            )
-        parts = _parts(name)
-        if not parts or any(is_hidden(part) for part in parts if part != ".."):
-            return None
-        wanted = not is_folder and is_image(parts[-1])
-        if name.startswith("/") or ".." in parts:
-            refused = "leads out of the archive"
-        if refused:
-            if wanted:
-                raise SourceError(
-                    f"{self.path}: {shorten(name)} {refused}; images must be ordinary members. "
-                    "Make the archive without it."
-                )
-            return None
-        if is_folder or len(parts) > 1:
-            self._tops.add(parts[0])
-        prefix = _parts(self._inside)
-        if parts[: len(prefix)] != prefix:
-            return None
-        parts = parts[len(prefix) :]
-        within = parts if is_folder else parts[:-1]
-        folder = "/".join(within[:_LEVELS])
-        if not is_folder and parts:
-            self.loose.add(folder)
-        while folder and folder not in self.folders:
-            self.folders.add(folder)
-            folder = folder.rpartition("/")[0]
-        if not wanted or not parts:
-            return None
-        key = "/".join(parts)
-        if key in self._seen:
-            raise SourceError(
-                f"{self.path}: {shorten(name)} occurs twice; each image needs a name of its own. "
-                "Make the archive anew."
-            )
-        self._seen.add(key)
-        return key
-
-    def _path(self, name: str) -> str | None:
-        """Return the path below ``inside`` of a member that is no image, None if it is hidden or lies elsewhere."""
-        parts, prefix = _parts(name), _parts(self._inside)
-        if len(name) > _LONGEST_NAME or name.startswith("/") or ".." in parts or any(map(is_hidden, parts)):
-            return None
-        return "/".join(parts[len(prefix) :]) if parts[: len(prefix)] == prefix else None
-
-    def _add_other(self, path: str, offset: int, size: int) -> None:
-        if path in self.others:
-            raise SourceError(
-                f"{self.path}: {shorten(path)} occurs twice; each file needs a name of its own. Make the archive anew."
-            )
-        self.others[path] = offset, size
-
-    def _pread(self, size: int, offset: int) -> bytes:
-        try:
-            data = pread_all(self._fd, size, offset)
-        except OSError as error:
-            raise ImageError(f"cannot be read from the archive ({error.strerror}).") from None
-        self._check_unchanged()
-        if len(data) < size:
-            raise ImageError("cannot be read whole; the archive is shorter.")
-        return data
-
-    def _check_unchanged(self) -> None:
-        """Raise SourceError if the archive is another one than was listed: its bytes would get labels of others."""
-        status = os.fstat(self._fd)
-        if (status.st_size, status.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
-            raise changed(self.path)
-
-
-def _parts(name: str) -> list[str]:
-    return [part for part in name.split("/") if part not in ("", ".")]
 
 
 _TAR_MOST = {
@@ -429,103 +247,3 @@ def _free(file: IO[bytes]) -> int:
     """Return the bytes that its disk has left."""
     status = os.fstatvfs(file.fileno())
     return status.f_bavail * status.f_frsize
-
-
-def _zip_name(member: zipfile.ZipInfo) -> str:
-    """Return the name of a member: where it is not marked as UTF-8, it is that all the same if its bytes are (macOS marks none)."""
-    name = member.orig_filename  # unlike filename not cut off at a NUL
-    if member.flag_bits & _ZIP_UTF8:
-        return name
-    try:
-        return name.encode("cp437").decode("utf-8")
-    except UnicodeError:
-        return name
-
-
-class ZipArchive(Archive):
-    """A zip file, read at its members' offsets."""
-
-    def __init__(self, path: str, inside: str) -> None:
-        """List ``path``."""
-        super().__init__(path, inside)
-        self._headers, self._packed, self._sums = array("q"), array("q"), array("L")
-        self._names = array("L")  # checksums of the names as the archive has them
-        self._deflated = bytearray()
-        try:
-            with open(self._fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as listing:
-                members = listing.infolist()
-                self._check_places(members)
-                for member in members:
-                    self._add(member)
-        except BaseException:
-            self.close()
-            raise
-
-    def _check_places(self, members: list[zipfile.ZipInfo]) -> None:
-        """Raise SourceError where members lie outside the archive, or two share bytes, as those of bombs do."""
-        end, last = 0, ""
-        for member in sorted(members, key=lambda member: member.header_offset):
-            name = shorten(member.orig_filename)
-            if member.header_offset < end:
-                raise SourceError(
-                    f"{self.path}: {last} and {name} share bytes of it; each member has its own. Make the archive anew."
-                )
-            end = member.header_offset + _ZIP_LOCAL_HEADER.size + member.compress_size
-            if member.header_offset < 0 or end > self._status.st_size:
-                raise SourceError(
-                    f"{self.path}: {name} would lie behind its end; a whole archive is needed. Fetch it again."
-                )
-            last = name
-
-    def _add(self, member: zipfile.ZipInfo) -> None:
-        """List one member."""
-        kind = stat.S_IFMT(member.external_attr >> 16)
-        name = member.orig_filename  # unlike filename not cut off at a NUL
-        refused = None
-        if kind == stat.S_IFLNK:
-            refused = "is a link"
-        elif kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            refused = "is not an ordinary file"
-        elif "\0" in name or "\\" in name:
-            refused = "has a zero byte or a backslash in its name"
-        elif member.flag_bits & _ZIP_ENCRYPTED:
-            refused = "is encrypted"
-        elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            refused = f"is compressed by method {member.compress_type}, not stored or deflated"
-        key = self._key(_zip_name(member), member.is_dir(), refused)
-        if key is None:
-            return
-        self.keys.append(key)
-        self.sizes.append(member.file_size)
-        self._headers.append(member.header_offset)
-        self._packed.append(member.compress_size)
-        self._sums.append(member.CRC)
-        self._names.append(zlib.crc32(name.encode("utf-8" if member.flag_bits & _ZIP_UTF8 else "cp437")))
-        self._deflated.append(member.compress_type == zipfile.ZIP_DEFLATED)
-
-    def read(self, index: int) -> bytes:
-        """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
-        start, size = self._headers[index], self.sizes[index]
-        header = self._pread(_ZIP_LOCAL_HEADER.size, start)
-        signature, flags, method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
-        start += _ZIP_LOCAL_HEADER.size
-        data = self._pread(name_bytes + extra_bytes + self._packed[index], start)
-        name, data = data[:name_bytes], data[name_bytes + extra_bytes :]
-        deflated = self._deflated[index]
-        told = (signature, flags & _ZIP_ENCRYPTED, method, zlib.crc32(name))
-        if told != (
-            b"PK\3\4",
-            0,
-            zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED,
-            self._names[index],
-        ):
-            raise ImageError("is another member where it lies than in the archive's directory.")
-        try:
-            if deflated:
-                # One byte more than announced is enough to see a lie, and no bomb gets further.
-                data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
-        except zlib.error:
-            data = b""
-        if len(data) != size or zlib.crc32(data) != self._sums[index]:
-            raise ImageError("damaged inside the archive.")
-        return data

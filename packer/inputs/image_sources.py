@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import newest_file
+from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, is_archive
 from packer.inputs.coco_annotations import CocoPart, find_annotations, read_coco
 from packer.inputs.dataset_layouts import asked_for, expand, open_layout, open_tar_layout
 from packer.inputs.file_names import (
@@ -31,7 +32,7 @@ from packer.inputs.file_names import (
     on_disk,
     shorten,
 )
-from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, is_archive, open_archive
+from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
 from packer.inputs.opened_source import ImageSource, SourceOptions

@@ -385,6 +385,8 @@ def _kind(kind: Arrow) -> str | None:
         return "text"
     if text in ("float", "double", "halffloat"):
         return "float"
+    if text == "bool":
+        return "text"  # False and True are classes
     return "int" if text.startswith(("int", "uint")) else None
 
 

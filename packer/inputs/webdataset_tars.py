@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError
+from packer.inputs.archive_members import Archive, archive_stem
 from packer.inputs.file_names import as_text, shorten
-from packer.inputs.image_archives import Archive, archive_stem, open_archive
+from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
 from packer.inputs.opened_source import SourceOptions

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import multiprocessing
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from packer import convert_images
+from packer import convert_images, export_images
 from packer.bench import image_bench, page_cache_drop
 from packer.bench.image_bench import bench
 from packer.errors import PackerError, UsageError
@@ -86,6 +87,25 @@ def test_an_archive_can_be_cold_but_not_one_that_is_compressed_whole(
     report = bench(source, pack, rounds=1, seconds=0.01, workers=[0])
     assert "cold page cache" not in report.sections
     assert report.notes == (f"cold page cache: {source} is read through an unpacked copy; not measured.",)
+
+
+def test_tars_of_webdataset_with_another_label(pack: Path, tmp_path: Path) -> None:
+    export_images(pack, tmp_path / "out", format="webdataset")
+    with (
+        tarfile.open(tmp_path / "out" / "000000.tar") as source,
+        tarfile.open(tmp_path / "a.tar", "w") as tar,
+    ):
+        for member in source:
+            tar.addfile(member, source.extractfile(member))
+            if member.name.endswith(".cls"):
+                told = json.dumps({"name": f"class {source.extractfile(member).read().decode()}"}).encode()  # type: ignore[union-attr]
+                info = tarfile.TarInfo(member.name.replace(".cls", ".json"))
+                info.size = len(told)
+                tar.addfile(info, io.BytesIO(told))
+    convert_images(tmp_path / "a.tar", tmp_path / "a.h5", size=32, label="name")
+    report = bench(tmp_path / "a.tar", tmp_path / "a.h5", rounds=1, seconds=0.01, workers=[0])
+    assert report.conditions["rows_compared"] == 24
+    assert "cold page cache" in report.sections
 
 
 def test_a_list_can_be_cold_wherever_its_images_lie(photo_folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 from packer.inputs import image_archives
-from packer.inputs.image_archives import ARCHIVE_EXTENSIONS, archive_stem, is_archive, open_archive
+from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, archive_stem, is_archive
+from packer.inputs.image_archives import open_archive
 
 Member = tuple[str, bytes | None]
 Write = Callable[..., str]

@@ -117,6 +117,7 @@ def test_columns_of_images_are_told_by_what_they_hold(tmp_path: Path, type: str)
     ("values", "options", "labels", "classes"),
     [
         (["dog", "cat", "dog"] * 3, {}, [1, 0, 1] * 3, ["cat", "dog"]),
+        ([True, False, True] * 3, {}, [1, 0, 1] * 3, ["False", "True"]),
         ([5, 7, 5] * 3, {}, [5, 7, 5] * 3, None),
         ([5, 7, 5] * 3, {"label_as": "classes"}, [0, 1, 0] * 3, ["5", "7"]),
         ([1.0, 2.0, 3.0] * 3, {}, [1.0, 2.0, 3.0] * 3, None),
