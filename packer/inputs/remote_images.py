@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, ImageError, MissingObjectError, UsageError
 from packer.format.file_io import newest_file
+from packer.inputs.archive_members import is_archive
 from packer.inputs.file_names import FolderLayout, image_order, is_hidden, is_image
-from packer.inputs.image_archives import is_archive
 from packer.inputs.opened_source import ImageSource
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
