@@ -85,6 +85,7 @@ UNITS: dict[str, set[str]] = {
         "packer.tables.transform",
     },
     "packer.convert": {
+        "packer.remote",
         "packer.codecs",
         "packer.format",
         "packer.inputs",

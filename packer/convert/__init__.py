@@ -15,8 +15,9 @@
     reference_pack.py    a list of classes, or a pack to be like
     conversion_run.py    rows to a whole pack, of one part or of shards, interrupted or not
     block_workers.py     blocks of rows on parallel workers; the sums for mean and standard deviation
+    publishing.py        packs written to stores, by URL
     row_filling.py       rows one by one, in any order, of a pack that is read meanwhile
 
 Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,
-tables, tables.reading.
+remote, tables, tables.reading.
 """

@@ -16,6 +16,7 @@ from packer import native
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, ConversionTask, Engine, Report
 from packer.convert.image_rows import ImageRows, survey
+from packer.convert.publishing import published
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
@@ -57,6 +58,7 @@ class ConversionPlan:
     notes: tuple[str, ...]
 
 
+@published
 def convert_images(
     source: Source,
     out: str | os.PathLike[str],

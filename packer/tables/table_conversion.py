@@ -16,6 +16,7 @@ from packer.convert.conversion_run import (
     append_shards,
     check_growable,
 )
+from packer.convert.publishing import published
 from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
@@ -73,6 +74,7 @@ class TableReport(Report):
         return self.rows / self.seconds
 
 
+@published
 def convert_table(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],

@@ -21,7 +21,8 @@ Fault = Callable[["Handler", bytes], bool]
 class ObjectServer(ThreadingHTTPServer):
     """objects: key ("bucket/name") -> bytes. requests: (method, key) -> how many. ranges: (key, start, stop) that were sent.
 
-    fault: asked before each GET of rows is answered, None for none. tags: False leaves entity tags out.
+    fault: asked before each GET of rows is answered, None for none. tags: False leaves entity tags out. writable: False
+    refuses what is written; written: keys, in order.
     """
 
     daemon_threads = True
@@ -34,6 +35,8 @@ class ObjectServer(ThreadingHTTPServer):
         self.ranges: list[tuple[str, int, int]] = []
         self.fault: Fault | None = None
         self.tags = True
+        self.writable = True
+        self.written: list[str] = []
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.lock = threading.Lock()
 
@@ -139,12 +142,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         data, query = self.body(), self.query
+        if not self.server.writable:
+            self.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+            return
         with self.server.lock:
             self.server.requests["PUT", self.key] += 1
             if "uploadId" in query:
                 self.server.uploads[query["uploadId"]][int(query["partNumber"])] = data
             else:
                 self.server.objects[self.key] = data
+                self.server.written.append(self.key)
         self.answer(200, headers={"ETag": '"' + hashlib.md5(data).hexdigest() + '"'})
 
     def do_POST(self) -> None:
