@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -221,6 +222,7 @@ _adopted: list[Callable[[], Any]] = []
 
 
 def _adopt(work: Callable[[], Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     _adopted[:] = [work]
     one_thread()
 
