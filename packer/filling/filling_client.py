@@ -39,7 +39,7 @@ from packer.format.working_folder import is_locked
 from packer.starting import start
 
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
-_PATIENCE_SECONDS = 10.0  # with others who start processes in the same folder: they may be for other packs
+_PATIENCE_SECONDS = 30.0  # with others who start processes in the same folder: they may be for other packs
 _MESSAGE_UNITS = 2000  # that a message asks for
 _LOOK_SECONDS = 0.2  # between looks at whether this client is being closed meanwhile
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
@@ -61,11 +61,12 @@ class FillingClient:
     def __init__(self, folder: str, job: Mapping[str, Any], module: str, *, seals: bool = True) -> None:
         self.folder, self.job, self._module, self._seals = folder, dict(job), module, seals
         self.sealed, self.made = False, 0
+        self._cwd = os.getcwd()  # from where names in the job lead
         self.ready: dict[str, Any] = {}
         self._renew()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("folder", "job", "_module", "_seals", "sealed", "ready")
+        names = ("folder", "job", "_module", "_seals", "_cwd", "sealed", "ready")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -174,10 +175,15 @@ class FillingClient:
         deaths, waited, patience = 0, False, time.monotonic() + _PATIENCE_SECONDS
         while True:
             self._check_open(closing)
-            with self._turn() as mine:
-                mine = mine or time.monotonic() > patience
+            with contextlib.ExitStack() as turn:
+                mine = turn.enter_context(self._turn()) or time.monotonic() > patience
                 link = connect(self.folder) or (self._start() if mine else None)
-                answer = None if link is None else self._greet(link, progress, closing=closing)
+
+                def moved(done: int, total: int, turn: contextlib.ExitStack = turn) -> None:
+                    turn.close()  # the source has been looked at
+                    progress(done, total)
+
+                answer = None if link is None else self._greet(link, moved, closing=closing)
             if link is None:
                 time.sleep(_TURN_SECONDS)
                 continue
@@ -307,6 +313,7 @@ class FillingClient:
                             str(theirs.fileno()),
                             self.folder,  # to be seen in lists of processes
                         ],
+                        cwd=self._cwd if os.path.isdir(self._cwd) else None,
                         stdin=subprocess.DEVNULL,
                         stdout=2,  # what it may say is no output of this program
                         pass_fds=[theirs.fileno()],

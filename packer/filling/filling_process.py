@@ -7,6 +7,7 @@ conversion runs first, and its clients see its progress.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -51,7 +52,7 @@ from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
-from packer.format.working_folder import difference
+from packer.format.working_folder import clear_finished, difference
 
 _PROGRESS_SECONDS = 0.2
 
@@ -76,11 +77,13 @@ def main(fd: int) -> None:
         filling.answer(error=error_content(error))
     except OSError as error:  # a limit; a file system without sockets
         place = error.filename or job["out"] + PARTIAL_SUFFIX
+        limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+        remedy = (
+            "Raise the limits (ulimit -n, -u, -v)" if limit else "Pass a shorter name, or one on another disk"
+        )
         filling.answer(
             error=error_content(
-                PackerError(
-                    f"{place}: cannot be used ({error.strerror or error}). Pass a shorter name, or one on another disk."
-                )
+                PackerError(f"{place}: cannot be used ({error.strerror or error}). {remedy}.")
             )
         )
     except (_LeftError, KeyboardInterrupt):
@@ -112,6 +115,8 @@ class _Filling:
         else:
             _check_options(convert_images, options)
             convert_images(source, out, **options, resume=True, engine=self._write)
+        with suppress(PackerError, OSError):
+            clear_finished(out)
 
     @property
     def made(self) -> int:

@@ -34,6 +34,7 @@ from packer.sentence import Option
 
 _ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
 _FILLING = frozenset(("header.json", "keys", "keys.offsets", "socket", "state"))
+_UNFINISHED = frozenset(("pack", "pack.packing", "staging", "old"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
@@ -220,6 +221,17 @@ def locked(folder: str, out: str) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def clear_finished(out: str) -> None:
+    """Remove what a maker has left that was stopped between naming its pack and removing its folder. Raises OSError."""
+    path = out.rstrip("/") + PARTIAL_SUFFIX
+    if not os.path.isdir(path) or _UNFINISHED & {entry.name for entry in os.scandir(path)}:
+        return
+    _check_ours(path)
+    with locked(path, out):
+        if not _UNFINISHED & {entry.name for entry in os.scandir(path)}:
+            remove(path)
 
 
 def is_locked(folder: str) -> bool:

@@ -256,6 +256,7 @@ class PackedBatchDataset(ResumableEpochs):
         self._stats = Stats()
         self._warned = self._warned_of_repeating = False
         self._picked: tuple[int, int] | None = None
+        self._loops = 0  # under way
         self._prefetcher: Prefetcher | None = None
         self._making = ForkSafeLock()
         self._dataset: PackedDataset | None = None
@@ -352,12 +353,15 @@ class PackedBatchDataset(ResumableEpochs):
         if isinstance(begun, UsageError):
             raise begun
         epoch, origin, mark = begun or self._progress.begin(self._ended)
+        self._loops += 1
         try:
             share = self._share(origin)
             self._warn_of(share)
             self._ranks.warn(self.rows, stacklevel=3)
             self._stats = stats = Stats(epoch, readers=self.threads)
-            if self._settle():
+            if (
+                self._loops == 1 and self._settle()
+            ):  # else it goes on as it is for the other loop, which reads from it
                 self._end_prefetcher()
             prefetcher, sequence = self._made(), self._sequence(epoch)
             requests = read_requests(sequence, share, prefetcher.batches, mark.first, mark.stride)
@@ -377,6 +381,8 @@ class PackedBatchDataset(ResumableEpochs):
             except KeyboardInterrupt:  # after a break this is a destructor, where Python drops it
                 interrupt_later()
             raise
+        finally:
+            self._loops -= 1
 
     def __getitem__(self, index: int) -> Any:
         """Return batch `index` of the present epoch, read now. Raises IndexError."""
@@ -412,7 +418,7 @@ class PackedBatchDataset(ResumableEpochs):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ranks": self._ranks.carried(), "_prefetcher": None}
+        return self.__dict__ | {"_ranks": self._ranks.carried(), "_prefetcher": None, "_loops": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state

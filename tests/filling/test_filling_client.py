@@ -17,6 +17,7 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError
 from packer.filling import filling_client, filling_pack
 from packer.filling.filling_pack import FillingPack, open_filling
+from packer.format.pack import Pack
 from packer.format.working_folder import is_locked
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import consecutive
@@ -185,3 +186,39 @@ def test_limits_are_told_in_one_sentence(
         patch.setattr(filling_client.subprocess, "Popen", refused)
         with pytest.raises(PackerError, match=r"cannot be started \(Too many open files\)"):
             open_filling(str(images), str(tmp_path / "q.h5"), {})
+
+
+def test_names_in_options_lead_from_where_the_pack_was_opened(
+    images: Path, tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for folder, value in ((tmp_path, 3), (tmp_path / "elsewhere", 4)):
+        lines = "".join(f"{name}/{i}.jpg,{value}\n" for name in ("cat", "dog") for i in range(ROWS // 2))
+        (folder / "labels.csv").write_text("path,value\n" + lines)
+    monkeypatch.chdir(tmp_path)
+    pack = open_filling(str(images), "p.h5", {"labels": "labels.csv", "size": 32})
+    assert isinstance(pack, FillingPack)
+    monkeypatch.chdir("elsewhere")
+    for helper in filling_client._helpers:
+        if helper.pid in alive(tmp_path):
+            helper.kill()
+            helper.wait()
+    image = pack.header.field("image")
+    RowReader(pack, [image]).array(image, consecutive(np.arange(ROWS)))
+    pack.close()
+    monkeypatch.undo()
+    convert_images(images, tmp_path / "made.h5", labels=tmp_path / "labels.csv", size=32)
+    assert (tmp_path / "p.h5").read_bytes() == (tmp_path / "made.h5").read_bytes()
+
+
+def test_a_pack_beside_one_that_is_made_first_does_not_wait_for_it(images: Path, tmp_path: Path) -> None:
+    opened: list[Pack] = []
+
+    def progress(done: int, total: int) -> None:
+        if not opened:
+            opened.append(open_filling(str(images), str(tmp_path / "other.h5"), {"size": 32}))
+
+    pack = open_filling(str(images), str(tmp_path / "p.h5"), {"compress": "gzip", "size": 512}, progress)
+    assert opened
+    opened[0].close()
+    assert pack.rows == ROWS

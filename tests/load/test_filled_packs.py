@@ -19,6 +19,7 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, SourceError, UsageError
 from packer.filling.filling_pack import FillingPack
 from packer.format.pack import open_pack
+from packer.format.working_folder import is_locked
 from packer.load import batch_dataset
 from packer.load.filled_packs import open_cached, sampled_statistics
 from tests.filling.conftest import ROWS
@@ -339,3 +340,45 @@ def test_files_of_npy(images: Path, tmp_path: Path) -> None:
     with PackedBatchDataset(images, 8, cache=tmp_path / "p", output="numpy") as dataset:
         batches(dataset)
     assert files_of(tmp_path / "p") == files_of(tmp_path / "made")
+
+
+def test_a_second_loop_does_not_end_the_first_when_the_pack_is_whole(
+    images: Path, whole: Path, tmp_path: Path
+) -> None:
+    with (
+        PackedBatchDataset(whole, 8, output="numpy", shuffle=True) as expected,
+        PackedBatchDataset(images, 8, output="numpy", shuffle=True, cache=tmp_path / "p.h5") as dataset,
+    ):
+        found: list[list[Any]] = []
+        for one in (expected, dataset):
+            first = iter(one)
+            got = [next(first)]
+            if isinstance(one.pack, FillingPack):
+                one.pack.client.wait(np.arange(ROWS))
+                while one.pack.pending:
+                    time.sleep(0.01)
+            second = iter(one)
+            got += [next(second), *first, *second]
+            found.append(got)
+        assert same(*found)
+        assert same(batches(dataset), batches(expected))
+        assert not isinstance(dataset.pack, FillingPack)
+
+
+def test_what_a_process_left_that_was_killed_after_naming_the_pack_is_removed(
+    images: Path, whole: Path, tmp_path: Path
+) -> None:
+    out, work = tmp_path / "p.h5", tmp_path / "p.h5.packing"
+    out.write_bytes(whole.read_bytes())
+    for name in ("journal", "state", "keys", "header.json"):
+        work.mkdir(exist_ok=True)
+        (work / name).write_text("left")
+    (work / "blocks").mkdir()
+    (work / "pack").write_text("of packer convert --overwrite, to be gone on with")
+    for there in (True, False):
+        with PackedBatchDataset(images, 8, cache=out, output="numpy") as dataset:
+            assert not isinstance(dataset.pack, FillingPack)
+        while is_locked(str(work)):
+            time.sleep(0.01)
+        assert work.exists() == there
+        (work / "pack").unlink(missing_ok=True)
