@@ -356,12 +356,12 @@ def read_requests(
     if stride > 1:
         yield from (read_request(epoch, share, begin, end, stride) for begin, end in parts)
         return
-    target = 1
+    target, most_rows = 1, 0 if epoch.order.by_run else PLACED_ROWS
     for begin, end in parts:
         some = [(begin, end)]
         while (some[-1][1] - begin) * share.batch_size < target and (more := next(parts, None)):
             some.append(more)
-        target = min(2 * max(target, (some[-1][1] - begin) * share.batch_size), PLACED_ROWS)
+        target = min(2 * max(target, (some[-1][1] - begin) * share.batch_size), most_rows)
         if len(some) == 1:
             yield read_request(epoch, share, begin, end)
             continue

@@ -25,6 +25,7 @@ from packer.errors import UsageError
 from packer.orders.epochs import Context, Member, RowOrder, order_key, recorded, whole_number
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 
+_PIECE_ROWS = 4096  # are placed at once, in arrays that stay in the processor's cache
 _LARGE = 1 << 31  # positions whose products no longer fit int64
 
 
@@ -129,10 +130,14 @@ class Mixture(RowOrder):
         """Return the rows that the packs' orders put at the positions dealt to them."""
         if not len(positions.starts):
             return positions
-        places = self._turned(positions, seed, epoch)
-        rows = np.empty(len(places), np.int64)
-        for number, where, draws in _deal([p.draws for p in self._packs], 0, slice(None), places):
-            rows[where] = self._rows(number, draws, seed, epoch)
+        total = positions.total
+        rows = np.empty(total, np.int64)
+        for first in range(0, total, _PIECE_ROWS):
+            last = min(first + _PIECE_ROWS, total)
+            piece = positions if total <= _PIECE_ROWS else positions.part(first, last)
+            places = self._turned(piece, seed, epoch)
+            for number, where, draws in _deal([p.draws for p in self._packs], 0, slice(None), places):
+                rows[first:last][where] = self._rows(number, draws, seed, epoch)
         return consecutive(rows)
 
     def ahead(
