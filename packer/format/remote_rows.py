@@ -14,7 +14,7 @@ from packer.errors import PackerError
 from packer.format.file_io import pread_all
 from packer.format.header import Extent
 from packer.format.remote_pack import RemotePack
-from packer.format.stretch_window import StretchWindow
+from packer.format.stretch_window import CONNECTIONS, StretchWindow
 from packer.format.stretches import STRETCH_BYTES, StretchMap
 
 ONE_FILE = "pack.h5"
@@ -22,6 +22,10 @@ ONE_FILE = "pack.h5"
 PASSING = np.uint64((1 << 64) - 1)
 """The state of a stretch that there is no room for: who needs it gets it by itself."""
 _TOGETHER = 32  # stretches that one read holds at a time
+_NEAR, _STEPS = (
+    2,
+    2,
+)  # stretches that a step onwards goes at most, and such steps until what follows is asked for
 _LOOK = 64  # reads between looks at whether all of an array has come
 
 Numbers = NDArray[np.int64]
@@ -66,7 +70,6 @@ class RemoteRows:
     def _renew(self) -> None:
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._map: StretchMap | None = None
-        self._files: dict[str, int] = {}
         self.window = StretchWindow(self._fetch)
 
     @property
@@ -134,6 +137,7 @@ class RemoteArrival:
         )
         self._all = None if array is None else stretches.numbers(array)  # None: bytes of several arrays
         self._whole, self._reads = False, 0
+        self._latest, self._steps = -1, 0
 
     def take(self, starts: Numbers, lengths: Numbers, out: NDArray[np.uint8]) -> bool:
         """See Arrival."""
@@ -141,6 +145,9 @@ class RemoteArrival:
             return False
         begins, ends = self._bytes(starts, lengths)
         numbers = self._numbers(begins, ends)
+        if not len(numbers):
+            return False
+        self._go_on(numbers)
         passing = self._rows.wait(numbers)
         if not len(passing):
             self._look()
@@ -152,8 +159,21 @@ class RemoteArrival:
         """See Arrival."""
         if self._whole or not len(starts):
             return
-        begins, ends = self._bytes(starts, lengths)
-        numbers = self._numbers(begins, ends)
+        self._ask(self._numbers(*self._bytes(starts, lengths)))
+
+    def _go_on(self, numbers: Numbers) -> None:
+        """Ask for the stretches that follow, where reads go from one to the next: orders that do so know of nothing to ask for."""
+        first, last = int(numbers[0]), int(numbers[-1])
+        before, self._latest = self._latest, last
+        if first == before == last:
+            return
+        # Threads read parts of a batch in any order; several small steps onwards are no chance.
+        self._steps = self._steps + 1 if last > before and -_NEAR <= first - before <= _NEAR else 0
+        if self._all is not None and self._steps >= _STEPS:
+            place = int(np.searchsorted(self._all, last, "right"))
+            self._ask(self._all[place : place + CONNECTIONS])
+
+    def _ask(self, numbers: Numbers) -> None:
         client = self._rows.client
         if client is not None:
             client.ahead(numbers)

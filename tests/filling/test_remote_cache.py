@@ -467,3 +467,9 @@ def test_verifying_names_what_is_damaged(store: ObjectServer, kind: str) -> None
     store.objects[f"bucket/{kind}"] = bytes(data)
     with pytest.raises(FormatError, match="is no pack"):
         packer.verify_pack(f"s3://bucket/{kind}")
+
+
+def test_nothing_is_read_for_no_rows(store: ObjectServer) -> None:
+    with contextlib.closing(PackedDataset("s3://bucket/raw.h5")) as rows:
+        assert len(rows[5:5].label) == 0
+        assert rows[ROWS - 1].label == ROWS - 1
