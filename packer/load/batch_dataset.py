@@ -21,7 +21,7 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.load import augmenting, dataset_options, other_loaders
 from packer.load.dataset_options import parse_order
 from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
-from packer.load.filled_packs import open_cached, sampled_statistics
+from packer.load.filled_packs import is_made, open_cached, sampled_statistics
 from packer.load.pack_list import PackPaths
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
@@ -241,9 +241,8 @@ class PackedBatchDataset(ResumableEpochs):
             adapted(transform, self._stored)  # raises if it cannot move what belongs to the image
         self._augment = augment
         self._normalization: dict[str, list[float]] | None = None
-        found = sampled_statistics(self.pack) if augmenting.normalizes(augment) else None
-        self._settle()  # it may be whole by now, and then has its own mean and std
-        header = self.pack.header
+        header, sampled = self.pack.header, augmenting.normalizes(augment) and is_made(self.pack, cache)
+        found = sampled_statistics(self.pack) if sampled else None
         if found:
             self._normalization, header = found, replace(header, statistics={"image": found})
         self._views = augmenting.parse_views(augment, self.output, header)

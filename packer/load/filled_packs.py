@@ -10,8 +10,9 @@ import numpy as np
 
 from packer import randomness
 from packer.errors import MissingObjectError, UsageError
-from packer.filling.filling_pack import FillingPack, open_filling
+from packer.filling.filling_pack import open_filling
 from packer.filling.remote_cache import cached
+from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.load.dataset_options import parse_filled
@@ -88,13 +89,19 @@ def open_filled(source: str, cache: str | os.PathLike[str], options: Mapping[str
         return open_filling(source, os.fspath(cache), _plain(options), progress)
 
 
-def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
-    """Return mean and std of a sample of the images of a pack that is being filled, as Header.statistics; None for other packs.
+def is_made(pack: Pack, cache: Any) -> bool:
+    """Return True for a pack that is made, or was, where a dataset was given `cache`: not for one that lies in a store."""
+    return cache is not None and not pack.members and not isinstance(pack, RemotePack)
 
-    Up to SAMPLE_ROWS rows, drawn from the pack's rows by a fixed key: the same ones on every rank and in every run.
+
+def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
+    """Return mean and std of a sample of a pack's images, as Header.statistics; None if it has none, or others are recorded to be used.
+
+    Up to SAMPLE_ROWS rows, drawn from the pack's rows by a fixed key: the same ones on every rank and in every run, whether the pack
+    is whole by then or not.
     """
-    image = next((f for f in pack.fields if f.name == "image"), None)
-    if not isinstance(pack, FillingPack) or image is None or pack.header.normalization:
+    image = next((f.loaded for f in pack.fields if f.name == "image"), None)
+    if image is None or not image.pixels or NORMALIZE in pack.header.provenance.get("options", {}):
         return None
     rows, key = pack.rows, randomness.key(0, "statistics")
     chosen = np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key))
