@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import json
@@ -47,6 +48,14 @@ _BEGIN = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {module}
 
 _LOG = logging.getLogger("packer.filling")
 _helpers: list[subprocess.Popen[bytes]] = []
+
+
+@atexit.register
+def _leave_helpers() -> None:
+    """Keep Popen from warning of processes that end by themselves, once this one has."""
+    for helper in _helpers:
+        if helper.poll() is None:
+            helper.returncode = 0
 _clients: weakref.WeakSet[FillingClient] = weakref.WeakSet()
 
 
