@@ -82,10 +82,10 @@ def test_shares_are_exact_in_an_epoch_and_within_two_rows_in_a_batch(
 ) -> None:
     sizes, weights = zip(*packs, strict=True)
     n = 40 * len(packs) + sum(sizes)
-    mixture = mixture_of(sizes, weights, batch=batch, rows=60 * n)
-    positions = one_run(0, 60 * n)
+    mixture = mixture_of(sizes, weights, batch=batch, rows=20 * n)
+    positions = one_run(0, 20 * n)
     packs_of = np.searchsorted(np.cumsum(sizes), mixture.place(positions, n, 1, epoch).rows(), "right")
-    exact = np.array(weights) * 60 * n / sum(weights)
+    exact = np.array(weights) * 20 * n / sum(weights)
     counts = np.bincount(packs_of, minlength=len(sizes))
     assert (abs(counts - exact) < 1).all()
     assert counts.tolist() == mixture.record()["draws"]
@@ -93,9 +93,9 @@ def test_shares_are_exact_in_an_epoch_and_within_two_rows_in_a_batch(
     for size, most in ((batch, 2.0), (-(-batch // 2), 4.0)):
         for number in range(len(sizes)):
             own = np.concatenate(([0], np.cumsum(packs_of == number)))
-            ends = np.append(np.arange(0, 60 * n, size), 60 * n)
+            ends = np.append(np.arange(0, 20 * n, size), 20 * n)
             found = np.diff(own[ends])
-            assert abs(found - np.diff(ends) * counts[number] / (60 * n)).max() < most
+            assert abs(found - np.diff(ends) * counts[number] / (20 * n)).max() < most
 
 
 @pytest.mark.parametrize("order", ORDERS)
