@@ -15,7 +15,6 @@ from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.pack import Pack, open_pack
 from packer.format.shards import INDEX_FILE
-from packer.remote import access
 from packer.remote.urls import is_url, join, name_of
 from packer.sentence import Option
 
@@ -53,6 +52,8 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
 
 def _check_free(url: str, *, overwrite: bool) -> None:
     """Raise UsageError if there is something of that name."""
+    from packer.remote import access  # local conversions need not load it
+
     for name in () if overwrite else (url, join(url, INDEX_FILE)):
         try:
             access.stat(name)
@@ -75,6 +76,8 @@ def _local(url: str) -> str:
 
 def _write(pack: Pack, url: str) -> None:
     """Write a pack's files, and see that the store has it. Raises RemoteError, FormatError."""
+    from packer.remote import access
+
     if pack.shards:
         for shard in pack.shards:
             access.put_file(

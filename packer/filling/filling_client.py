@@ -56,6 +56,8 @@ def _leave_helpers() -> None:
     for helper in _helpers:
         if helper.poll() is None:
             helper.returncode = 0
+
+
 _clients: weakref.WeakSet[FillingClient] = weakref.WeakSet()
 
 

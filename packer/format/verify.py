@@ -33,7 +33,6 @@ from packer.format.header import (
 )
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
-from packer.format.remote_verify import verify_remote
 from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.format.unsealed_hdf5 import read_table
 from packer.format.verdict import Problem, Verdict
@@ -83,6 +82,8 @@ def verify_pack(
     name, begun = os.fspath(path), time.perf_counter()
     if is_url(name):
         with Progress(progress, "B", on_progress) as bar:
+            from packer.format.remote_verify import verify_remote  # converting need not load it: 20 ms
+
             return verify_remote(name, bar)
     check_own(name)
     with Progress(progress, "B", on_progress) as bar:

@@ -36,7 +36,6 @@ from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
 from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.inputs.remote_images import open_remote_folder
 from packer.inputs.webdataset_tars import file_splits
 from packer.remote.urls import is_url
 from packer.sentence import Option
@@ -79,6 +78,8 @@ def open_source(
     empty: list[str] | None = [] if skip else None
     arrange = partial(_arrange, labelled=labelled, listed=listed, empty=empty)
     if is_url(name):
+        from packer.inputs.remote_images import open_remote_folder
+
         return open_remote_folder(name, arrange, labelled)
     annotated = [] if labelled or len(paths) > 1 or not os.path.isdir(name) else find_annotations(name)
     if annotated:

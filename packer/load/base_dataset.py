@@ -95,11 +95,16 @@ class BaseDataset:
         )
 
     def _settle(self) -> bool:
-        """Take the whole pack in place of one that was being filled, once it is sealed; return True if that has happened."""
+        """Take the whole pack in place of one that was being filled, once it is sealed; return True if its reader is another one, too.
+
+        What is open stays: it is the same file, and mapping it anew would cost as much as the first epoch of a pack.
+        """
         pack = self.pack.settled()
         if pack is self.pack:
             return False
         self.pack = pack
+        if self._reader.opened and not self._verify:
+            return False
         self._reader.close()
         self._reader = self._read_pack()
         return True

@@ -50,6 +50,11 @@ class RowReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["pack"], state["fields"], verify=state["verify"])  # type: ignore[misc]
 
+    @property
+    def opened(self) -> bool:
+        """True once the files of all fields are open in this process."""
+        return self._pid == os.getpid() and len(self._open) == len(self.fields)
+
     def read(self, name: str, runs: Runs, out: Bytes) -> None:
         """Read runs of rows of a field that is loaded as an array.
 
