@@ -38,7 +38,9 @@ def train(epochs: Iterable[Iterable[Any]], began: float) -> dict[str, float]:
     """Run the epochs; return seconds to the first batch, and images a second of each."""
     found: dict[str, float] = {}
     weights = torch.zeros(10, 3 * 64)
-    torch.set_num_threads(1)  # OpenMP's others would wait for the next step in a loop, on a core of the decoders
+    torch.set_num_threads(
+        1
+    )  # OpenMP's others would wait for the next step in a loop, on a core of the decoders
     for number, batches in enumerate(epochs):
         started, rows = time.perf_counter() if number else began, 0
         for images, labels in batches:
@@ -62,7 +64,9 @@ def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[
                 items, batch_size, shuffle=True, num_workers=len(os.sched_getaffinity(0)), persistent_workers=True,
                 multiprocessing_context="fork",
             )  # fmt: skip
-            return train([loader] * 2, began)  # the second like the others, and each takes as long as converting
+            return train(
+                [loader] * 2, began
+            )  # the second like the others, and each takes as long as converting
     filled: dict[str, Any] = {"cache": pack, "size": size} if name == "filling" else {}
     with PackedBatchDataset(images if filled else pack, batch_size, shuffle=True, **filled) as dataset:
         found = train([dataset] * EPOCHS, began)
