@@ -64,6 +64,8 @@ class FormatError(PackerError):
     part: the part of the pack that is damaged, where that is known: "trailer", "header" or "rows"; else "".
     """
 
+    part = ""  # also of one that came from another process
+
     def __init__(self, *parts: str | Option, part: str = "") -> None:
         """Join the parts to the error's sentence."""
         super().__init__(*parts)

@@ -392,28 +392,44 @@ def _named(names: Sequence[str] | None) -> str:
 
 def _write_part(task: ConversionTask, out: str, running: RunOptions, name: str, before: int = 0) -> RunResult:
     """Write a pack of one part. before: rows that other parts have."""
-    samples, fields = task.order.samples, task.fields
 
     def progress(rows: int) -> None:
         running.progress(before + rows)
 
-    with PackWriter(
+    with part_writer(task, out, running, name, progress) as writer:
+        resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
+        outcome = make_blocks(
+            task.maker,
+            writer,
+            task.order.samples,
+            workers=running.workers,
+            skip=running.skip,
+            progress=progress,
+        )
+        return seal(task, writer, outcome, resumed)
+
+
+def part_writer(
+    task: ConversionTask,
+    out: str,
+    running: RunOptions,
+    name: str | None = None,
+    checked: Callable[[int], None] = lambda rows: None,
+) -> PackWriter:
+    """Begin, or go on with, a pack of one part. name, checked: as PackWriter takes them. Raises what it raises."""
+    rows = len(task.order.samples)
+    return PackWriter(
         out,
         name=name,
-        fields=fields,
-        rows=len(samples),
-        block_rows=task.storing.block_rows(task.maker, len(samples)),
+        fields=task.fields,
+        rows=rows,
+        block_rows=task.storing.block_rows(task.maker, rows),
         format=task.storing.format,
         overwrite=running.overwrite,
         plan=task.plan,
         resume=running.resume,
-        checked=progress,
-    ) as writer:
-        resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-        outcome = make_blocks(
-            task.maker, writer, samples, workers=running.workers, skip=running.skip, progress=progress
-        )
-        return seal(task, writer, outcome, resumed)
+        checked=checked,
+    )
 
 
 def seal(task: ConversionTask, writer: PackWriter, outcome: BlockResult, resumed: int) -> RunResult:

@@ -227,6 +227,7 @@ class FillingClient:
                 raise error_of(answer["error"])
             if "sealed" in answer:
                 self._check_same(link, self._sealed_place())
+                self._tell_cleared(answer)
                 self.sealed = True
                 return None
             if not waited:
@@ -288,11 +289,14 @@ class FillingClient:
                 target=self._listen, args=(link, self._ended), name="packer-filling", daemon=True
             )
         )
-        if ready.get("cleared"):
+        self._tell_cleared(ready)
+
+    def _tell_cleared(self, told: Mapping[str, Any]) -> None:
+        if told.get("cleared"):
             _LOG.warning(
                 "%s: what had been done of it was cleared, since it is made of others now: %s",
                 self.job["out"],
-                ready["cleared"],
+                told["cleared"],
             )
 
     def _check_same(self, link: Link[Any, Any], place: Any) -> None:

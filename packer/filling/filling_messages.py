@@ -7,10 +7,12 @@ A message is one letter and its content. Clients say HELLO (JSON: the job), WAIT
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import errors
-from packer.errors import PackerError
+from packer.errors import BusyError, PackerError
 
 Link = Connection  # of multiprocessing: whole messages over a socket
 HELLO, WAIT, AHEAD, BYE, ANSWER = b"H", b"W", b"A", b"B", b"R"
@@ -59,6 +61,40 @@ def error_of(content: list[str]) -> PackerError:
     made: PackerError = PackerError.__new__(kind, content[1])
     made.args = (content[1],)
     return made
+
+
+def first_client(fd: int) -> tuple[Link[Any, Any], dict[str, Any]] | None:
+    """Return the client that has started this process, at a socket's descriptor, and its job; None if it has gone.
+
+    From then on the process leaves Ctrl-C to its clients.
+    """
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    link: Link[Any, Any] = Link(fd)
+    try:
+        kind, job = receive(link)
+    except (EOFError, OSError):
+        return None
+    assert kind == HELLO
+    return link, dict(job)
+
+
+@contextmanager
+def answering(answer: Callable[..., None], place: str) -> Iterator[None]:
+    """Answer the clients with what a process cannot do: "busy", or "error". place: of the files, for errors that name none."""
+    try:
+        yield
+    except BusyError:
+        answer(busy=True)
+    except PackerError as error:
+        answer(error=error_content(error))
+    except OSError as error:  # a limit; a file system without sockets
+        limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+        remedy = (
+            "Raise the limits (ulimit -n, -u, -v)" if limit else "Pass a shorter name, or one on another disk"
+        )
+        said = f"{error.filename or place}: cannot be used ({error.strerror or error}). {remedy}."
+        answer(error=error_content(PackerError(said)))
 
 
 def connect(folder: str) -> Link[Any, Any] | None:

@@ -7,23 +7,23 @@ conversion runs first, and its clients see its progress.
 
 from __future__ import annotations
 
-import errno
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from packer.convert.conversion_run import (
     ConversionTask,
+    Report,
     RunOptions,
     RunResult,
+    part_writer,
     row_keys,
     seal,
     write_pack,
@@ -35,14 +35,14 @@ from packer.filling.filling_client import inodes
 from packer.filling.filling_messages import (
     ANSWER,
     HEADER,
-    HELLO,
     SOCKET,
     STATES,
     Link,
+    answering,
     connect,
     error_content,
+    first_client,
     listen,
-    receive,
     send_json,
 )
 from packer.filling.filling_pack import KEYS
@@ -54,40 +54,20 @@ from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
 from packer.format.working_folder import clear_finished, difference
 
+if TYPE_CHECKING:
+    from packer.tables.table_conversion import TableReport
+
 _PROGRESS_SECONDS = 0.2
 
 
 def main(fd: int) -> None:
     """Fill the pack that the client at a socket's descriptor names."""
-    for name in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)
-    link: Link[Any, Any] = Link(fd)
-    try:
-        kind, job = receive(link)
-    except (EOFError, OSError):
+    first = first_client(fd)
+    if first is None:
         return
-    assert kind == HELLO
-    filling = _Filling(link, job)
-    try:
+    filling = _Filling(*first)
+    with suppress(_LeftError, KeyboardInterrupt), answering(filling.answer, filling.folder):
         filling.run()
-        filling.answer(sealed=filling.made)
-    except BusyError:
-        filling.answer(busy=True)
-    except PackerError as error:
-        filling.answer(error=error_content(error))
-    except OSError as error:  # a limit; a file system without sockets
-        place = error.filename or job["out"] + PARTIAL_SUFFIX
-        limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-        remedy = (
-            "Raise the limits (ulimit -n, -u, -v)" if limit else "Pass a shorter name, or one on another disk"
-        )
-        filling.answer(
-            error=error_content(
-                PackerError(f"{place}: cannot be used ({error.strerror or error}). {remedy}.")
-            )
-        )
-    except (_LeftError, KeyboardInterrupt):
-        pass
 
 
 class _LeftError(Exception):
@@ -98,30 +78,37 @@ class _Filling:
     """One run of this process. job: {"source", "out", "options"}."""
 
     def __init__(self, link: Link[Any, Any], job: Mapping[str, Any]) -> None:
-        self._first, self._job = link, dict(job)
+        self._first, self._job = link, job
         self._server: FillingServer | None = None
         self._told = 0.0
+        self.folder = job["out"] + PARTIAL_SUFFIX
 
     def run(self) -> None:
-        """Convert; return when the pack has its name."""
-        source, out, options = self._job["source"], self._job["out"], self._job["options"]
-        if connect(out + PARTIAL_SUFFIX) is not None:
+        """Convert, and tell the clients when the pack has its name."""
+        out = self._job["out"]
+        if connect(self.folder) is not None:
             raise BusyError(f"{out}: is being filled by another process. Wait for it.")
+        there = os.path.lexists(out)
+        try:
+            report = self._convert(resume=there)
+        except UsageError:
+            if there or not os.path.lexists(out):
+                raise
+            raise BusyError(f"{out}: another process has just made it. Look at it.") from None
+        with suppress(PackerError, OSError):
+            clear_finished(out)
+        self.answer(sealed=self._server.made if self._server else 0, cleared=report.cleared)
+
+    def _convert(self, *, resume: bool) -> Report | TableReport:
+        """Run the conversion. resume: leave a whole pack of the same as it is; else what is left of another is cleared."""
+        source, out, options = self._job["source"], self._job["out"], self._job["options"]
         if _is_table(source):
             from packer.tables.table_conversion import convert_table
 
             _check_options(convert_table, options)
-            convert_table(source, out, **options, resume=True, on_progress=self._progress)
-        else:
-            _check_options(convert_images, options)
-            convert_images(source, out, **options, resume=True, engine=self._write)
-        with suppress(PackerError, OSError):
-            clear_finished(out)
-
-    @property
-    def made(self) -> int:
-        """Units that this process has made."""
-        return self._server.made if self._server else 0
+            return convert_table(source, out, **options, resume=resume, on_progress=self._progress)
+        _check_options(convert_images, options)
+        return convert_images(source, out, **options, resume=resume, engine=self._write)
 
     def answer(self, **content: Any) -> None:
         """Tell all clients, or the one that there is."""
@@ -146,21 +133,14 @@ class _Filling:
         if running.skip or not fillable(task):
             total = len(task.order.samples)
             return write_pack(task, out, replace(running, progress=lambda done: self._progress(done, total)))
-        samples = task.order.samples
-        with PackWriter(
-            out,
-            fields=task.fields,
-            rows=len(samples),
-            block_rows=task.storing.block_rows(task.maker, len(samples)),
-            format=task.storing.format,
-            plan=task.plan,
-        ) as writer:
+        rows = len(task.order.samples)
+        with part_writer(task, out, running) as writer:
             writer.record_rows()
-            states = UnitStates(os.path.join(writer.folder, STATES), len(samples), writable=True)
+            states = UnitStates(os.path.join(writer.folder, STATES), rows, writable=True)
             with RowFilling(task, writer, running.workers, states.values) as source:
                 _write_header(task, writer)
                 ready = {
-                    "units": len(samples),
+                    "units": rows,
                     "made": sorted(source.made),
                     "cleared": writer.cleared,
                     "place": _place(writer),

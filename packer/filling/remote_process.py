@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,14 +16,13 @@ from packer.errors import BusyError, PackerError, SpaceError
 from packer.filling.cache_folder import CacheBudget, CacheFolder, cost, path_of
 from packer.filling.filling_messages import (
     ANSWER,
-    HELLO,
     SOCKET,
     STATES,
     Link,
+    answering,
     connect,
-    error_content,
+    first_client,
     listen,
-    receive,
     send_json,
 )
 from packer.filling.filling_server import FillingServer
@@ -44,26 +42,18 @@ _OVERHEAD = 64 << 10  # bytes of small files
 
 def main(fd: int) -> None:
     """Fill the cache that the client at a socket's descriptor names."""
-    for name in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)
-    access.serve_here()
-    link: Link[Any, Any] = Link(fd)
-    try:
-        kind, job = receive(link)
-    except (EOFError, OSError):
+    first = first_client(fd)
+    if first is None:
         return
-    assert kind == HELLO
-    try:
+    access.serve_here()
+    link, job = first
+
+    def answer(**content: Any) -> None:
+        with suppress(OSError):  # it has left
+            send_json(link, ANSWER, content)
+
+    with answering(answer, job["folder"]):
         _fill(link, job)
-    except BusyError:
-        _tell(link, busy=True)
-    except PackerError as error:
-        _tell(link, error=error_content(error))
-
-
-def _tell(link: Link[Any, Any], **content: Any) -> None:
-    with suppress(OSError):  # it has left
-        send_json(link, ANSWER, content)
 
 
 def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:

@@ -298,6 +298,7 @@ _KNOWN = {
     ("numpy", "ndarray"): _StandIn(_Array),
     ("numpy", "dtype"): _StandIn(_DType),
     ("_codecs", "encode"): _StandIn(_encode),
+    ("__builtin__", "bytes"): _StandIn(lambda: b""),  # as Python 3 writes an empty text for Python 2
     **{
         (f"numpy.{core}.multiarray", "_reconstruct"): _StandIn(lambda *_: _Array())
         for core in ("core", "_core")

@@ -11,24 +11,11 @@ import numpy as np
 import pytest
 
 from packer.convert import image_rows
-from packer.convert.conversion_run import ConversionTask, RunOptions, RunResult, seal
+from packer.convert.conversion_run import ConversionTask, RunOptions, RunResult, part_writer, seal
 from packer.convert.image_conversion import convert_images
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import PackerError, SourceError
-from packer.format.pack_writer import PackWriter
 from tests.filling.conftest import ROWS
-
-
-def writer_of(task: ConversionTask, name: str) -> PackWriter:
-    rows = len(task.order.samples)
-    return PackWriter(
-        name,
-        fields=task.fields,
-        rows=rows,
-        block_rows=task.storing.block_rows(task.maker, rows),
-        format=task.storing.format,
-        plan=task.plan,
-    )
 
 
 class Engine:
@@ -41,7 +28,7 @@ class Engine:
         self.blocks: list[int] = []
 
     def __call__(self, task: ConversionTask, name: str, running: RunOptions) -> RunResult:
-        with writer_of(task, name) as writer:
+        with part_writer(task, name, running) as writer:
             self.blocks = sorted(writer.done)
             writer.record_rows()
             with RowFilling(task, writer, self.workers, self.checksums) as source:

@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.conversion_run import ConversionTask, RunOptions
+from packer.convert.conversion_run import ConversionTask, RunOptions, part_writer
 from packer.convert.export import export_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.row_filling import RowFilling
-from packer.errors import BusyError, PackerError, SourceError, UsageError
+from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.filling import filling_pack
-from packer.filling.filling_messages import STATES
+from packer.filling.filling_messages import STATES, error_content, error_of
 from packer.filling.filling_pack import FillingPack, open_filling
 from packer.filling.unit_states import UnitStates
 from packer.format.pack import Pack, open_pack
-from packer.format.pack_writer import PackWriter
 from packer.orders.runs import consecutive, one_run
 from packer.read.row_reader import RowReader
+from packer.tables.table_conversion import convert_table
 from tests.filling.conftest import ROWS
 from tests.filling.crashing_process import DEADLY
 from tests.format.packs import files_of
@@ -72,14 +72,7 @@ def leave(images: Path, out: Path, rows: list[int], **options: Any) -> None:
 
     def some(task: ConversionTask, name: str, running: RunOptions) -> NoReturn:
         samples = task.order.samples
-        with PackWriter(
-            name,
-            fields=task.fields,
-            rows=len(samples),
-            block_rows=task.storing.block_rows(task.maker, len(samples)),
-            format=task.storing.format,
-            plan=task.plan,
-        ) as writer:
+        with part_writer(task, name, running) as writer:
             writer.record_rows()
             states = UnitStates(os.path.join(writer.folder, STATES), len(samples), writable=True)
             with RowFilling(task, writer, 1, states.values) as source:
@@ -496,3 +489,43 @@ def test_a_disk_without_room_is_one_sentence(images: Path, tmp_path: Path) -> No
     )
     assert "p.h5: writing failed (File too large)." in found.stdout, found
     assert not (tmp_path / "p.h5").exists()
+
+
+@pytest.mark.parametrize("kind", ["images", "table"])
+def test_what_was_done_of_another_is_cleared_where_the_pack_is_made_first(
+    images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(done: int) -> None:
+        raise Enough
+
+    table, out = tmp_path / "t.csv", tmp_path / "p.h5"
+    table.write_text("a,b\n" + "".join(f"{i},{i * 2}\n" for i in range(300_000)))
+    source = str(images) if kind == "images" else str(table)
+    options: dict[str, Any] = {"store": "jpeg"} if kind == "images" else {"label": "b"}
+    if kind == "images":
+        leave(images, out, [1])
+    else:
+        with pytest.raises(Enough):
+            convert_table(table, out, on_progress=stop)
+    pack = open_filling(source, str(out), options)
+    assert pack.sealed
+    assert not list(tmp_path.glob("*.packing"))
+    if kind == "images":
+        assert (
+            "was cleared, since it is made of others now: options store was raw, now it is jpeg"
+            in caplog.text
+        )
+
+
+def test_errors_come_through_as_they_were() -> None:
+    for error in (
+        FormatError("p.h5: is damaged. Make it again.", part="rows"),
+        UsageError("a: is wrong. Pass b."),
+    ):
+        again = error_of(error_content(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+    assert FormatError.part == error_of(error_content(FormatError("x"))).part == ""  # type: ignore[attr-defined]
