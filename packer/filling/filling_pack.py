@@ -38,6 +38,11 @@ class FillingPack(Pack):
         """See Pack."""
         return not self.client.sealed
 
+    @property
+    def ahead_bytes(self) -> int | None:
+        """See Pack."""
+        return 0 if self.pending else None
+
     def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
         """See Pack."""
         first = next(iter(extents), None)

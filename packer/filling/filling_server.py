@@ -79,7 +79,8 @@ class FillingServer:
     """Serves the units of one pack until all are there, or nobody wants them any more.
 
     states: of the units. source: makes them. hello: what a client's job is answered with, {"ready": ...} or {"error": ...}.
-    background: whether units that nobody has asked for are made, too.
+    background: whether units that nobody has asked for are made, too. tasks: handed out at once, None: two a worker. most_units: of a
+    task.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class FillingServer:
         hello: Callable[[Any], dict[str, Any]],
         *,
         background: bool = True,
+        tasks: int | None = None,
+        most_units: int = _MOST_UNITS,
     ) -> None:
         self._states, self._source, self._hello = states, source, hello
         self._clients: set[_Client] = set()
@@ -97,7 +100,8 @@ class FillingServer:
         self._left, self._background = int(np.count_nonzero(~self._begun)), background
         self._cursor = 0 if background else len(self._begun)
         self._running: dict[Future[Any], tuple[Units, float]] = {}
-        self._size = 4.0  # units of a task
+        self._tasks, self._most_units = tasks or _AHEAD * source.workers, most_units
+        self._size = min(4.0, most_units)  # units of a task
         self._selector = selectors.DefaultSelector()
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
@@ -193,7 +197,7 @@ class FillingServer:
 
     def _hand_out(self) -> None:
         """Give every worker its next tasks."""
-        while len(self._running) < _AHEAD * self._source.workers:
+        while len(self._running) < self._tasks:
             units = self._next(max(1, int(self._size)))
             if units is None:
                 return
@@ -246,7 +250,7 @@ class FillingServer:
             # A task waits for those handed out before it to the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)
             self._size = min(
-                _MOST_UNITS, max(1.0, 0.8 * self._size + 0.2 * len(units) * _TASK_SECONDS / seconds)
+                self._most_units, max(1.0, 0.8 * self._size + 0.2 * len(units) * _TASK_SECONDS / seconds)
             )
         still = []
         for waiting in self._waiting:

@@ -37,6 +37,7 @@ from packer.remote import access
 from packer.remote.object_store import replaced
 
 KEPT = np.uint64(1)
+_SPARE = 4  # stretches handed to the threads besides those being fetched; more would keep those that are waited for waiting
 _OVERHEAD = 64 << 10  # bytes of small files
 
 
@@ -73,9 +74,20 @@ def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
         ready = {"units": stretches.count, "nonce": folder.nonce, "pid": os.getpid()}
         remove(os.path.join(folder.path, SOCKET))
         with listen(folder.path) as listener:
-            server = FillingServer(states, source, lambda job: {"ready": ready}, background=False)
+            server = FillingServer(
+                states,
+                source,
+                lambda job: {"ready": ready},
+                background=False,
+                tasks=CONNECTIONS + _SPARE,
+                most_units=1,
+            )
             server.adopt(link, job)
             server.run(listener)
+
+
+class _FullError(SpaceError):
+    """The disk is full, which the rows can do without."""
 
 
 class StretchSource:
@@ -107,6 +119,9 @@ class StretchSource:
             folder.note_boot()
         self._budget = CacheBudget(folder.path, most, taken, least)
         self._pool = ThreadPoolExecutor(CONNECTIONS, "packer-fetch")
+        self._writing = (
+            threading.Lock()
+        )  # threads that write to one file at a time would wait in a loop, in the system
 
     def __enter__(self) -> StretchSource:
         return self
@@ -151,14 +166,20 @@ class StretchSource:
                     f"{self._folder}: has no room for the offsets of the pack. Pass a larger cache_size=."
                 )
             return int(PASSING)
-        data = stretches.fetch(number)
-        try:
-            pwrite_all(fd, data, begin)
-        except OSError as error:
-            if error.errno not in FULL or needed:
-                raise SpaceError(
+
+        def write(at: int, piece: memoryview) -> None:
+            try:
+                with self._writing:
+                    pwrite_all(fd, piece, begin + at)
+            except OSError as error:
+                kind = _FullError if error.errno in FULL and not needed else SpaceError
+                raise kind(
                     f"{self._folder}: cannot be written ({error.strerror}). Pass another cache=, with room in it."
                 ) from None
+
+        try:
+            stretches.fetch(number, write)
+        except _FullError:
             self._budget.end()
             return int(PASSING)
         return int(KEPT)

@@ -42,6 +42,11 @@ class JoinedPack(Pack):
         """See Pack."""
         return any(pack.pending for pack in self.joined)
 
+    @property
+    def ahead_bytes(self) -> int | None:
+        """See Pack."""
+        return max((pack.ahead_bytes for pack in self.joined if pack.ahead_bytes is not None), default=None)
+
     def settled(self) -> Pack:
         """See Pack."""
         packs = [pack.settled() for pack in self.joined]

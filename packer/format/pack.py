@@ -151,6 +151,11 @@ class Pack:
         """True while rows of it are still being made."""
         return False
 
+    @property
+    def ahead_bytes(self) -> int | None:
+        """Bytes of the rows that should be asked for before the loop needs them, besides those being read; None: all rows are there."""
+        return None
+
     def settled(self) -> Pack:
         """Return the pack as it is now: itself, but for one that was being filled and is whole."""
         return self

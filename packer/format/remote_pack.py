@@ -17,10 +17,11 @@ from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
 from packer.format.pack import Arrival, Pack, check_extents
 from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, index_of, merge_headers, seal_of
 from packer.remote import access
-from packer.remote.object_store import ObjectInfo
+from packer.remote.object_store import ObjectInfo, Take
 from packer.remote.urls import join
 
 END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
+AHEAD_BYTES = 256 << 20  # two stretches for each connection
 _CONNECTIONS = 16
 
 
@@ -30,9 +31,10 @@ class RemoteFile(NamedTuple):
     url: str
     info: ObjectInfo
 
-    def read(self, offset: int, nbytes: int) -> bytearray:
-        """Return bytes of it; of this version or not at all. Raises PackerError."""
-        return access.read_range(self.url, offset, offset + nbytes, self.info, patience=access.ROWS_PATIENCE)
+    def read(self, offset: int, nbytes: int, take: Take | None = None) -> bytearray:
+        """Return bytes of it, or give them to `take`; of this version or not at all. See read_range. Raises PackerError."""
+        stop, patience = offset + nbytes, access.ROWS_PATIENCE
+        return access.read_range(self.url, offset, stop, self.info, take, patience=patience)
 
 
 class StoredRows(Protocol):
@@ -50,15 +52,24 @@ class StoredRows(Protocol):
 
 @dataclass(frozen=True)
 class RemotePack(Pack):
-    """A pack in a store. path: its URL; files: by the names that extents have; rows_from: None: its rows pass through memory."""
+    """A pack in a store. path: its URL; files: by the names that extents have; rows_from: None: its rows pass through memory.
+
+    table: its checksum table, if it came with the end of the file.
+    """
 
     files: Mapping[str, RemoteFile] = field(kw_only=True)
     rows_from: StoredRows | None = field(default=None, kw_only=True)
+    table: bytes = field(default=b"", kw_only=True, repr=False)
 
     @property
     def format(self) -> str:
         """See Pack."""
         return "h5"
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """See Pack."""
+        return AHEAD_BYTES
 
     def check_same(self) -> None:
         """Do nothing: each read asks for the version that was opened."""
@@ -93,7 +104,9 @@ class RemotePack(Pack):
             raise ValueError("a pack of shards has a checksum table in each")
         shape = (self.header.blocks, len(self.header.columns))
         wrong = trailer.checksums_length != 8 * shape[0] * shape[1]
-        data = b"" if wrong else self.files[""].read(trailer.checksums_offset, trailer.checksums_length)
+        data: bytes | bytearray = self.table
+        if not data and not wrong:
+            data = self.files[""].read(trailer.checksums_offset, trailer.checksums_length)
         if wrong or digest([bytes(data)]) != trailer.checksums_digest:
             raise damaged(self.path, "checksum table is damaged")
         return np.frombuffer(data, "<u8").reshape(shape)
@@ -142,7 +155,9 @@ def _open_file(url: str) -> RemotePack:
     text = part(trailer.header_offset, trailer.header_length)
     if digest([text]) != trailer.header_digest:
         raise damaged(url, "header is damaged (its checksum differs)", "header")
-    pack = RemotePack(url, Header.from_bytes(text, url), bytes(data[-SIZE:]), files={"": file})
+    near = first <= trailer.checksums_offset
+    table = part(trailer.checksums_offset, trailer.checksums_length) if near else b""
+    pack = RemotePack(url, Header.from_bytes(text, url), bytes(data[-SIZE:]), files={"": file}, table=table)
     check_extents(pack, lambda extent: info.size)
     return pack
 

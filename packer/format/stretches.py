@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, damaged
-from packer.format.checksums import block_checksum
+from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent
 from packer.format.remote_pack import RemoteFile, RemotePack
+from packer.remote.object_store import Take
 
 STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
 _ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be so in the store
@@ -59,6 +61,7 @@ class StretchMap:
         self._firsts = np.array([run.first for run in self._runs], np.int64)
         self._bounds: dict[tuple[int, str], tuple[Numbers, Numbers]] = {}
         self._tables: dict[int, NDArray[np.uint64]] = {}
+        self._reading: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # read once
         self._lock = threading.Lock()
         self._sorted: tuple[Numbers, Numbers, Numbers] | None = None
         for run in self._runs:
@@ -147,14 +150,26 @@ class StretchMap:
         run = self._run(number)
         return [] if (run.part, run.array) in self._bounds else [(run.part, run.array)]
 
-    def fetch(self, number: int) -> memoryview:
-        """Read a stretch from the store, compare its blocks with their checksums, and return its bytes. Raises PackerError."""
+    def fetch(self, number: int, take: Take | None = None) -> memoryview:
+        """Read a stretch from the store, compare its blocks with their checksums, and return its bytes. Raises PackerError.
+
+        take: called with the bytes as they come, before they are compared, instead of returning them; see access.read_range.
+        """
         begin, end = self.place(number)
         file: RemoteFile = self._pack.files[self.file(number)]
         wrong: list[int] = []
         for _ in range(_ATTEMPTS):
-            data = memoryview(file.read(begin, end - begin))
-            wrong = self.damaged(number, data)
+            check = self._check(number)
+
+            def took(at: int, piece: memoryview, check: _BlockComparison = check) -> None:
+                check.add(at, piece)
+                if take is not None:
+                    take(at, piece)
+
+            data = memoryview(file.read(begin, end - begin, took if take is not None else None))
+            if take is None:
+                check.add(0, data)
+            wrong = check.wrong
             if not wrong:
                 return data
         run, header = self._run(number), self._pack.parts[self._run(number).part].header
@@ -178,17 +193,16 @@ class StretchMap:
 
     def damaged(self, number: int, data: memoryview) -> list[int]:
         """Return the blocks of a stretch whose checksum differs in these bytes."""
+        check = self._check(number)
+        check.add(0, data)
+        return check.wrong
+
+    def _check(self, number: int) -> _BlockComparison:
         run = self._run(number)
         begins, ends, first, stop = self._blocks(number)
-        part = self._pack.parts[run.part]
-        table = self._checksums(run.part)
-        column = part.header.columns.index(run.array)
-        raw, origin = np.frombuffer(data, np.uint8), int(begins[first])
-        return [
-            block
-            for block in range(first, stop)
-            if block_checksum(raw[begins[block] - origin : ends[block] - origin]) != int(table[block, column])
-        ]
+        column = self._pack.parts[run.part].header.columns.index(run.array)
+        sums = self._checksums(run.part)[first:stop, column]
+        return _BlockComparison(first, (ends[first:stop] - begins[first]).tolist(), sums.tolist())
 
     @property
     def blobs(self) -> list[str]:
@@ -206,11 +220,10 @@ class StretchMap:
         return np.concatenate([self._numbers(run) for run in self._runs if run.array == array])
 
     def _checksums(self, part: int) -> NDArray[np.uint64]:
-        table = self._tables.get(part)
-        if table is None:
-            table = self._pack.parts[part].checksums()
-            self._tables[part] = table
-        return table
+        with self._reading[part]:
+            if part not in self._tables:
+                self._tables[part] = self._pack.parts[part].checksums()
+        return self._tables[part]
 
     def _run(self, number: int) -> _Stretches:
         return self._runs[int(np.searchsorted(self._firsts, number, "right")) - 1]
@@ -268,6 +281,35 @@ class StretchMap:
         some = first < last  # those of empty arrays hold nothing
         order = np.argsort(first[some], kind="stable")
         return first[some][order], last[some][order], which[some][order].astype(np.int64)
+
+
+class _BlockComparison:
+    """The blocks of a stretch, one after the other, compared with their checksums while their bytes come."""
+
+    def __init__(self, first: int, ends: list[int], checksums: list[int]) -> None:
+        self._first, self._ends, self._checksums = first, ends, checksums
+        self.add(0, memoryview(b""))
+
+    def add(self, at: int, piece: memoryview) -> None:
+        """Take in the bytes at a place, after those before it; 0: begin anew."""
+        if not at:
+            self._found: list[int] = []
+            self._sum = BlockChecksum()
+        raw = np.frombuffer(piece, np.uint8)
+        for end in self._ends[len(self._found) :]:
+            some = raw[: end - at]
+            self._sum.add(some)
+            raw, at = raw[len(some) :], at + len(some)
+            if at < end:
+                return
+            self._found.append(self._sum.value())
+            self._sum = BlockChecksum()
+
+    @property
+    def wrong(self) -> list[int]:
+        """The blocks that differ, or have not come."""
+        found = itertools.zip_longest(self._found, self._checksums)
+        return [self._first + number for number, (a, b) in enumerate(found) if a != b]
 
 
 def _together(extents: Sequence[Extent]) -> bool:

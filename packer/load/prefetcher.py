@@ -29,6 +29,7 @@ from packer.format.header import Field
 from packer.load.batch import Bytes, IndexedRows, LentSlot, SlotLayout, Slots, allocate, as_tensor, batch_type
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest
+from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads, interrupt_later
@@ -42,6 +43,8 @@ REQUEST_BYTES = 4 << 20  # batches are read together up to here
 REQUEST_BATCHES = 64
 SPLIT_BYTES = 4 << 20  # a request larger than this is read by several threads at once
 SPLIT_CODED_BYTES = 64 << 10  # and one larger than this is decoded by several
+
+_MOST_AHEAD = 1 << 18  # rows that are placed before they are read
 
 Lend = Callable[[], LentSlot]
 
@@ -106,13 +109,40 @@ class FileRows(RowSource):
 
     def look_ahead(self, request: ReadRequest) -> None:
         """Ask the disk for the rows after the request, if the order knows them; of a pack that is being filled, for its own first."""
-        if self.reader.pack.pending:
-            for f in self.reader.fields:
-                self._asking.submit(self.reader.willneed, f.name, request.rows())
+        by_size = sorted(self.reader.fields, key=lambda f: f.row_bytes)  # labels need not wait for images
+        if not (self.reader.pack.ahead_bytes is None or self._told(request)):
+            some = [one.rows() for one in request.soon or (request,)]
+            rows = Runs(*(np.concatenate(arrays) for arrays in zip(*some, strict=True)))
+            for f in by_size:
+                self._asking.submit(self.reader.willneed, f.name, rows)
         soon = request.epoch.ahead(*request.reach, begin=request.begins, own=request.positions)
         if soon.starts.size:
-            for f in self.reader.fields:
+            for f in by_size:
                 self._asking.submit(self.reader.willneed, f.name, soon)
+
+    def announced(self, requests: Iterable[ReadRequest]) -> Iterator[ReadRequest]:
+        """Yield the requests; where rows come from a store, each with those that are then to be asked for."""
+        pack = self.reader.pack
+        if not pack.ahead_bytes:
+            yield from requests
+            return
+        most = min(pack.ahead_bytes * pack.rows // max(1, pack.nbytes), _MOST_AHEAD)
+        coming, new, rows = deque[ReadRequest](), list[ReadRequest](), 0
+        for request in requests:
+            coming.append(request)
+            new.append(request)
+            rows += request.count
+            while coming and (rows > most or self._told(request)):
+                rows -= coming[0].count
+                coming[0].soon, new = new, []
+                yield coming.popleft()
+        for request in coming:
+            request.soon, new = new, []
+            yield request
+
+    def _told(self, request: ReadRequest) -> bool:
+        """Return True if the order itself says what a store is to be asked for."""
+        return bool(self.reader.pack.ahead_bytes) and request.epoch.order.looks_ahead
 
     def fill(
         self,
@@ -255,7 +285,9 @@ class Prefetcher:
         clock, row_bytes = time.perf_counter, self.row_bytes
         began, copied = clock(), self._copy_seconds
         stats.processes = self._workers.processes if self._workers else 1
-        for pending in ahead((partial(self._start, request) for request in requests), self._depth):
+        for pending in ahead(
+            (partial(self._start, request) for request in self._files.announced(requests)), self._depth
+        ):
             asked = clock()
             batches, draws = self._receive(pending, stats, stacklevel=4)
             sizes, first = pending.request.sizes, 0

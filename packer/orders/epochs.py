@@ -307,6 +307,7 @@ class PlacedRows:
 class ReadRequest:
     """Batches that are read together. The order is evaluated once, by the thread that needs the rows first.
 
+    soon: requests whose rows are asked for when this one starts, where they come from a store; itself, if there are none.
     positions: positions of all batches in the epoch. sizes: rows of each batch. reach: (start, stop) of the positions that all
     ranks read at this point. begins: True for the first request of an iteration. placed: rows of this request from its entry `at` on,
     and of others; None: it is placed alone.
@@ -319,6 +320,7 @@ class ReadRequest:
     begins: bool
     placed: PlacedRows | None = None
     at: int = 0
+    soon: list[ReadRequest] | tuple[()] = field(default=(), repr=False)
     _within: Runs | None = field(default=None, repr=False)
 
     @property

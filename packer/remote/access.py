@@ -25,7 +25,7 @@ from typing import Any
 
 from packer.errors import MissingDependencyError, RemoteError
 from packer.remote.messages import receive, send
-from packer.remote.object_store import ObjectInfo
+from packer.remote.object_store import ObjectInfo, Take
 from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
 from packer.starting import ForkSafeLock
 
@@ -58,9 +58,19 @@ def read_end(url: str, count: int, *, patience: float = PATIENCE) -> tuple[bytea
     return data, info
 
 
-def read_range(url: str, start: int, stop: int, info: ObjectInfo, *, patience: float = PATIENCE) -> bytearray:
-    """Return the bytes [start, stop) of this version of an object: exactly these, or an error."""
-    return _call("read_range", url, patience, start, stop, info)[1]
+def read_range(
+    url: str, start: int, stop: int, info: ObjectInfo, take: Take | None = None, *, patience: float = PATIENCE
+) -> bytearray:
+    """Return the bytes [start, stop) of this version of an object: exactly these, or an error.
+
+    take: called with the bytes piece by piece, as they come, instead of returning them; each with its place, from 0 on again where
+    the request is made anew.
+    """
+    data = _call("read_range", url, patience, start, stop, info, take if _here else None)[1]
+    if take is not None and len(data):
+        take(0, memoryview(data))
+        return bytearray()
+    return data
 
 
 def list_objects(url: str, *, patience: float = PATIENCE) -> list[tuple[str, ObjectInfo]]:

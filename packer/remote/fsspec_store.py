@@ -38,9 +38,9 @@ class FsspecStore:
         return info, self.read_range(url, key, patience, max(0, info.size - count), info.size, info)[1]
 
     def read_range(
-        self, url: str, key: str, patience: float, start: int, stop: int, info: ObjectInfo
+        self, url: str, key: str, patience: float, start: int, stop: int, info: ObjectInfo, take: Any = None
     ) -> Answer:
-        """Return None and the bytes [start, stop)."""
+        """Return None and the bytes [start, stop); they come as one piece, which `take` is not given."""
 
         def attempt() -> Any:
             check_version(url, info, self._info(url))

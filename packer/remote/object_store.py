@@ -25,7 +25,9 @@ from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
 
 T = TypeVar("T")
 Answer = tuple[Any, Any]
+Take = Callable[[int, memoryview], None]
 
+_PIECE_BYTES = 64 << 10  # at least, of what is handed on while more of it comes
 PART_BYTES = 16 << 20  # of an upload; S3 takes at most 10,000 parts
 _MOST_PARTS = 9_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 8.0
@@ -86,9 +88,16 @@ class ObstoreBucket:
         return patiently(url, patience, attempt)
 
     def read_range(
-        self, url: str, key: str, patience: float, start: int, stop: int, info: ObjectInfo
+        self,
+        url: str,
+        key: str,
+        patience: float,
+        start: int,
+        stop: int,
+        info: ObjectInfo,
+        take: Take | None = None,
     ) -> Answer:
-        """Return None and the bytes [start, stop) of the version that `info` tells of."""
+        """Return None and the bytes [start, stop) of the version that `info` tells of, or none if `take` is given them."""
         if not 0 <= start <= stop <= info.size:
             raise RemoteError(f"{url}: bytes {start:,} to {stop:,} are asked for; it has {info.size:,}.")
         if start == stop:
@@ -100,7 +109,14 @@ class ObstoreBucket:
         def attempt() -> Any:
             result = self._get(key, options)
             check_version(url, info, _info(result.meta))
-            return exactly(result.bytes(), stop - start)
+            if take is None:
+                return exactly(result.bytes(), stop - start)
+            at = 0
+            for piece in result.stream(_PIECE_BYTES):
+                take(at, memoryview(piece))
+                at += len(piece)
+            exactly(range(at), stop - start)
+            return b""
 
         return None, patiently(url, patience, attempt)
 

@@ -74,13 +74,11 @@ class SlowSource:
 class Running:
     """A server in a thread. result: what run returned or raised."""
 
-    def __init__(self, folder: Path, *, background: bool = True) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = str(folder)
         self.states = UnitStates(str(folder / "state"), UNITS, writable=True)
         self.source = SlowSource(self.states)
-        self.server = FillingServer(
-            self.states, self.source, lambda job: {"ready": {"job": job}}, background=background
-        )
+        self.server = FillingServer(self.states, self.source, lambda job: {"ready": {"job": job}}, **options)
         self.result: Any = None
         self.listener = listen(self.folder)
         self.thread = threading.Thread(target=self._run)
@@ -255,6 +253,25 @@ def test_without_background_only_what_is_asked_for_is_made(tmp_path: Path) -> No
     running.listener.close()
     assert running.result is False
     assert running.server.made == 2
+
+
+def test_no_more_is_handed_out_than_may_be_under_way(tmp_path: Path) -> None:
+    running = Running(tmp_path, background=False, tasks=3, most_units=1)
+    running.start()
+    link = running.client()
+    ask(link, AHEAD, *range(10, 20))
+    begun = [running.source.next() for _ in range(3)]
+    ask(link, WAIT, 1, 5)  # before what was asked for ahead
+    running.client().close()  # answered after that
+    assert [units for units, _ in begun] == [[10], [11], [12]]
+    assert not running.source.started
+    begun[0][1].set_result(None)
+    assert running.source.next()[0] == [5]
+    link.close()
+    for _, future in begun[1:]:
+        future.set_result(None)
+    running.thread.join(60)
+    running.listener.close()
 
 
 def test_a_stopped_reader_of_answers_holds_nobody_up(running: Running) -> None:

@@ -45,6 +45,19 @@ def request_of(reader: RowReader, order: RowOrder, start: int, stop: int) -> Rea
     return ReadRequest(epoch, one_run(start, stop), [stop - start], (start, stop), begins=True)
 
 
+def test_rows_to_come_are_announced_once_and_in_order(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    files, reader, _ = files_of(pack)
+    requests = [request_of(reader, Sequential(), start, start + 5) for start in range(0, 25, 5)]
+    row_bytes = pack.nbytes / pack.rows
+    assert list(files.announced(requests)) == requests
+    assert not any(request.soon for request in requests)
+    monkeypatch.setattr(Pack, "ahead_bytes", int(11 * row_bytes))
+    assert list(files.announced(requests)) == requests
+    assert [len(request.soon) for request in requests] == [3, 1, 1, 0, 0]
+    assert [one for request in requests for one in request.soon] == requests
+    files.close()
+
+
 class Lender:
     """Lends slots, and counts them."""
 
