@@ -143,6 +143,7 @@ UNITS: dict[str, set[str]] = {
         "packer.filling",
         "packer.format",
         "packer.inputs",
+        "packer.remote",
         "packer.tables",
         "packer.tables.reading",
     },

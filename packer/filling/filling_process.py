@@ -46,17 +46,19 @@ from packer.filling.filling_messages import (
     send_json,
 )
 from packer.filling.filling_pack import KEYS
-from packer.filling.filling_server import FillingServer
+from packer.filling.filling_server import TASK_SECONDS, FillingServer
 from packer.filling.unit_states import UnitStates
 from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
 from packer.format.working_folder import clear_finished, difference
+from packer.remote.urls import is_url
 
 if TYPE_CHECKING:
     from packer.tables.table_conversion import TableReport
 
+_FAR_TASK_SECONDS = 0.25  # of images in a store, which a worker reads over several connections at once
 _PROGRESS_SECONDS = 0.2
 
 
@@ -147,7 +149,13 @@ class _Filling:
                 }
                 remove(os.path.join(writer.folder, SOCKET))
                 with listen(writer.folder) as listener:
-                    self._server = FillingServer(states, source, lambda job: self._hello(job, ready))
+                    far = is_url(self._job["source"])
+                    self._server = FillingServer(
+                        states,
+                        source,
+                        lambda job: self._hello(job, ready),
+                        task_seconds=_FAR_TASK_SECONDS if far else TASK_SECONDS,
+                    )
                     self._server.adopt(self._first, self._job)
                     if not self._server.run(listener):
                         raise _LeftError

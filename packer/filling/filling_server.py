@@ -29,7 +29,7 @@ from packer.filling.filling_messages import (
 )
 from packer.filling.unit_states import MISSING, UnitStates
 
-_TASK_SECONDS = 0.02  # that a task takes, about: what a unit that is waited for may have to wait
+TASK_SECONDS = 0.02
 _MOST_UNITS = 1024  # of a task
 _AHEAD = 2  # tasks handed out a worker, so that none waits for the next
 _GRACE_SECONDS = 1.0  # without any client, before filling ends
@@ -79,8 +79,8 @@ class FillingServer:
     """Serves the units of one pack until all are there, or nobody wants them any more.
 
     states: of the units. source: makes them. hello: what a client's job is answered with, {"ready": ...} or {"error": ...}.
-    background: whether units that nobody has asked for are made, too. tasks: handed out at once, None: two a worker. most_units: of a
-    task.
+    background: whether units that nobody has asked for are made, too. tasks: handed out at once, None: two a worker. most_units,
+    task_seconds: of a task; the latter about: so long may units that are waited for have to wait for others.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class FillingServer:
         background: bool = True,
         tasks: int | None = None,
         most_units: int = _MOST_UNITS,
+        task_seconds: float = TASK_SECONDS,
     ) -> None:
         self._states, self._source, self._hello = states, source, hello
         self._clients: set[_Client] = set()
@@ -101,6 +102,7 @@ class FillingServer:
         self._cursor = 0 if background else len(self._begun)
         self._running: dict[Future[Any], tuple[Units, float]] = {}
         self._tasks, self._most_units = tasks or _AHEAD * source.workers, most_units
+        self._task_seconds = task_seconds
         self._size = min(4.0, most_units)  # units of a task
         self._selector = selectors.DefaultSelector()
         self._bell, self._ringer = socket.socketpair()
@@ -250,7 +252,7 @@ class FillingServer:
             # A task waits for those handed out before it to the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)
             self._size = min(
-                self._most_units, max(1.0, 0.8 * self._size + 0.2 * len(units) * _TASK_SECONDS / seconds)
+                self._most_units, max(1.0, 0.8 * self._size + 0.2 * len(units) * self._task_seconds / seconds)
             )
         still = []
         for waiting in self._waiting:

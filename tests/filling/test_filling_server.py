@@ -274,6 +274,22 @@ def test_no_more_is_handed_out_than_may_be_under_way(tmp_path: Path) -> None:
     running.listener.close()
 
 
+def test_tasks_grow_to_what_they_may_take(tmp_path: Path) -> None:
+    running = Running(tmp_path, task_seconds=1e6)
+    running.start()
+    link = running.client()
+    begun = [running.source.next() for _ in range(2)]
+    for _, future in begun:
+        future.set_result(None)
+    units, future = running.source.next()
+    assert [len(units) for units, _ in begun] + [len(units)] == [4, 4, UNITS - 8]
+    future.set_result(None)
+    running.thread.join(60)
+    link.close()
+    running.listener.close()
+    assert running.result is True
+
+
 def test_a_stopped_reader_of_answers_holds_nobody_up(running: Running) -> None:
     """Answers are few bytes: a client that reads none of them does not fill its socket."""
     running.start()
