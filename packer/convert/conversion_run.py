@@ -19,9 +19,10 @@ from packer.convert.sample_order import SampleOrder, fill
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX, Field, Header
+from packer.format.listed_pack import listing
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import Shard, merge_headers, read_index, seal_of, shard_name, write_index
+from packer.format.shards import merge_headers, read_index, shard_name, write_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import (
     WorkingFolder,
@@ -274,7 +275,7 @@ def _write_shards(task: ConversionTask, out: str, running: RunOptions, name: str
             os.makedirs(place.pack, exist_ok=True)
         except OSError as error:
             raise failure(name, error) from error
-        headers, shards = [], []
+        shards: list[Pack] = []
         for number, first in enumerate(range(0, total, rows)):
             file = shard_name(number, task.storing.format)
             path = os.path.join(place.pack, file)
@@ -298,20 +299,19 @@ def _write_shards(task: ConversionTask, out: str, running: RunOptions, name: str
                 done.add(part)
                 place.record([file])
             kept = True
-            pack = open_pack(path)
-            headers.append(pack.header)
-            shards.append(Shard(file, pack.rows, seal_of(pack.seal)))
+            shards.append(open_pack(path))
         skipped = [*task.skipped, *(s for file in sorted(empty) for s in empty[file])]
         if not shards:
             place.begin_anew()
             kept = False
             raise NothingPackedError.of(task.subject, skipped)
         try:
-            write_index(place.pack, shards, skipped)
+            lines, headers = listing(shards)
+            write_index(place.pack, lines, skipped, headers)
             place.publish()
         except OSError as error:
             raise failure(name, error) from error
-        done.header = merge_headers(headers, [s.file for s in shards], skipped)
+        done.header = merge_headers([s.header for s in shards], [s.file for s in lines], skipped)
         return done
     except BaseException:
         kept = task.plan is not None and (
@@ -347,6 +347,7 @@ def append_shards(task: ConversionTask, pack: Pack, running: RunOptions) -> RunR
     """
     with locked(pack.path, pack.path):
         pack = open_pack(pack.path)
+        pack.confirm()
         if task.fields != pack.fields:
             raise UsageError(
                 f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
@@ -361,7 +362,7 @@ def append_shards(task: ConversionTask, pack: Pack, running: RunOptions) -> RunR
                     " Arrange the new images as those it was made of."
                 )
         index = read_index(pack.path)
-        shards, listed = list(index.shards), {shard.file for shard in index.shards}
+        shards, listed = list(pack.shards), {shard.file for shard in index.shards}
         total = len(task.order.samples)
         rows = task.storing.shard_rows or total
         done, added = RunResult(pack.header, before=pack), replace(running, overwrite=False)
@@ -376,9 +377,10 @@ def append_shards(task: ConversionTask, pack: Pack, running: RunOptions) -> RunR
             done.add(_write_part(task.shard(number, rows), path, added, path, first))
             shard = open_pack(path)
             done.added_skipped += shard.header.skipped
-            shards.append(Shard(name, shard.rows, seal_of(shard.seal)))
+            shards.append(shard)
         try:
-            write_index(pack.path, shards, [*index.skipped, *task.skipped])
+            lines, headers = listing(shards)
+            write_index(pack.path, lines, [*index.skipped, *task.skipped], headers)
         except OSError as error:
             raise failure(pack.path, error) from error
         done.header = open_pack(pack.path).header
@@ -486,7 +488,9 @@ def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwr
     """
     if not os.path.lexists(out):
         return None
-    header = open_pack(out).header
+    pack = open_pack(out)
+    pack.confirm()
+    header = pack.header
     differs = difference(dict(header.provenance), provenance)
     if not differs and rows is not None:
         differs = difference(header.rows + len(header.skipped), rows, "the number of rows")

@@ -88,7 +88,9 @@ def _write(pack: Pack, url: str) -> None:
         )
     else:
         access.put_file(url, pack.path, patience=access.ROWS_PATIENCE)
-    if open_pack(f"{url}/" if pack.shards else url).seal != pack.seal:
+    written = open_pack(f"{url}/" if pack.shards else url)
+    written.confirm()
+    if written.seal != pack.seal:
         raise FormatError(
             f"{url}: is another pack than the one that was written there. Look for who writes it, too."
         )

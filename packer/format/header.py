@@ -82,7 +82,7 @@ import keyword
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -282,43 +282,17 @@ class Header:
 
     @classmethod
     def _from_record(cls, record: dict[str, Any]) -> Header:
-        return cls(
-            rows=_count(record["rows"]),
-            block_rows=_count(record["block_rows"]),
-            fields=tuple(
-                Field(
-                    str(f["name"]),
-                    str(f["dtype"]),
-                    None if f["shape"] is None else tuple(map(_count, f["shape"])),
-                    dict(f["about"]),
-                    None if f.get("codec") is None else _codec(f["codec"]),
-                )
-                for f in record["fields"]
-            ),
-            extents={
-                str(name): tuple(Extent(str(file), *map(_count, numbers)) for file, *numbers in extents)
-                for name, extents in record["extents"].items()
-            },
-            classes=None if record["classes"] is None else tuple(map(str, record["classes"])),
-            splits={
-                str(k): tuple((_count(a), _count(b)) for a, b in spans)
-                for k, spans in record["splits"].items()
-            },
-            seed=None if record["seed"] is None else int(record["seed"]),
-            statistics={
-                str(f): {str(k): [float(x) for x in v] for k, v in values.items()}
-                for f, values in record["statistics"].items()
-            },
-            provenance=dict(record["provenance"]),
-            skipped=tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record["skipped"]),
-            complete=record["complete"] is True,
-            table=None if record.get("table") is None else _table(record["table"]),
-        )
+        extents = {
+            str(name): tuple(Extent(str(file), *map(read_count, numbers)) for file, *numbers in extents)
+            for name, extents in record["extents"].items()
+        }
+        members = {name: read(record[name]) for name, read in MEMBERS.items() if name != "table"}
+        table = MEMBERS["table"](record.get("table"))
+        return cls(rows=read_count(record["rows"]), extents=extents, table=table, **members)
 
     def check(self) -> None:
         """Check what the members promise each other. Raises ValueError."""
-        if not 1 <= self.block_rows <= self.rows:
-            raise ValueError(f"block_rows is {self.block_rows} of {self.rows} rows")
+        self.check_rows()
         names = [f.name for f in self.fields]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"fields are {names}")
@@ -365,6 +339,11 @@ class Header:
             named = self.table.get(f.name) if self.table is not None else None
             if f.name in ("features", "categories") and named is not None and f.shape != (len(named),):
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has {len(named)} columns")
+
+    def check_rows(self) -> None:
+        """Check that blocks and splits fit the number of rows. Raises ValueError."""
+        if not 1 <= self.block_rows <= self.rows:
+            raise ValueError(f"block_rows is {self.block_rows} of {self.rows} rows")
         for name, spans in self.splits.items():
             bounds = [0, *(end for span in spans for end in span), self.rows]
             if any(a > b for a, b in itertools.pairwise(bounds)):
@@ -378,7 +357,7 @@ def _check_normalization(value: Any) -> None:
         raise ValueError(f"{NORMALIZE} is {value!r}")
 
 
-def _count(value: Any) -> int:
+def read_count(value: Any) -> int:
     """Return a JSON integer that is a size or a position. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r} is not a size")
@@ -391,14 +370,45 @@ def _codec(value: Any) -> dict[str, Any]:
     shape = codec.get("shape")
     if type(codec["name"]) is not str:
         raise ValueError(f"{codec['name']!r} is no name of a codec")
-    if shape is not None and (len(shape) != 3 or not all(0 < n <= 65_535 for n in map(_count, shape))):
+    if shape is not None and (len(shape) != 3 or not all(0 < n <= 65_535 for n in map(read_count, shape))):
         raise ValueError(f"{shape!r} is no shape of an image")
     return codec
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _field(value: Any) -> Field:
+    return Field(
+        str(value["name"]),
+        str(value["dtype"]),
+        None if value["shape"] is None else tuple(map(read_count, value["shape"])),
+        dict(value["about"]),
+        None if value.get("codec") is None else _codec(value["codec"]),
+    )
+
+
+def _table(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
     check_table(value)
     return dict(value)
+
+
+MEMBERS: Mapping[str, Callable[[Any], Any]] = {
+    "block_rows": read_count,
+    "fields": lambda value: tuple(map(_field, value)),
+    "classes": lambda value: None if value is None else tuple(map(str, value)),
+    "splits": lambda value: {
+        str(k): tuple((read_count(a), read_count(b)) for a, b in spans) for k, spans in value.items()
+    },
+    "seed": lambda value: None if value is None else int(value),
+    "statistics": lambda value: {
+        str(f): {str(k): [float(x) for x in v] for k, v in values.items()} for f, values in value.items()
+    },
+    "provenance": dict,
+    "skipped": lambda value: tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in value),
+    "complete": lambda value: value is True,
+    "table": _table,
+}
+"""Name of a header's member -> what reads it of JSON; rows and extents are not among them. Raises what is wrong with a value."""
 
 
 def _plain(value: Any) -> Any:

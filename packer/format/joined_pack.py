@@ -75,13 +75,20 @@ class JoinedPack(Pack):
         for pack in self.joined:
             pack.check_same()
 
+    def confirm(self) -> None:
+        """See Pack."""
+        for pack in self.joined:
+            pack.confirm()
+
     def _path(self, file: str) -> str:
         number, _, own = file.partition("/")
         return self.joined[int(number)]._path(own)
 
 
 def joined(packs: Sequence[Pack]) -> Pack:
-    """Return packs of equal fields as one, to be converted."""
+    """Return packs of equal fields as one, to be converted: all of it will be read."""
+    for pack in packs:
+        pack.confirm()
     parts = [part for pack in packs for part in pack.parts]
     header = merge_headers([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
     return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,14 @@ from packer.errors import FormatError, MissingObjectError, damaged
 from packer.format.block_spans import Span
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
+from packer.format.listed_headers import ListedHeader
+from packer.format.listed_pack import check_listed, not_listed
 from packer.format.pack import Arrival, Pack, check_extents
-from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, index_of, merge_headers, seal_of
+from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, index_of, merge_headers
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo, Take
 from packer.remote.urls import join
+from packer.starting import ForkSafeLock
 
 END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
 AHEAD_BYTES = 256 << 20  # two stretches for each connection
@@ -35,6 +38,48 @@ class RemoteFile(NamedTuple):
         """Return bytes of it, or give them to `take`; of this version or not at all. See read_range. Raises PackerError."""
         stop, patience = offset + nbytes, access.ROWS_PATIENCE
         return access.read_range(self.url, offset, stop, self.info, take, patience=patience)
+
+
+class ListedRemoteFile:
+    """A shard as the index describes it: a RemoteFile that is compared with its trailer by the first read. Thread-safe.
+
+    With the trailer come the block checksums, if they lie near: reading rows needs them first.
+    """
+
+    def __init__(self, url: str, listed: ListedHeader) -> None:
+        trailer = Trailer.from_bytes(listed.seal)
+        if trailer is None:
+            raise damaged(url, "has a trailer in the index that is damaged", "trailer")
+        self.url, self._listed, self._checksums = url, listed, trailer.checksums_offset
+        self.info = ObjectInfo(trailer.container_length + SIZE, None, "")
+        self._known = False
+        self._end = b""
+        self._lock = ForkSafeLock()
+
+    def confirm(self) -> None:
+        """See that the object is the shard that the index lists. Raises PackerError."""
+        with self._lock:
+            if self._known:
+                return
+            distance = self.info.size - self._checksums
+            nbytes = distance if SIZE < distance <= END_BYTES else SIZE
+            data, info = access.read_end(self.url, nbytes, patience=access.ROWS_PATIENCE)
+            if bytes(data[-SIZE:]) != self._listed.seal or not self._listed.sealed:
+                _open_file(self.url)  # to say what is wrong, if something is
+                raise not_listed(self.url)
+            pack = RemotePack(self.url, self._listed.header, self._listed.seal, files={"": self})
+            check_extents(pack, lambda extent: info.size)
+            self.info, self._end, self._known = info, bytes(data), True
+
+    def read(self, offset: int, nbytes: int, take: Take | None = None) -> bytearray:
+        """See RemoteFile."""
+        self.confirm()
+        at = offset - (self.info.size - len(self._end))
+        if at >= 0 and nbytes and take is None:
+            data, self._end = bytearray(self._end[at : at + nbytes]), b""
+            if len(data) == nbytes:
+                return data
+        return RemoteFile(self.url, self.info).read(offset, nbytes, take)
 
 
 class StoredRows(Protocol):
@@ -57,7 +102,7 @@ class RemotePack(Pack):
     table: its checksum table, if it came with the end of the file.
     """
 
-    files: Mapping[str, RemoteFile] = field(kw_only=True)
+    files: Mapping[str, RemoteFile | ListedRemoteFile] = field(kw_only=True)
     rows_from: StoredRows | None = field(default=None, kw_only=True)
     table: bytes = field(default=b"", kw_only=True, repr=False)
 
@@ -73,6 +118,13 @@ class RemotePack(Pack):
 
     def check_same(self) -> None:
         """Do nothing: each read asks for the version that was opened."""
+
+    def confirm(self) -> None:
+        """See Pack."""
+        listed = [file for file in self.files.values() if isinstance(file, ListedRemoteFile)]
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            for _ in pool.map(ListedRemoteFile.confirm, listed):
+                pass
 
     def close(self) -> None:
         """See Pack."""
@@ -165,20 +217,22 @@ def _open_file(url: str) -> RemotePack:
 def _open_shards(url: str) -> RemotePack:
     data, _ = access.read_all(join(url, INDEX_FILE), MAX_INDEX_BYTES)
     index = index_of(bytes(data), join(url, INDEX_FILE))
-    with ThreadPoolExecutor(min(_CONNECTIONS, len(index.shards))) as pool:
-        shards = list(pool.map(_open_file, [join(url, line.file) for line in index.shards]))
-    for line, shard in zip(index.shards, shards, strict=True):
-        if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
-            raise FormatError(
-                f"{shard.path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
-                " Bring back the right one, or convert the images again."
-            )
-        if shard.header.fields != shards[0].header.fields or shard.header.classes != shards[0].header.classes:
-            raise FormatError(
-                f"{shard.path}: has other fields or classes than {index.shards[0].file}; all shards of a pack have the same."
-                " Bring back the right one."
-            )
     names = [line.file for line in index.shards]
+    urls = [join(url, name) for name in names]
+    shards: list[RemotePack] = []
+    if index.headers:
+        for own, listed in zip(urls, index.headers, strict=True):
+            files = {"": ListedRemoteFile(own, listed)}
+            shards.append(RemotePack(own, listed.header, listed.seal, files=files))
+    else:
+        with ThreadPoolExecutor(min(_CONNECTIONS, len(urls))) as pool:
+            shards += pool.map(_open_file, urls)
+        check_listed(index, shards)
     header = merge_headers([shard.header for shard in shards], names, index.skipped)
-    files: dict[str, Any] = {name: shard.files[""] for name, shard in zip(names, shards, strict=True)}
-    return RemotePack(url, header, index.digest, tuple(shards), files=files)
+    return RemotePack(
+        url,
+        header,
+        index.digest,
+        tuple(shards),
+        files={name: shard.files[""] for name, shard in zip(names, shards, strict=True)},
+    )

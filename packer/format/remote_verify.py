@@ -20,6 +20,7 @@ def verify_remote(url: str, bar: Progress) -> Verdict:
     begun = time.perf_counter()
     try:
         pack = open_remote(url)
+        pack.confirm()
         stretches = StretchMap(pack)
         blobs = [(part, name) for part in range(len(pack.parts)) for name in stretches.blobs]
         stretches.find_blobs(blobs, stretches.fetch)

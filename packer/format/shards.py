@@ -2,10 +2,11 @@
 
 The index is one JSON object, ASCII, keys sorted, no spaces: ``format``, ``version``, ``shards`` (a list of [file, rows, seal],
 in the order of the rows), perhaps ``skipped`` (inputs left out that no shard lists, as in the header: they would have been the
-only ones of a shard, or are rows of a table that was added), and ``checksum``, the XXH3-128, in hexadecimal, of the same object
-without it. ``seal`` is the XXH3-128 of the shard's trailer, so that a shard of another pack, or another version of this one, is
-not taken for it. All shards have equal fields and classes. Files that the index does not list are no part of the pack: appending
-writes shards first, then the index anew, aside, and renames it.
+only ones of a shard, or are rows of a table that was added), perhaps ``headers`` (of the shards, see listed_headers.py: with them the
+pack opens by its index alone), and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. A reader ignores
+members it does not know. ``seal`` is the XXH3-128 of the shard's trailer, so that a shard of another pack, or another version of
+this one, is not taken for it. All shards have equal fields and classes. Files that the index does not list are no part of the pack:
+appending writes shards first, then the index anew, aside, and renames it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import xxhash
 
 from packer.errors import FormatError, damaged
 from packer.format.file_io import check_inside, fsync_path
-from packer.format.header import FORMAT, VERSION, Extent, Header, read_json
+from packer.format.header import FORMAT, MAX_VALUES, VERSION, Extent, Header, read_json
+from packer.format.listed_headers import ListedHeader, headers_from_record, headers_to_record
 
 INDEX_FILE = "index.json"
 MAX_INDEX_BYTES = 1 << 28
@@ -36,11 +38,16 @@ class Shard(NamedTuple):
 
 
 class Index(NamedTuple):
-    """The content of the index. shards: in order; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists."""
+    """The content of the index.
+
+    shards: in order; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists; headers: of the shards, () if the
+    index does not have them.
+    """
 
     shards: tuple[Shard, ...]
     digest: bytes
     skipped: tuple[dict[str, str], ...]
+    headers: tuple[ListedHeader, ...] = ()
 
 
 def shard_name(number: int, format: str) -> str:
@@ -48,16 +55,21 @@ def shard_name(number: int, format: str) -> str:
     return f"{number:05d}" + (".h5" if format == "h5" else "")
 
 
-def seal_of(trailer: bytes) -> str:
-    """Return the digest of a shard's trailer that the index holds."""
-    return xxhash.xxh3_128_hexdigest(trailer)
-
-
-def write_index(folder: str, shards: Sequence[Shard], skipped: Sequence[Mapping[str, str]] = ()) -> None:
-    """Write the index aside, flush it, and give it its name. skipped: see Index. Raises OSError."""
+def write_index(
+    folder: str,
+    shards: Sequence[Shard],
+    skipped: Sequence[Mapping[str, str]] = (),
+    headers: Sequence[ListedHeader] = (),
+) -> None:
+    """Write the index aside, flush it, and give it its name. skipped, headers: see Index. Raises OSError."""
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": [list(s) for s in shards]}
     if skipped:
         record["skipped"] = [dict(s) for s in skipped]
+    listed = headers_to_record(headers) if headers else None
+    if listed is not None:
+        record["headers"] = listed
+        if not _readable(_text(record)):
+            del record["headers"]
     record["checksum"] = xxhash.xxh3_128_hexdigest(_text(record))
     path = os.path.join(folder, INDEX_FILE)
     with open(f"{path}.new", "wb") as file:
@@ -68,12 +80,23 @@ def write_index(folder: str, shards: Sequence[Shard], skipped: Sequence[Mapping[
     fsync_path(folder)
 
 
+def _readable(text: bytes) -> bool:
+    """Return True if an index's text, with a checksum to come, is no longer than readers take."""
+    return len(text) + 100 < MAX_INDEX_BYTES and text.count(b",") + 2 < MAX_VALUES
+
+
 def read_index(folder: str) -> Index:
     """Read the index of a pack of shards. Raises FormatError; OSError if there is none."""
     path = check_inside(folder, INDEX_FILE)
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
     return index_of(data, path)
+
+
+def index_digest(folder: str) -> bytes:
+    """Return the digest of a pack's index, whatever that says. Raises FormatError for a link out of the pack; OSError."""
+    with open(check_inside(folder, INDEX_FILE), "rb") as file:
+        return xxhash.xxh3_128_digest(file.read(MAX_INDEX_BYTES + 1))
 
 
 def index_of(data: bytes, path: str) -> Index:
@@ -91,9 +114,11 @@ def index_of(data: bytes, path: str) -> Index:
         if not shards or len({s.file for s in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
         skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        listed = record.get("headers")
+        headers = () if listed is None else headers_from_record(listed, [(s.rows, s.seal) for s in shards])
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
         raise damaged(path, f"is damaged ({error})") from None
-    return Index(shards, xxhash.xxh3_128_digest(data), skipped)
+    return Index(shards, xxhash.xxh3_128_digest(data), skipped, headers)
 
 
 def parsed(data: bytes) -> dict[str, Any] | None:
@@ -119,7 +144,10 @@ def merge_headers(
     first = 0
     for header, file in zip(headers, files, strict=True):
         for name, own in header.extents.items():
-            extents[name] += (replace(e, file=f"{file}/{e.file}" if e.file else file) for e in own)
+            extents[name] += [
+                Extent(f"{file}/{e.file}" if e.file else file, e.offset, e.rows, e.row_bytes, e.stored)
+                for e in own
+            ]
         for name, spans in header.splits.items():
             for start, stop in spans:
                 before = splits.setdefault(name, [])

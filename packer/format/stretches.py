@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent
-from packer.format.remote_pack import RemoteFile, RemotePack
+from packer.format.remote_pack import RemotePack
 from packer.remote.object_store import Take
 
 STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
@@ -156,7 +156,7 @@ class StretchMap:
         take: called with the bytes as they come, before they are compared, instead of returning them; see access.read_range.
         """
         begin, end = self.place(number)
-        file: RemoteFile = self._pack.files[self.file(number)]
+        file = self._pack.files[self.file(number)]
         wrong: list[int] = []
         for _ in range(_ATTEMPTS):
             check = self._check(number)

@@ -31,9 +31,10 @@ from packer.format.header import (
     PARTIAL_SUFFIX,
     TRAILER_FILE,
 )
+from packer.format.listed_headers import seal_of
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
-from packer.format.shards import INDEX_FILE, read_index, seal_of
+from packer.format.shards import INDEX_FILE, read_index
 from packer.format.unsealed_hdf5 import read_table
 from packer.format.verdict import Problem, Verdict
 from packer.progress import Progress
@@ -143,7 +144,7 @@ def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
             problems.append(Problem(path, "index", str(unreadable(path, error))))
     if not problems:
         try:
-            open_pack(name)
+            open_pack(name).confirm()
         except FormatError as error:
             problems.append(Problem(name, "index", error.sentence))
     return Verdict(tuple(problems), nbytes, time.perf_counter() - begun)

@@ -463,6 +463,7 @@ def _is_pack(path: str) -> bool:
     """Return True for a pack that, if a folder, holds nothing else: a slip of the keyboard must not cost anyone their photos."""
     try:
         pack = open_pack(path)
+        pack.confirm()
     except FormatError:
         return False
     return _holds_nothing_else(pack)

@@ -537,7 +537,7 @@ def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
     shutil.copytree(tmp_path / "p", tmp_path / "q")
     old = content(open_pack(tmp_path / "p"))
 
-    def die(folder: str, shards: object, skipped: object) -> None:
+    def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

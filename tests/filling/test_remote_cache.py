@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 import packer
 from packer import PackedBatchDataset, PackedDataset, open_pack
@@ -29,8 +30,10 @@ from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 from packer.format.remote_pack import END_BYTES, RemotePack, open_remote
 from packer.format.remote_rows import PASSING
+from packer.format.shards import read_index, write_index
 from packer.format.stretches import StretchMap
 from packer.remote import access
+from tests.format.test_shards import text_of
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
 
 ROWS = 2400
@@ -409,12 +412,85 @@ def test_what_is_no_pack(store: ObjectServer) -> None:
         list(dataset)
 
 
-def test_shards_that_do_not_belong_together(store: ObjectServer) -> None:
-    index = json.loads(store.objects["bucket/shards/index.json"])
-    first, second = (line[0] for line in index["shards"][:2])
-    store.objects[f"bucket/shards/{first}"] = store.objects[f"bucket/shards/{second}"]
+def test_shards_open_with_one_request_and_no_look_at_them(store: ObjectServer, packs: Path) -> None:
+    pack = open_pack("s3://bucket/shards/")
+    assert sum(store.requests.values()) == 1
+    assert pack.header == open_pack(packs / "shards").header
+    assert np.array_equal(pack.read("label", 0, 3), open_pack(packs / "shards").read("label", 0, 3))
+    assert {key for key, *_ in store.ranges} == {"bucket/shards/index.json", "bucket/shards/00000.h5"}
+
+
+def test_a_shard_is_read_with_one_request_more_than_its_rows(store: ObjectServer) -> None:
+    """Its trailer and its checksums come together."""
+    with PackedBatchDataset("s3://bucket/shards/", 100, order="sequential", fields=["label"]) as dataset:
+        next(iter(dataset))
+    assert Counter(key for key, *_ in store.ranges)["bucket/shards/00000.h5"] == 2
+
+
+def test_an_index_without_headers(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    """As packer 0.1 wrote it: each shard is opened at once."""
+    write_index(str(tmp_path), read_index(str(packs / "shards")).shards)
+    store.objects["bucket/shards/index.json"] = (tmp_path / "index.json").read_bytes()
+    check_equal(packs / "shards", "s3://bucket/shards/")
+    first, second = "bucket/shards/00000.h5", "bucket/shards/00001.h5"
+    store.objects[first] = store.objects[second]
     with pytest.raises(FormatError, match=r"is not the shard that index\.json lists"):
         open_pack("s3://bucket/shards/")
+
+
+def replace_shard(store: ObjectServer) -> None:
+    store.objects["bucket/shards/00001.h5"] = store.objects["bucket/shards/00000.h5"]
+
+
+def cut_shard(store: ObjectServer) -> None:
+    store.objects["bucket/shards/00001.h5"] = store.objects["bucket/shards/00001.h5"][:-200]
+
+
+def remove_shard(store: ObjectServer) -> None:
+    del store.objects["bucket/shards/00001.h5"]
+
+
+def lie_about_extents(store: ObjectServer) -> None:
+    """The index, with a true checksum, places labels 8 bytes further than they are."""
+    record = json.loads(store.objects["bucket/shards/index.json"])
+    del record["checksum"]
+    labels = record["headers"]["extents"]["label"]
+    first, second, third = labels["offset"] if isinstance(labels["offset"], list) else [labels["offset"]] * 3
+    labels["offset"] = [first, second + 8, third]
+    record["checksum"] = xxhash.xxh3_128_hexdigest(text_of(record))
+    store.objects["bucket/shards/index.json"] = text_of(record)
+
+
+WAYS = {
+    "confirmed": lambda pack: pack.confirm(),
+    "read": lambda pack: pack.read("label", 890, 910),
+    "keys": lambda pack: pack.keys(890, 910),
+    "rows": lambda pack: PackedDataset(pack)[890:910],
+    "verified": lambda pack: packer.verify_pack(pack.path),
+}
+
+
+@pytest.mark.parametrize("way", [*WAYS, "cached"])
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (replace_shard, r"00001\.h5: is not the shard that index\.json lists"),
+        (cut_shard, r"00001\.h5: is no pack, or was opened for writing"),
+        (remove_shard, r"00001\.h5: "),
+        (lie_about_extents, r"00001\.h5: is not the shard that index\.json lists"),
+    ],
+)
+def test_a_wrong_shard_is_seen_before_a_row_of_it_is_handed_out(
+    store: ObjectServer, tmp_path: Path, harm: Any, sentence: str, way: str
+) -> None:
+    harm(store)
+    pack = open_pack("s3://bucket/shards/")
+    assert isinstance(pack, RemotePack)
+    assert np.array_equal(pack.read("label", 0, 5), pack.read("label", 0, 9)[:5])
+    if way == "cached":
+        pack = with_cache(pack, tmp_path / "cache", "1GB")
+    with pytest.raises(PackerError, match=sentence), contextlib.closing(pack):
+        WAYS["rows" if way == "cached" else way](pack)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ import pytest
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, block_codec
 from packer.format.header import Field, Header
+from packer.format.listed_pack import listing
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import Shard, seal_of, write_index
+from packer.format.shards import write_index
 
 FIELDS = (
     Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"}),
@@ -206,11 +207,12 @@ def write_shards(
     format: str = "h5",
     block_rows: int = 5,
     splits: dict[str, tuple[tuple[int, int], ...]] | None = None,
+    listed: bool = True,
     **members: Any,
 ) -> Path:
-    """A pack of shards with so many rows each; splits: of the whole pack."""
+    """A pack of shards with so many rows each; splits: of the whole pack; listed: the index has their headers."""
     folder.mkdir()
-    listed, first = [], 0
+    shards, first = [], 0
     for number, count in enumerate(rows):
         path = out_path(folder, format, f"{number:05d}")
         part = content.take(range(first, first + count))
@@ -221,10 +223,10 @@ def write_shards(
         own = {name: tuple((a, b) for a, b in spans if a < b) for name, spans in own.items()}
         own = {name: spans for name, spans in own.items() if spans}
         write_content(path, part, block_rows=min(block_rows, count), splits=own, **members)
-        pack = open_pack(path)
-        listed.append(Shard(path.name, pack.rows, seal_of(pack.seal)))
+        shards.append(open_pack(path))
         first += count
-    write_index(str(folder), listed)
+    lines, headers = listing(shards)
+    write_index(str(folder), lines, headers=headers if listed else ())
     return folder
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from packer.errors import FormatError
 from packer.format.header import Field
+from packer.format.listed_headers import seal_of
 from packer.format.pack import open_pack
-from packer.format.shards import Shard, read_index, seal_of, shard_name, write_index
+from packer.format.shards import Shard, read_index, shard_name, write_index
 from tests.format.packs import (
     FORMATS,
     KINDS,
@@ -47,7 +48,7 @@ def write_record(folder: Path, change: dict[str, Any]) -> None:
 def test_an_index_comes_back(tmp_path: Path):
     write_index(str(tmp_path), SHARDS)
     assert os.listdir(tmp_path) == ["index.json"]
-    shards, digest, _ = read_index(str(tmp_path))
+    shards, digest, *_ = read_index(str(tmp_path))
     assert shards == SHARDS
     assert digest == xxhash.xxh3_128_digest((tmp_path / "index.json").read_bytes())
 
@@ -101,6 +102,13 @@ def test_each_impossible_index_is_one_sentence(tmp_path: Path, change: dict[str,
     with pytest.raises(FormatError) as error:
         open_pack(tmp_path)
     assert str(error.value) == f"{tmp_path}/index.json: is damaged ({reason}). Convert the images again."
+
+
+def test_members_that_are_not_known_are_ignored(unlisted: Path):
+    """As those of later versions are: so this one's headers are by earlier ones."""
+    record = json.loads((unlisted / "index.json").read_bytes())
+    write_record(unlisted, {"shards": record["shards"], "later": {"what": 5}})
+    assert open_pack(unlisted).rows == TOTAL
 
 
 def test_an_index_of_another_version(tmp_path: Path):
@@ -160,13 +168,19 @@ def sharded(tmp_path: Path, format: str) -> Path:
     return write_shards(tmp_path / "p", Content.random("raw", TOTAL), ROWS, format=format)
 
 
+@pytest.fixture
+def unlisted(tmp_path: Path, format: str) -> Path:
+    """A pack as packer 0.1 wrote it: its index has no headers, so opening looks at each shard."""
+    return write_shards(tmp_path / "p", Content.random("raw", TOTAL), ROWS, format=format, listed=False)
+
+
 def shard(folder: Path, number: int) -> Path:
     return next(path for path in (folder / f"{number:05d}", folder / f"{number:05d}.h5") if path.exists())
 
 
 def relist(folder: Path, **changes: Any) -> None:
     """The index anew, with one line's members changed."""
-    shards, _, _ = read_index(str(folder))
+    shards, *_ = read_index(str(folder))
     write_index(str(folder), [shards[0]._replace(**changes), *shards[1:]])
 
 
@@ -247,13 +261,13 @@ NOT_LISTED = (
     ],
 )
 def test_each_wrong_shard_is_one_sentence(
-    sharded: Path, format: str, damage: Callable[[Path], None], sentence: str
+    unlisted: Path, format: str, damage: Callable[[Path], None], sentence: str
 ):
-    damage(sharded)
+    damage(unlisted)
     with pytest.raises(FormatError) as error:
-        open_pack(sharded)
+        open_pack(unlisted)
     names = [shard_name(number, format) for number in range(3)]
-    assert str(error.value) == sentence.format(*names, p=sharded)
+    assert str(error.value) == sentence.format(*names, p=unlisted)
 
 
 @pytest.mark.parametrize("change", ["fields", "classes"])
@@ -267,7 +281,7 @@ def test_shards_with_other_fields_or_classes_are_refused(tmp_path: Path, format:
         write_blocks(writer, content, [0])
         ragged = {"key": content.keys, "more": [b""] * 4}
         writer.finish(rows=4, ragged=ragged if change == "fields" else {"key": content.keys}, **members)
-    shards, _, _ = read_index(str(folder))
+    shards, *_ = read_index(str(folder))
     write_index(str(folder), [shards[0], shards[1]._replace(seal=seal_of(open_pack(second).seal))])
     with pytest.raises(FormatError) as error:
         open_pack(folder)
@@ -325,7 +339,7 @@ def test_a_pack_that_has_grown_is_another(sharded: Path, format: str):
     pack.check_same()
     path = out_path(sharded, format, "00003")
     write_content(path, Content.random("raw", 5))
-    shards, _, _ = read_index(str(sharded))
+    shards, *_ = read_index(str(sharded))
     write_index(str(sharded), [*shards, Shard(path.name, 5, seal_of(open_pack(path).seal))])
     with pytest.raises(FormatError) as error:
         pack.check_same()
@@ -333,12 +347,16 @@ def test_a_pack_that_has_grown_is_another(sharded: Path, format: str):
     assert open_pack(sharded).rows == TOTAL + 5
 
 
-def test_a_replaced_shard_is_noticed(sharded: Path):
-    pack = open_pack(sharded)
-    replace_shard(sharded)
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_replaced_shard_is_noticed(tmp_path: Path, format: str, listed: bool):
+    content = Content.random("raw", TOTAL)
+    folder = write_shards(tmp_path / "p", content, ROWS, format=format, listed=listed)
+    pack = open_pack(folder)
+    pack.confirm()
+    replace_shard(folder)
     with pytest.raises(FormatError) as error:
         pack.check_same()
-    name = shard(sharded, 0)
+    name = shard(folder, 0)
     assert str(error.value) == f"{name}: was replaced or changed after it was opened. Open it again."
 
 

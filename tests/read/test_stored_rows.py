@@ -452,6 +452,7 @@ def test_a_shard_replaced_after_opening_is_noticed(tmp_path: Path):
     with begin(tmp_path / "other.h5", other, block_rows=16) as writer:
         write_blocks(writer, other, range(4))
         writer.finish(rows=62, ragged={"key": other.keys})
+    pack.confirm()
     shutil.copy(tmp_path / "other.h5", pack.parts[2].path)
     with pytest.raises(FormatError) as error:
         images(RowReader(pack, pack.fields), runs_of((0, 1)))

@@ -280,18 +280,18 @@ def _key(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
     return digest.hexdigest()
 
 
-def _files(pack: Pack) -> list[tuple[str, int, int, int, int]]:
-    """Return the files that hold a pack's rows, with device, inode, size and modification time; none of one in a store."""
+def _files(pack: Pack) -> list[tuple[int, int, int, int]]:
+    """Return device, inode, size and modification time of the files that hold a pack's rows; none of one in a store."""
     if isinstance(pack, RemotePack):  # its seal is that of the version that was opened, wherever its rows are
         return []
-    paths = sorted({os.path.realpath(pack.file(e)) for es in pack.header.extents.values() for e in es})
+    one_each = {e.file: e for es in pack.header.extents.values() for e in es}
     found = []
-    for path in paths:
+    for _, extent in sorted(one_each.items()):
         try:
-            status = os.stat(path)
+            status = os.stat(pack.place(extent))
         except OSError:  # the reader will say so
             continue
-        found.append((path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+        found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
     return found
 
 

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+from packer.errors import FormatError
+from packer.format.listed_headers import ListedHeader, headers_from_record, headers_to_record, seal_of
+from packer.format.listed_pack import listing
+from packer.format.pack import Pack, open_pack
+from packer.format.shards import read_index, write_index
+from tests.format.packs import FORMATS, KINDS, Content, out_path, write_content, write_shards
+from tests.format.test_shards import text_of
+
+MEMBERS = {
+    "classes": ("cat", "dog"),
+    "statistics": {"image": {"mean": [0.5, 0.25, 0.1], "std": [1.0, 0.5, 1 / 3]}},
+    "provenance": {"options": {"size": [4, 6]}, "versions": {"packer": "0"}},
+    "skipped": ({"key": "b\udcffd.jpg", "reason": "is empty"},),
+}
+
+
+def parts_of(folder: Path) -> list[ListedHeader]:
+    """Headers and trailers, read from the shards."""
+    shards = read_index(str(folder)).shards
+    packs = [open_pack(folder / shard.file) for shard in shards]
+    return [ListedHeader(pack.header, pack.seal) for pack in packs]
+
+
+def lines_of(headers: list[ListedHeader]) -> list[tuple[int, str]]:
+    return [(one.header.rows, seal_of(one.seal)) for one in headers]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_headers_come_back(tmp_path: Path, kind: tuple[str, str]):
+    splits = {"train": ((0, 9),), "val": ((9, 20),)}
+    rows = (7, 1, 12)
+    folder = write_shards(
+        tmp_path / "p", Content.random(kind[1], 20), rows, format=kind[0], splits=splits, **MEMBERS
+    )
+    headers = parts_of(folder)
+    record = json.loads(json.dumps(headers_to_record(headers)))
+    assert list(headers_from_record(record, lines_of(headers))) == headers
+    assert read_index(str(folder)).headers == tuple(headers)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_shards_have_in_common_stands_once(tmp_path: Path, format: str):
+    """Of the shards of two runs, too: what differs between these stands twice."""
+    folder = write_shards(tmp_path / "p", Content.random("raw", 8), (2, 2, 2, 2), format=format, **MEMBERS)
+    packs = [open_pack(part.path) for part in open_pack(folder).parts]
+    for number in range(4, 6):
+        path = out_path(folder, format, f"0000{number}")
+        other = MEMBERS | {"provenance": {"options": {}, "versions": {"packer": "1"}}}
+        write_content(path, Content.random("raw", 2), **other)
+        packs.append(open_pack(path))
+    lines, headers = listing(packs)
+    write_index(str(folder), lines, headers=headers)
+    record = json.loads((folder / "index.json").read_bytes())["headers"]
+    assert {name: len(values) for name, values in record["members"].items()} == {
+        **dict.fromkeys(record["members"], 1),
+        "provenance": 2,
+    }
+    assert record["of"] == {"provenance": [0, 0, 0, 0, 1, 1]}
+    assert record["extents"]["label"]["rows"] == 2
+    again = open_pack(folder)
+    assert again.parts[5].header == packs[5].header
+    assert again.parts[5].header.classes is again.header.classes
+
+
+def test_bytes_of_format_1_do_not_change(tmp_path: Path):
+    folder = write_shards(tmp_path / "p", Content.random("raw", 12), (7, 5), format="npy", **MEMBERS)
+    record = json.loads((folder / "index.json").read_bytes())
+    assert sorted(record) == ["checksum", "format", "headers", "shards", "version"]
+    headers = record["headers"]
+    assert headers["extents"] == {
+        "image": {"count": 1, "offset": 128, "rows": [7, 5]},
+        "label": {"count": 1, "offset": 128, "rows": [7, 5]},
+        "text": {"count": 1, "offset": 128, "rows": headers["extents"]["text"]["rows"]},
+        "text.offsets": {"count": 1, "offset": 128, "rows": [8, 6]},
+        "key": {"count": 1, "offset": 128, "rows": headers["extents"]["key"]["rows"]},
+        "key.offsets": {"count": 1, "offset": 128, "rows": [8, 6]},
+    }
+    assert (headers["container"], headers["of"]) == ("npy", {})
+    assert headers["members"]["classes"] == [["cat", "dog"]]
+    assert headers["members"]["table"] == [None]
+    assert headers["trailers"][:4] == "AAAA"  # a directory's container has no length
+    assert len(headers["trailers"]) == 4 * -(-2 * 128 // 3)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(lambda p: [p / "a.h5", p / "b"], id="a file and a directory"),
+        pytest.param(lambda p: [p / "a.h5", p / "unsealed.h5"], id="one that is not sealed"),
+        pytest.param(lambda p: [p / "a.h5", p / "other.h5"], id="other classes"),
+    ],
+)
+def test_what_cannot_be_said_is_left_out(tmp_path: Path, parts: Callable[[Path], list[Path]]):
+    """The index then is as it was before, and each shard is opened."""
+    for name, members in (
+        ("a.h5", {}),
+        ("b", {}),
+        ("unsealed.h5", {}),
+        ("other.h5", {"classes": ("a", "b")}),
+    ):
+        write_content(tmp_path / name, Content.random("raw", 3), **members)
+    data = (tmp_path / "unsealed.h5").read_bytes()
+    (tmp_path / "unsealed.h5").write_bytes(data[:-128])
+    opened = [open_pack(path) for path in parts(tmp_path)]
+    lines, headers = listing(opened)
+    assert headers_to_record(headers) is None
+    write_index(str(tmp_path), lines, headers=headers)
+    assert sorted(json.loads((tmp_path / "index.json").read_bytes())) == [
+        "checksum",
+        "format",
+        "shards",
+        "version",
+    ]
+
+
+def test_a_header_that_is_not_the_sealed_one_is_not_listed(tmp_path: Path):
+    """As that of a later version would be, some of which this one does not read."""
+    folder = write_shards(tmp_path / "p", Content.random("raw", 4), (2, 2))
+    one, two = parts_of(folder)
+    assert headers_to_record([one, two._replace(header=one.header)]) is None
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("three") / "p"
+    splits = {"val": ((1, 2), (3, 5))}
+    return write_shards(folder, Content.random("raw", 6), (2, 3, 1), splits=splits, **MEMBERS)
+
+
+def replaced(record: dict[str, Any], *path: str, value: Any) -> None:
+    for name in path[:-1]:
+        record = record[name]
+    record[path[-1]] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("headers",), 5, "'int' object is not subscriptable"),
+        (("headers", "trailers"), "AAAA", "it does not hold one trailer a shard"),
+        (("headers", "trailers"), "A" * 512, "a trailer in it is not that of its shard"),
+        (("headers", "container"), "tar", "'tar'"),
+        (("headers", "members", "seed"), [], "it has 0 values for 3 shards"),
+        (("headers", "members", "seed"), [1, 2], "it has 2 values for 3 shards"),
+        (("headers", "members", "fields"), [], "it has 0 values for 3 shards"),
+        (
+            ("headers", "members", "classes"),
+            [["a"], ["b"], ["c"]],
+            "its shards have different fields or classes",
+        ),
+        (("headers", "of"), {"seed": [0, 0]}, "a column in it has not 3 numbers"),
+        (("headers", "of"), {"seed": [0, 0, 1]}, "list index out of range"),
+        (("headers", "of"), {"seed": [0, 0, -1]}, "-1 is not a size"),
+        (("headers", "members", "block_rows"), [4], "block_rows is 4 of 2 rows"),
+        (("headers", "members", "splits"), [{"val": [[0, 3]]}], "split 'val' is ((0, 3),) of 2 rows"),
+        (
+            ("headers", "members", "statistics"),
+            [{"image": {"mean": "x"}}],
+            "could not convert string to float: 'x'",
+        ),
+        (("headers", "extents", "label", "rows"), [2, 2, 2], "extents in it do not hold 3 rows"),
+        (("headers", "extents", "label", "rows"), [2, 3, True], "True is not a size"),
+        (("headers", "extents", "label", "count"), 0, "a column in it has not 0 numbers"),
+        (("headers", "extents", "label", "offset"), 1 << 62, f"{1 << 62} is not a size"),
+        (
+            ("headers", "extents", "label", "count"),
+            1 << 40,
+            f"it lists {3 << 40:,} extents; at most 16,777,216 are read",
+        ),
+        (("headers", "extents", "label", "stored"), 8, "extents of 'label' do not fit its dtype and shape"),
+        (("headers", "extents", "label"), None, "'NoneType' object is not subscriptable"),
+    ],
+)
+def test_each_impossible_record_is_one_sentence(
+    three: Path, tmp_path: Path, path: tuple[str, ...], value: Any, reason: str
+):
+    record = json.loads((three / "index.json").read_bytes())
+    del record["checksum"]
+    replaced(record, *path, value=value)
+    record["checksum"] = xxhash.xxh3_128_hexdigest(text_of(record))
+    (tmp_path / "index.json").write_bytes(text_of(record))
+    with pytest.raises(FormatError) as error:
+        open_pack(tmp_path)
+    assert str(error.value) == f"{tmp_path}/index.json: is damaged ({reason}). Convert the images again."
+
+
+def test_a_pack_opened_by_its_index_is_the_one_opened_by_its_shards(three: Path, tmp_path: Path):
+    lines = read_index(str(three)).shards
+    for line in lines:
+        (tmp_path / line.file).write_bytes((three / line.file).read_bytes())
+    write_index(str(tmp_path), lines)
+    old, new = open_pack(tmp_path), open_pack(three)
+    assert type(old) is Pack
+    assert type(new) is not Pack
+    assert old.header == new.header
+    assert [part.header for part in old.parts] == [part.header for part in new.parts]
+    assert [part.seal for part in old.parts] == [part.seal for part in new.parts]
+    assert (old.rows, old.nbytes, old.format, old.sealed) == (new.rows, new.nbytes, new.format, new.sealed)
