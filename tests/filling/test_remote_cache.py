@@ -65,12 +65,20 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def objects(packs: Path) -> dict[str, bytes]:
+    """The packs as objects of a bucket."""
+    return {
+        f"bucket/{path.relative_to(packs)}": path.read_bytes()
+        for path in packs.rglob("*")
+        if path.suffix in (".h5", ".json")
+    }
+
+
 @pytest.fixture
-def store(server: ObjectServer, packs: Path) -> ObjectServer:
+def store(server: ObjectServer, objects: dict[str, bytes]) -> ObjectServer:
     """The server, with all packs in it."""
-    for path in packs.rglob("*"):
-        if path.suffix in (".h5", ".json"):
-            server.objects[f"bucket/{path.relative_to(packs)}"] = path.read_bytes()
+    server.objects |= objects
     return server
 
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -16,6 +17,12 @@ from xml.sax.saxutils import escape
 
 Fault = Callable[["Handler", bytes], bool]
 """Sees an answer to a GET before it is sent: its body. True: it has sent something itself, or nothing."""
+
+
+@lru_cache(maxsize=16)
+def digest(data: bytes) -> str:
+    """Return the tag of an object; computed once, as ranges of it are asked for many times."""
+    return hashlib.md5(data).hexdigest()
 
 
 class ObjectServer(ThreadingHTTPServer):
@@ -89,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
         if data is None:
             self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
-        tag = '"' + hashlib.md5(data).hexdigest() + '"'
+        tag = f'"{digest(data)}"'
         headers = {"Last-Modified": "Sun, 01 Nov 2026 10:00:00 GMT"} | ({"ETag": tag} if server.tags else {})
         if "If-Match" in self.headers and self.headers["If-Match"] != tag:
             self.answer(412)
@@ -126,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         page, more = rest[:1000], len(rest) > 1000
         entries = "".join(
             f"<Contents><Key>{escape(name)}</Key><LastModified>2026-11-01T10:00:00.000Z</LastModified>"
-            f"<Size>{len(data)}</Size><ETag>&quot;{hashlib.md5(data).hexdigest()}&quot;</ETag></Contents>"
+            f"<Size>{len(data)}</Size><ETag>&quot;{digest(data)}&quot;</ETag></Contents>"
             for name in page
             for data in [self.server.objects[f"{bucket}/{name}"]]
         )
@@ -152,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self.server.objects[self.key] = data
                 self.server.written.append(self.key)
-        self.answer(200, headers={"ETag": '"' + hashlib.md5(data).hexdigest() + '"'})
+        self.answer(200, headers={"ETag": f'"{digest(data)}"'})
 
     def do_POST(self) -> None:
         self.body()
