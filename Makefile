@@ -18,6 +18,8 @@ endif
 
 # Benchmarks and the demo must not share the machine with anything, so `make -j` runs one recipe at a time.
 .NOTPARALLEL:
+# Hundreds of processes import packer in the tests; without its bytecode each compiles it, which takes a third of their time.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help venv demo test lint types tests format bench gpu soak wheels clean
 
 help:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import io
+import multiprocessing
+import os
 import runpy
 import signal
 import sys
@@ -38,6 +40,14 @@ if importlib.util.find_spec("hypothesis"):  # machines that only run `make gpu` 
     settings.register_profile("packer", deadline=None, derandomize=True)
     settings.load_profile("packer")
 
+
+# Threads of torch that wait for each other turn round and round, by default, and several processes that test share the cores:
+# that took twice as much of the processor as the tests of augmentation themselves.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A process of the start method "forkserver" is forked from one that has imported torch, which takes two seconds, once for all tests.
+if importlib.util.find_spec("torch"):
+    multiprocessing.set_forkserver_preload(["torch"])
 
 # What a shell starts in the background ignores SIGINT, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -26,7 +26,7 @@ def ranks(
     next(iter(alone))
     state = alone.state_dict()
     args = (world_size, folder, dataset_of(numbers, ends="pad"), state)
-    torch.multiprocessing.start_processes(run, args, nprocs=world_size, start_method="spawn")
+    torch.multiprocessing.start_processes(run, args, nprocs=world_size, start_method="forkserver")
     return [json.loads((folder / f"{world_size}-{rank}.json").read_text()) for rank in range(world_size)]
 
 

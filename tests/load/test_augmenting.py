@@ -475,7 +475,7 @@ def test_going_on_in_mid_epoch_augments_alike(paired: Pack, augment: Any):
             assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
 def test_a_dataloader_augments_alike(paired: Pack, context: str):
     from torch.utils.data import DataLoader
 

@@ -131,7 +131,7 @@ def test_indexing_gives_the_epochs_batches(pack: Pack):
             dataset[index]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("context", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_dataloader_takes_whole_batches_from_worker_processes(tmp_path: Path, context: str):
     pack = make_pack(tmp_path / "p.h5")

@@ -16,7 +16,6 @@ from packer.format.pack_writer import PackWriter
 from packer.load.processes.transforms import PythonTransform
 from packer.load.row_dataset import PackedDataset
 from packer.orders.runs import consecutive
-from tests import torchvision_here
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
@@ -76,7 +75,7 @@ def test_unknown_field(pack: Pack):
 
 
 @pytest.mark.parametrize(
-    "context", [None, "fork", "spawn", pytest.param("forkserver", marks=pytest.mark.soak)]
+    "context", [None, "fork", "forkserver", pytest.param("spawn", marks=pytest.mark.soak)]
 )
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_dataloader_row_by_row_and_by_batch_sampler(tmp_path: Path, context: str | None):
@@ -155,7 +154,7 @@ def test_functions_in_a_dataloader_and_its_workers(pack: Pack):
     for loader in (
         DataLoader(dataset, batch_size=5),
         DataLoader(dataset, sampler=sampler, batch_size=None),
-        DataLoader(dataset, batch_size=5, num_workers=1, multiprocessing_context="spawn"),
+        DataLoader(dataset, batch_size=5, num_workers=1, multiprocessing_context="forkserver"),
     ):
         batches = list(loader)
         assert [batch.label[0] for batch in batches] == ["even", "odd"]
@@ -246,6 +245,8 @@ def test_results_that_make_no_batch_are_a_sentence(pack: Pack):
 
 
 def test_torchvisions_transforms(pack: Pack):
+    from tests import torchvision_here  # in the test: its processes load this module
+
     if not torchvision_here.READY:
         pytest.skip(torchvision_here.REASON)
     from torchvision import transforms as v1

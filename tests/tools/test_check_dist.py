@@ -28,16 +28,17 @@ def main(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], int]:
 
 def made(folder: Path, wheel: str = WHEEL, without: str = "", more: str = "", sources: str = "") -> Path:
     """A folder with a wheel and an archive of sources, of which files whose names hold a text are left out."""
+    left_out = (".so", "__pycache__", *([sources] if sources else []))
     with zipfile.ZipFile(folder / wheel, "w") as archive:
         for file in [*FILES, *([more] if more else [])]:
             if not (without and without in file):
                 archive.writestr(file, "")
-    with tarfile.open(folder / "packer_torch-0.1.0.tar.gz", "w:gz") as archive:
+    with tarfile.open(folder / "packer_torch-0.1.0.tar.gz", "w:gz", compresslevel=1) as archive:
         for file in ["LICENSE", "README.md", "setup.py", "setup.cfg", "pyproject.toml", "packer"]:
             archive.add(
                 ROOT / file,
                 f"packer_torch-0.1.0/{file}",
-                filter=lambda info: None if sources and info.name.endswith(sources) else info,
+                filter=lambda info: None if info.name.endswith(left_out) else info,
             )
     return folder
 

@@ -216,8 +216,8 @@ def test_a_compose_that_is_not_run_leaves_boxes_and_points(pack: Pack):
             assert_same(found | {"boxes": None}, expected | {"boxes": None})
 
 
-def test_a_process_that_is_spawned_makes_the_same(pack: Pack):
-    check(pack, compose(), ("image", "seg"), compose(told=True), processes=1, context="spawn")
+def test_a_process_that_is_not_forked_from_here_makes_the_same(pack: Pack):
+    check(pack, compose(), ("image", "seg"), compose(told=True), processes=1, context="forkserver")
 
 
 def test_the_users_compose_stays_as_it_is(pack: Pack):

@@ -152,8 +152,8 @@ def test_later_epochs_draw_anew(pack: Pack):
     check(pack, v2.RandomHorizontalFlip(), ("image", "seg"), epochs=2)
 
 
-def test_a_process_that_is_spawned_makes_the_same(pack: Pack):
-    check(pack, v2.Compose(usual()), EVERYTHING, processes=1, context="spawn")
+def test_a_process_that_is_not_forked_from_here_makes_the_same(pack: Pack):
+    check(pack, v2.Compose(usual()), EVERYTHING, processes=1, context="forkserver")
 
 
 def test_a_mask_alone(pack: Pack):
