@@ -32,7 +32,8 @@ copy that ends the copy; anywhere else it goes where it would have gone without 
 #define COLD (-2)
 #define UNWRITABLE (-3)
 
-#define AHEAD 32             /* pieces whose first lines are fetched before their turn */
+#define AHEAD 32             /* runs whose first lines are fetched before their turn */
+#define FEW_EXTENTS 8        /* are counted up to a row; among more it is searched */
 #define MOST_LINES 8         /* fetched of a piece: then the processor sees where it goes */
 #define STREAM_RUN (64 << 10) /* bytes of a run, and of a batch, from which it is stored past the caches */
 #define STREAM_BATCH (4 << 20)
@@ -61,6 +62,27 @@ typedef struct {
     int64_t done; /* rows of the run */
 } Place;
 
+/* The extent that holds a row. last: the one that held another; where there are few, they are counted, as no branch is guessed. */
+static inline Py_ssize_t
+extent_of(const Request *request, int64_t row, Py_ssize_t last)
+{
+    const int64_t(*extents)[3] = request->extents;
+    Py_ssize_t low = 0, high = request->count;
+    if (high <= FEW_EXTENTS) {
+        for (Py_ssize_t e = 1; e < high; e++) low += extents[e][0] <= row;
+        return low;
+    }
+    if (row >= extents[last][0] && row < extents[last + 1][0]) return last;
+    while (high - low > 1) {
+        Py_ssize_t middle = low + (high - low) / 2;
+        if (extents[middle][0] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* The next piece: the rows of one run that lie in one extent. Returns 0 when there is none. */
 static inline int
 next_piece(const Request *request, Place *place, Piece *piece)
@@ -68,18 +90,7 @@ next_piece(const Request *request, Place *place, Piece *piece)
     if (place->run == request->runs) return 0;
     int64_t row = request->starts[place->run] + place->done, left = request->lengths[place->run] - place->done;
     const int64_t(*extents)[3] = request->extents;
-    Py_ssize_t e = place->extent;
-    if (row < extents[e][0] || row >= extents[e + 1][0]) {
-        Py_ssize_t low = 0, high = request->count;
-        while (high - low > 1) {
-            Py_ssize_t middle = low + (high - low) / 2;
-            if (extents[middle][0] <= row)
-                low = middle;
-            else
-                high = middle;
-        }
-        e = place->extent = low;
-    }
+    Py_ssize_t e = place->extent = extent_of(request, row, place->extent);
     int64_t here = extents[e + 1][0] - row;
     if (left <= here) {
         here = left;
@@ -132,27 +143,44 @@ copy_runs(const Request *request, uint8_t *out, int past)
     }
 }
 
+/* Where a run begins, and its first lines prefetched; NULL for one that goes on in the next extent. */
+static inline const uint8_t *
+begin_of(const Request *request, Py_ssize_t run, Py_ssize_t *extent, uint8_t *touched)
+{
+    const int64_t(*extents)[3] = request->extents;
+    int64_t row = request->starts[run], length = request->lengths[run];
+    Py_ssize_t e = *extent = extent_of(request, row, *extent);
+    if (row + length > extents[e + 1][0]) return NULL;
+    Piece piece = {extents[e][1], extents[e][2] + (row - extents[e][0]) * request->row_bytes, length * request->row_bytes};
+    const uint8_t *from = address(request, &piece);
+    prefetch(from, piece.nbytes);
+    touched[piece.file] = 1;
+    return from;
+}
+
+/* Several extents. */
 NOINLINE static void
 copy_pieces(const Request *request, uint8_t *out, int past, uint8_t *touched)
 {
-    Piece ring[AHEAD];
-    Place place = {0};
-    size_t got = 0, used = 0;
-    int more = 1;
-    while (1) {
-        while (more && got - used < AHEAD) {
-            Piece *piece = ring + got % AHEAD;
-            more = next_piece(request, &place, piece);
-            if (more) {
-                prefetch(address(request, piece), piece->nbytes);
-                touched[piece->file] = 1;
-                got++;
-            }
+    const uint8_t *ring[AHEAD];
+    Py_ssize_t extent = 0, runs = request->runs;
+    for (Py_ssize_t i = 0; i < AHEAD && i < runs; i++) ring[i] = begin_of(request, i, &extent, touched);
+    for (Py_ssize_t i = 0; i < runs; i++) {
+        const uint8_t *from = ring[i % AHEAD];
+        int64_t nbytes = request->lengths[i] * request->row_bytes;
+        if (i + AHEAD < runs) ring[i % AHEAD] = begin_of(request, i + AHEAD, &extent, touched);
+        if (from) {
+            copy_run(out, from, nbytes, past);
+            out += nbytes;
+            continue;
         }
-        if (used == got) return;
-        const Piece *piece = ring + used++ % AHEAD;
-        copy_run(out, address(request, piece), piece->nbytes, past);
-        out += piece->nbytes;
+        Place place = {i, extent, 0};
+        Piece piece;
+        while (place.run == i && next_piece(request, &place, &piece)) {
+            touched[piece.file] = 1;
+            copy_run(out, address(request, &piece), piece.nbytes, past);
+            out += piece.nbytes;
+        }
     }
 }
 

@@ -67,7 +67,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def requests(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]], list[tuple[int, int]]]:
     """Row bytes, extents (rows, file, offset), runs (start, length, 0 too)."""
     row_bytes = draw(st.one_of(st.sampled_from([1, 8, 112, 3072, 4096]), st.integers(1, 5000)))
-    counts = draw(st.lists(st.integers(1, 20), min_size=1, max_size=4))
+    counts = draw(st.lists(st.integers(1, 20), min_size=1, max_size=12))  # few are counted, more are searched
     extents = [
         (count, draw(st.integers(0, 1)), draw(st.integers(0, ENOUGH + 4096 - count * row_bytes)))
         for count in counts
