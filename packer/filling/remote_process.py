@@ -28,7 +28,6 @@ from packer.filling.filling_messages import (
 from packer.filling.filling_server import FillingServer
 from packer.filling.unit_states import MISSING, UnitStates
 from packer.format.file_io import FULL, pread_all, pwrite_all, remove
-from packer.format.header import OFFSETS
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.format.remote_rows import PASSING
 from packer.format.stretch_window import CONNECTIONS
@@ -159,12 +158,7 @@ class StretchSource:
             data = memoryview(pread_all(fd, end - begin, begin))
             if len(data) == end - begin and not stretches.damaged(number, data):
                 return int(KEPT)
-        needed = stretches.array(number).endswith(OFFSETS)  # without which nothing else is found
         if not self._budget.take(cost(begin, end)):
-            if needed:
-                raise SpaceError(
-                    f"{self._folder}: has no room for the offsets of the pack. Pass a larger cache_size=."
-                )
             return int(PASSING)
 
         def write(at: int, piece: memoryview) -> None:
@@ -172,7 +166,7 @@ class StretchSource:
                 with self._writing:
                     pwrite_all(fd, piece, begin + at)
             except OSError as error:
-                kind = _FullError if error.errno in FULL and not needed else SpaceError
+                kind = _FullError if error.errno in FULL else SpaceError
                 raise kind(
                     f"{self._folder}: cannot be written ({error.strerror}). Pass another cache=, with room in it."
                 ) from None

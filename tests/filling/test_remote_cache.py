@@ -26,7 +26,7 @@ from packer.errors import FormatError, MissingObjectError, PackerError, UsageErr
 from packer.filling.cache_folder import CacheFolder, folder_of
 from packer.filling.remote_cache import cached as with_cache
 from packer.format.checksums import Trailer
-from packer.format.header import Field
+from packer.format.header import OFFSETS, Field
 from packer.format.pack_writer import PackWriter
 from packer.format.remote_pack import END_BYTES, RemotePack, open_remote
 from packer.format.remote_rows import PASSING
@@ -250,7 +250,7 @@ def test_a_full_disk_lets_rows_pass(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with remote_process.StretchSource(pack, folder, stretches, states, 1 << 30) as source:
-        units = stretches.numbers("image")
+        units = np.concatenate([stretches.numbers("image"), stretches.numbers("key" + OFFSETS)])
         source.arrived(units[:2], source.start(units[:2]).result())
         with monkeypatch.context() as patched:
             patched.setattr(remote_process, "pwrite_all", full)
