@@ -136,7 +136,13 @@ UNITS: dict[str, set[str]] = {
         "packer.progress",
     },
     # It starts the process by that name, and so loads nothing of what converts.
-    "packer.filling": {"packer.filling.filling_process", "packer.format", "packer.orders", "packer.remote"},
+    "packer.filling": {
+        "packer.filling.filling_process",
+        "packer.format",
+        "packer.orders",
+        "packer.read",
+        "packer.remote",
+    },
     "packer.filling.filling_process": {
         "packer.convert",
         "packer.convert.image_conversion",

@@ -37,6 +37,7 @@ from packer.units import size
 SUFFIX = ".cached"
 ABOUT = "about.json"
 FILES = "files"
+LOCK = "lock"
 _GROWTH = 64 << 20  # reserved at once
 _PAGE = 4096
 _KIND = "packer cache 1"
@@ -70,7 +71,7 @@ class CacheFolder:
         self.path = folder
         try:
             os.makedirs(os.path.dirname(folder), exist_ok=True)
-            self._lock = _locked(folder)
+            self._lock = locked(folder)
             if self._lock is None:
                 raise BusyError(f"{folder}: is being filled by another process.")
             self.nonce = self._about(pack.path)
@@ -189,7 +190,7 @@ def _remove_oldest(cache: str, own: str) -> bool:
             if folder != own and json.load(file)["kind"] == _KIND:
                 found.append((os.stat(file.fileno()).st_mtime, folder))
     for _, folder in sorted(found):
-        lock = _locked(folder, make=False)
+        lock = locked(folder, make=False)
         if lock is None:
             continue
         try:
@@ -201,9 +202,9 @@ def _remove_oldest(cache: str, own: str) -> bool:
     return False
 
 
-def _locked(folder: str, *, make: bool = True) -> int | None:
+def locked(folder: str, *, make: bool = True) -> int | None:
     """Lock a folder; return the descriptor that holds the lock, None if another process does, or it is not there."""
-    path = os.path.join(folder, "lock")
+    path = os.path.join(folder, LOCK)
     while True:
         if make:
             os.makedirs(folder, exist_ok=True)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,8 @@ class FillingClient:
     seals: whether the process seals the pack, and ends, once all units are there. sealed: True once the pack is whole and has its
     name; made: rows that the process which sealed it had made itself. ready: what the process told when this one connected last.
     """
+
+    _passed: Sequence[int] = ()  # descriptors that a process which this one starts gets, by the same numbers
 
     def __init__(self, folder: str, job: Mapping[str, Any], module: str, *, seals: bool = True) -> None:
         self.folder, self.job, self._module, self._seals = folder, dict(job), module, seals
@@ -210,8 +212,11 @@ class FillingClient:
             if "ready" in answer:
                 self._check_same(link, answer["ready"].get("place"))
                 try:
-                    self._states = UnitStates(os.path.join(self.folder, STATES), answer["ready"]["units"])
+                    self._states = self._mapped(link, answer["ready"])
                 except FileNotFoundError:  # sealed meanwhile, and gone
+                    link.close()
+                    continue
+                except EOFError:  # it died
                     link.close()
                     continue
                 except (OSError, ValueError) as error:  # a limit of files or memory; cut short
@@ -240,6 +245,10 @@ class FillingClient:
                     break
                 self._check_open(closing)
                 time.sleep(_LOOK_SECONDS)
+
+    def _mapped(self, link: Link[Any, Any], ready: Mapping[str, Any]) -> UnitStates:
+        """Return the states of the units. Raises OSError, ValueError, EOFError."""
+        return UnitStates.open(os.path.join(self.folder, STATES), ready["units"])
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[bool]:
@@ -331,7 +340,7 @@ class FillingClient:
                         cwd=self._cwd if os.path.isdir(self._cwd) else None,
                         stdin=subprocess.DEVNULL,
                         stdout=2,  # what it may say is no output of this program
-                        pass_fds=[theirs.fileno()],
+                        pass_fds=[theirs.fileno(), *self._passed],
                         start_new_session=True,  # Ctrl-C is this process's; the other ends when its clients have gone
                     )
                 )

@@ -138,7 +138,7 @@ class _Filling:
         rows = len(task.order.samples)
         with part_writer(task, out, running) as writer:
             writer.record_rows()
-            states = UnitStates(os.path.join(writer.folder, STATES), rows, writable=True)
+            states = UnitStates.open(os.path.join(writer.folder, STATES), rows, writable=True)
             with RowFilling(task, writer, running.workers, states.values) as source:
                 _write_header(task, writer)
                 ready = {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.reduction import send_handle
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,8 +80,10 @@ class FillingServer:
     """Serves the units of one pack until all are there, or nobody wants them any more.
 
     states: of the units. source: makes them. hello: what a client's job is answered with, {"ready": ...} or {"error": ...}.
-    background: whether units that nobody has asked for are made, too. tasks: handed out at once, None: two a worker. most_units,
-    task_seconds: of a task; the latter about: so long may units that are waited for have to wait for others.
+    background: whether units that nobody has asked for are made, too. lasting: whether it serves on when all units are there, until
+    all clients have left. descriptor: of a file that each client gets, too, once it was told that it is ready. tasks: handed out at
+    once, None: two a worker. most_units, task_seconds: of a task; the latter about: so long may units that are waited for have to wait
+    for others.
     """
 
     def __init__(
@@ -90,18 +93,21 @@ class FillingServer:
         hello: Callable[[Any], dict[str, Any]],
         *,
         background: bool = True,
+        lasting: bool = False,
+        descriptor: int | None = None,
         tasks: int | None = None,
         most_units: int = _MOST_UNITS,
         task_seconds: float = TASK_SECONDS,
     ) -> None:
         self._states, self._source, self._hello = states, source, hello
+        self._lasting, self._descriptor = lasting, descriptor
         self._clients: set[_Client] = set()
         self._waiting: list[_Waiting] = []
         self._begun = states.values != MISSING  # made, or being made
         self._left, self._background = int(np.count_nonzero(~self._begun)), background
         self._cursor = 0 if background else len(self._begun)
         self._running: dict[Future[Any], tuple[Units, float]] = {}
-        self._tasks, self._most_units = tasks or _AHEAD * source.workers, most_units
+        self._tasks, self._most_units = tasks, most_units
         self._task_seconds = task_seconds
         self._size = min(4.0, most_units)  # units of a task
         self._selector = selectors.DefaultSelector()
@@ -115,8 +121,7 @@ class FillingServer:
 
     def adopt(self, link: Link[Any, Any], job: Any) -> None:
         """Take in a client whose job is known already."""
-        client = self._add(link)
-        client.answer(**self._hello(job))
+        self._welcome(self._add(link), job)
 
     def run(self, listener: socket.socket) -> bool:
         """Serve. Returns True once all units are there and the source has closed; False if all clients left before.
@@ -125,9 +130,9 @@ class FillingServer:
         """
         self._selector.register(listener, selectors.EVENT_READ, listener)
         try:
-            while not self._background or self._left or self._running or self._source.open():
+            while self._lasting or self._left or self._running or self._source.open():
                 wanted = self._clients or (
-                    self._background and not self._left
+                    not self._lasting and not self._left
                 )  # then the pack is sealed whoever is there
                 if not wanted and time.monotonic() - self._alone > _GRACE_SECONDS:
                     return False
@@ -171,6 +176,15 @@ class FillingServer:
         self._selector.register(link, selectors.EVENT_READ, client)
         return client
 
+    def _welcome(self, client: _Client, job: Any) -> None:
+        answer = self._hello(job)
+        client.answer(**answer)
+        if self._descriptor is not None and "ready" in answer:
+            with suppress(OSError):
+                send_handle(client.link, self._descriptor, None)
+            if not self._left:
+                client.answer(sealed=self.made)
+
     def _drop(self, client: _Client) -> None:
         self._selector.unregister(client.link)
         client.link.close()
@@ -185,7 +199,7 @@ class FillingServer:
             self._drop(client)
             return
         if kind == HELLO:
-            client.answer(**self._hello(content))
+            self._welcome(client, content)
         elif kind == WAIT:
             self._waiting.append(_Waiting(client, int(content[0]), content[1:]))
         elif kind == AHEAD:
@@ -199,7 +213,7 @@ class FillingServer:
 
     def _hand_out(self) -> None:
         """Give every worker its next tasks."""
-        while len(self._running) < self._tasks:
+        while len(self._running) < (self._tasks or _AHEAD * self._source.workers):
             units = self._next(max(1, int(self._size)))
             if units is None:
                 return
@@ -249,6 +263,8 @@ class FillingServer:
             self._source.arrived(units, future.result())
             self.made += len(units)
             self._left -= len(units)
+            if self._lasting and not self._left:
+                self.tell(sealed=self.made)
             # A task waits for those handed out before it to the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)
             self._size = min(

@@ -66,7 +66,7 @@ def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
         raise replaced(pack.path)
     folder = CacheFolder(job["folder"], pack)
     stretches = StretchMap(pack)
-    states = UnitStates(os.path.join(folder.path, STATES), stretches.count, writable=True)
+    states = UnitStates.open(os.path.join(folder.path, STATES), stretches.count, writable=True)
     if folder.fresh:
         states.values[:] = MISSING
     with StretchSource(pack, folder, stretches, states, job["cache_size"]) as source:
@@ -78,6 +78,7 @@ def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
                 source,
                 lambda job: {"ready": ready},
                 background=False,
+                lasting=True,
                 tasks=CONNECTIONS + _SPARE,
                 most_units=1,
             )
@@ -101,7 +102,9 @@ class StretchSource:
         self._files = {
             file: os.open(path_of(folder.path, file), os.O_RDWR | os.O_CLOEXEC) for file in pack.files
         }
-        self._suspects = UnitStates(os.path.join(folder.path, "suspects"), stretches.count, writable=True)
+        self._suspects = UnitStates.open(
+            os.path.join(folder.path, "suspects"), stretches.count, writable=True
+        )
         least = _OVERHEAD + 16 * stretches.count
         taken = sum(os.fstat(fd).st_blocks * 512 for fd in self._files.values())
         values, suspects = states.values, self._suspects.values

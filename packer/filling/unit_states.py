@@ -1,4 +1,4 @@
-"""The state of each unit of a pack that is being filled, in a file that all processes of a node map."""
+"""The state of each unit of a pack that is being filled, in a file, or in memory, that all processes of a node map."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ MISSING = 0
 
 
 class UnitStates:
-    """An array uint64 [units] in a file: MISSING, or a checksum of the unit's bytes (never 0).
+    """An array uint64 [units] that is mapped: MISSING, or a checksum of the unit's bytes (never 0), or what else says that it is there.
 
     One process, which holds the lock of the folder, writes it; the others see what it writes at once. It outlives kill -9. After a
     power cut it may say more than is there, so whoever writes next compares the checksums before others may look.
     """
 
-    def __init__(self, path: str, units: int, *, writable: bool = False) -> None:
-        """Map the file; with `writable` it is made, or made anew if its size is another. Raises OSError."""
+    def __init__(self, values: NDArray[np.uint64]) -> None:
+        self.values = values
+
+    @classmethod
+    def open(cls, path: str, units: int, *, writable: bool = False) -> UnitStates:
+        """Map a file; with `writable` it is made, or made anew if its size is another. Raises OSError."""
         flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
         fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
         try:
@@ -33,7 +37,7 @@ class UnitStates:
                     fd, 0, 8 * units
                 )  # on a full disk, a page that is first written to would kill the process
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            self.values: NDArray[np.uint64] = np.frombuffer(mmap.mmap(fd, 8 * units, access=access), "<u8")
+            return cls(np.frombuffer(mmap.mmap(fd, 8 * units, access=access), "<u8"))
         finally:
             os.close(fd)
 

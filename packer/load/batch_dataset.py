@@ -554,11 +554,11 @@ class PackedBatchDataset(ResumableEpochs):
 
             return TransformedRows(workers, files)
         if self.placement in ("ram", "pinned"):
-            from packer.load.caches.memory_cache import MemoryCache, MemoryRows
+            from packer.load.caches.memory_cache import MemoryRows
 
             pinned = self.device if self.placement == "pinned" else None
-            memory = MemoryCache(self._reader, self._stored, self.subset, pinned=pinned)
-            return MemoryRows(memory, files, fields, copied=device is not None and not device.on_host)
+            copied = device is not None and not device.on_host
+            return MemoryRows(files, fields, self._stored, self.subset, pinned=pinned, copied=copied)
         if self.placement == "gpu" and device is not None:
             from packer.load.caches.gpu_cache import GpuCache, GpuRows
 

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, UsageError
+from packer.filling.memory_pack import in_memory
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.remote_pack import RemotePack
 from packer.load.batch import size_of
-from packer.load.caches.memory_cache import present as in_memory
 from packer.load.pack_list import PackPaths
 from packer.load.ranks import local_rank
 from packer.orders.epochs import ENDS, Context, Member, RowOrder

@@ -88,7 +88,7 @@ def test_closing_in_the_middle_leaves_no_process(
     images: Path, tmp_path: Path, slow: None, number: int
 ) -> None:
     """Nor with several datasets of one pack, of which each is closed while its threads wait for rows."""
-    before = {*threading.enumerate()}
+    before = set(threading.enumerate())
     datasets = [
         PackedBatchDataset(images, 8, cache=tmp_path / "p.h5", shuffle=True, threads=2, output="numpy")
         for _ in range(number)
@@ -101,7 +101,10 @@ def test_closing_in_the_middle_leaves_no_process(
         dataset.close()
         assert dataset.pack.client._link is None
     assert not alive(tmp_path)
-    assert not any(thread.name == "packer-filling" for thread in {*threading.enumerate()} - before)
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == "packer-filling":
+            thread.join(120)
+            assert not thread.is_alive()
     for loop in loops:
         with pytest.raises(PackerError, match="closed"):
             list(loop)
@@ -180,7 +183,7 @@ def test_limits_are_told_in_one_sentence(
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(filling_client, "UnitStates", refused)
+        patch.setattr(filling_client.UnitStates, "open", refused)
         with pytest.raises(PackerError, match=r"cannot be read \(Too many open files\)"):
             open_filling(str(images), str(tmp_path / "p.h5"), {})
     with monkeypatch.context() as patch:

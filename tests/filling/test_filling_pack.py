@@ -74,7 +74,7 @@ def leave(images: Path, out: Path, rows: list[int], **options: Any) -> None:
         samples = task.order.samples
         with part_writer(task, name, running) as writer:
             writer.record_rows()
-            states = UnitStates(os.path.join(writer.folder, STATES), len(samples), writable=True)
+            states = UnitStates.open(os.path.join(writer.folder, STATES), len(samples), writable=True)
             with RowFilling(task, writer, 1, states.values) as source:
                 units = np.array(rows)
                 source.arrived(units, source.start(units).result())

@@ -76,7 +76,7 @@ class Running:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = str(folder)
-        self.states = UnitStates(str(folder / "state"), UNITS, writable=True)
+        self.states = UnitStates.open(str(folder / "state"), UNITS, writable=True)
         self.source = SlowSource(self.states)
         self.server = FillingServer(self.states, self.source, lambda job: {"ready": {"job": job}}, **options)
         self.result: Any = None
@@ -165,7 +165,7 @@ def test_every_unit_is_made_once_for_many_clients(running: Running) -> None:
 
 
 def test_units_that_were_there_are_not_made_again(tmp_path: Path) -> None:
-    states = UnitStates(str(tmp_path / "state"), UNITS, writable=True)
+    states = UnitStates.open(str(tmp_path / "state"), UNITS, writable=True)
     states.mark(np.arange(0, UNITS, 2), np.full(UNITS // 2, 9, np.uint64))
     running = Running(tmp_path)
     running.start()

@@ -244,7 +244,7 @@ def test_a_full_disk_lets_rows_pass(
     pack = open_remote("s3://bucket/raw.h5")
     folder = CacheFolder(folder_of(str(tmp_path), pack), pack)
     stretches = StretchMap(pack)
-    states = UnitStates(os.path.join(folder.path, "state"), stretches.count, writable=True)
+    states = UnitStates.open(os.path.join(folder.path, "state"), stretches.count, writable=True)
 
     def full(fd: int, data: memoryview, offset: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

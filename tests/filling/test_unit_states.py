@@ -13,7 +13,7 @@ from packer.filling.unit_states import UnitStates
 
 def test_what_one_marks_the_others_see(tmp_path: Path) -> None:
     path = str(tmp_path / "state")
-    writer, reader = UnitStates(path, 9, writable=True), UnitStates(path, 9)
+    writer, reader = UnitStates.open(path, 9, writable=True), UnitStates.open(path, 9)
     assert reader.missing(np.array([8, 0, 3])).tolist() == [8, 0, 3]
     writer.mark(np.array([3, 5]), np.array([77, 1 << 63], np.uint64))
     assert reader.missing(np.array([8, 3, 0, 5])).tolist() == [8, 0]
@@ -23,17 +23,17 @@ def test_what_one_marks_the_others_see(tmp_path: Path) -> None:
 
 def test_it_outlives_its_writer_but_not_another_number_of_units(tmp_path: Path) -> None:
     path = str(tmp_path / "state")
-    UnitStates(path, 9, writable=True).mark(np.array([4]), np.array([6], np.uint64))
-    assert UnitStates(path, 9, writable=True).values.tolist() == [0, 0, 0, 0, 6, 0, 0, 0, 0]
-    assert not UnitStates(path, 10, writable=True).values.any()
+    UnitStates.open(path, 9, writable=True).mark(np.array([4]), np.array([6], np.uint64))
+    assert UnitStates.open(path, 9, writable=True).values.tolist() == [0, 0, 0, 0, 6, 0, 0, 0, 0]
+    assert not UnitStates.open(path, 10, writable=True).values.any()
 
 
 def test_readers_cannot_write_and_do_not_make_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        UnitStates(str(tmp_path / "state"), 9)
-    UnitStates(str(tmp_path / "state"), 9, writable=True)
+        UnitStates.open(str(tmp_path / "state"), 9)
+    UnitStates.open(str(tmp_path / "state"), 9, writable=True)
     with pytest.raises(ValueError, match="read-only"):
-        UnitStates(str(tmp_path / "state"), 9).mark(np.array([1]), np.array([1], np.uint64))
+        UnitStates.open(str(tmp_path / "state"), 9).mark(np.array([1]), np.array([1], np.uint64))
 
 
 def test_its_room_is_promised_when_it_is_made(tmp_path: Path) -> None:
@@ -41,8 +41,8 @@ def test_its_room_is_promised_when_it_is_made(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"x" * 8192)
     if not os.stat(tmp_path / "other").st_blocks:
         pytest.skip("this file system does not say what it has promised")
-    states = UnitStates(str(tmp_path / "state"), 5000, writable=True)
+    states = UnitStates.open(str(tmp_path / "state"), 5000, writable=True)
     assert os.stat(tmp_path / "state").st_blocks * 512 >= 8 * 5000
     states.mark(np.array([7]), np.array([9], np.uint64))
-    again = UnitStates(str(tmp_path / "state"), 5000)
+    again = UnitStates.open(str(tmp_path / "state"), 5000)
     assert again.missing(np.array([6, 7, 8])).tolist() == [6, 8]

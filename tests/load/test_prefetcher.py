@@ -15,12 +15,11 @@ import pytest
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack
 from packer.load.batch import LentSlot, SlotLayout, allocate
-from packer.load.caches.memory_cache import MemoryCache, MemoryRows
 from packer.load.dataset_options import context
 from packer.load.prefetcher import FetchedRows, FileRows, Prefetcher, RowSource, ahead
 from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, ReadRequest, RowOrder
-from packer.orders.row_orders import Rows, Sequential
+from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import select_fields
@@ -74,28 +73,6 @@ def images(fetched: FetchedRows) -> np.ndarray:
     for read in fetched.reads:
         read.result()
     return fetched.arrays["image"]
-
-
-@pytest.mark.parametrize("copied", [False, True])
-@pytest.mark.parametrize("order", [Sequential(), Rows()])
-def test_memory_asks_for_a_slot_unless_its_rows_lie_as_one_run_and_are_copied_anyway(
-    pack: Pack, order: RowOrder, copied: bool
-) -> None:
-    files, reader, fields = files_of(pack)
-    request, lend = request_of(reader, order, 5, 30), Lender(fields)
-    expected = np.stack([image_of(row) for row in request.rows().rows().tolist()])
-    assert np.array_equal(images(files.fetch(request, lend)), expected)
-    assert lend.lent == 1
-    cache = MemoryCache(reader, fields, Subset([(0, ROWS)]))
-    assert cache.wait(120)
-    memory = MemoryRows(cache, files, fields, copied=copied)
-    assert memory.ready
-    assert np.array_equal(images(memory.fetch(request, lend)), expected)
-    assert lend.lent == (1 if copied and isinstance(order, Sequential) else 2)
-    cache.close()  # rows that it no longer has come from the files
-    assert np.array_equal(images(memory.fetch(request, lend)), expected)
-    memory.close()
-    files.close()
 
 
 class Declining(RowSource):

@@ -17,13 +17,14 @@ from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import select_fields, select_rows
-from tests.load.caches.test_memory_cache import ROW_BYTES, Gate, until
+from tests.filling.test_memory_pack import until
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, image_of, store_of
 
 torch = pytest.importorskip("torch")
 gpu_cache = pytest.importorskip("packer.load.caches.gpu_cache")
 
+ROW_BYTES = 8 * 6 * 3 + 8  # image and label
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -36,6 +37,21 @@ def device(request: pytest.FixtureRequest) -> str:
 def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill ten rows at a time."""
     monkeypatch.setattr(gpu_cache, "STEP_BYTES", 10 * ROW_BYTES)
+
+
+class Gate(RowReader):
+    """Reads so many rows of images when told to; for one thread."""
+
+    def __init__(self, pack: Pack, fields: Any, *, verify: bool = False) -> None:
+        super().__init__(pack, fields, verify=verify)
+        self.allowed = threading.Semaphore(0)
+        self.read_rows: list[int] = []
+
+    def read(self, name: str, runs: Runs, out: Any) -> None:
+        if name == "image":
+            self.allowed.acquire()
+            self.read_rows += runs.rows().tolist()
+        super().read(name, runs, out)
 
 
 def upload(pack: Pack, device: str, *, split: str | None = None, reader: RowReader | None = None) -> Any:
