@@ -19,7 +19,7 @@ from packer.load.dataset_options import context
 from packer.load.prefetcher import FetchedRows, FileRows, Prefetcher, RowSource, ahead
 from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, ReadRequest, RowOrder
-from packer.orders.row_orders import Rows
+from packer.orders.row_orders import Rows, Sequential
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import select_fields

@@ -30,6 +30,8 @@ class Folder:
 
     path: str
 
+    in_memory = False
+
     def arrival(self, extents: object) -> None:
         """All rows are there."""
 
