@@ -104,7 +104,7 @@ class ExtentArray:
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         self.rows = sum(e.rows for e in extents)
         self.row_bytes = extents[0].row_bytes if extents else 1
-        self._fits = pack.in_memory or self.rows * self.row_bytes <= MAPPED_BYTES
+        self._in_memory = pack.in_memory
         self._paths = tuple(numbers)
         firsts = np.cumsum([0, *(e.rows for e in extents)])
         owners, offsets = [numbers[path] for path in paths], [e.offset for e in extents]
@@ -132,7 +132,7 @@ class ExtentArray:
         if self._arrival is not None and self._arrival.take(runs.starts, runs.lengths, out):
             return
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
-        fits = self._fits
+        fits = self._in_memory or self.rows * self.row_bytes <= MAPPED_BYTES
         if fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts)):
             found = self._copy(starts, lengths, out) if fits else self._copy_some(starts, lengths, out)
             if found == DONE:
@@ -189,7 +189,7 @@ class ExtentArray:
             except (OSError, ValueError):  # ValueError: the file is shorter; reading it will tell
                 self._maps = []
                 return self._files
-            if not self._fits and hasattr(mmap, "MADV_RANDOM"):
+            if self.rows * self.row_bytes > MAPPED_BYTES and hasattr(mmap, "MADV_RANDOM"):
                 mapped.madvise(mmap.MADV_RANDOM)  # or a row that is missing brings in megabytes around it
             self._maps.append(mapped)
             files[number, 1] = np.frombuffer(mapped, np.uint8).ctypes.data - first
