@@ -75,6 +75,11 @@ class JoinedPack(Pack):
         for pack in self.joined:
             pack.check_same()
 
+    def check_part(self, file: str) -> None:
+        """See Pack."""
+        number, _, own = file.partition("/")
+        self.joined[int(number)].check_part(own)
+
     def confirm(self) -> None:
         """See Pack."""
         for pack in self.joined:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -139,6 +139,16 @@ class Pack:
 
     def confirm(self) -> None:
         """See that each shard is the one that the index lists, if opening has left that for when it is needed. Raises PackerError."""
+
+    def check_part(self, file: str) -> None:
+        """See that the part of which a file was opened just now is still the one it was. file: as in extents. Raises FormatError."""
+        path = os.path.abspath(self._path(file))
+        part = self._by_path.get(path) or self._by_path.get(os.path.dirname(path))
+        (part or self).check_same()
+
+    @cached_property
+    def _by_path(self) -> dict[str, Pack]:
+        return {os.path.abspath(part.path): part for part in self.parts}
 
     def file(self, extent: Extent) -> str:
         """Return the path of the file in which an extent lies."""

@@ -2,6 +2,7 @@
 
     row_reader.py     RowReader: runs of rows of some fields, fixed, ragged or in compressed blocks; checksums compared at first use
     gather.py         rows out of files, by calls or from mappings, in C (native/gather.c) where it was compiled
+    sharded_array.py  the same of thousands of files, opened when they are needed
     joined_array.py   packs that are read as one, where rows of some come from elsewhere
     row_selection.py  which rows and which fields are loaded
 

@@ -86,6 +86,18 @@ def allow_files(count: int) -> None:
                 return
 
 
+class OpenFile:
+    """A file that is open for reading, until nobody has this any more. fd: its descriptor."""
+
+    def __init__(self, path: str) -> None:
+        """Open it. Raises FormatError."""
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        weakref.finalize(self, os.close, self.fd).atexit = False  # threads may read until the process ends
+
+
 class ExtentArray:
     """The extents of one array, opened. Thread-safe.
 
@@ -95,11 +107,23 @@ class ExtentArray:
     rows; row_bytes: of each. The bytes of a ragged field are an array whose rows are bytes.
     """
 
-    def __init__(self, pack: Pack, extents: Sequence[Extent]) -> None:
+    def __init__(
+        self,
+        pack: Pack,
+        extents: Sequence[Extent],
+        *,
+        opened: Sequence[OpenFile] | None = None,
+        maps: bool = True,
+    ) -> None:
+        """opened: the files, in the order of the extents, with all rows in them; None: they are opened, and rows may have to come.
+
+        maps: copy from mappings of the files where that is faster.
+        """
         if not native.COMPILED:
             native.warn("gather")
         extents = [e for e in extents if e.rows]
-        self._arrival = pack.arrival(extents)
+        self._arrival = pack.arrival(extents) if opened is None else None
+        self._copies = maps
         paths = [pack.file(e) for e in extents]
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         self.rows = sum(e.rows for e in extents)
@@ -116,16 +140,11 @@ class ExtentArray:
         self._lock = threading.Lock()
         self._floor = shared_bytes() or 0  # when this array's pages were let go
         self._touched = 0  # since then, where the system does not say how much is resident
-        allow_files(len(numbers))
-        descriptors: list[int] = []
-        weakref.finalize(self, _close, descriptors).atexit = False  # threads may read until the process ends
-        try:
-            for number, path in enumerate(self._paths):
-                descriptors.append(_open(path))
-                self._files[number, 0] = descriptors[-1]
-        except BaseException:  # which keeps this object alive, as long as somebody keeps the error
-            _close(descriptors)
-            raise
+        if opened is None:
+            allow_files(len(numbers))
+            opened = [OpenFile(path) for path in self._paths]
+        self.opened = tuple(opened)
+        self._files[:, 0] = [file.fd for file in opened]
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
@@ -133,7 +152,7 @@ class ExtentArray:
             return
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
         fits = self._in_memory or self.rows * self.row_bytes <= MAPPED_BYTES
-        if fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts)):
+        if self._copies and (fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts))):
             found = self._copy(starts, lengths, out) if fits else self._copy_some(starts, lengths, out)
             if found == DONE:
                 return
@@ -215,18 +234,6 @@ def shared_bytes() -> int | None:
             return int(file.read(100).split()[2]) * mmap.PAGESIZE
     except OSError:
         return None
-
-
-def _open(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def _close(descriptors: list[int]) -> None:
-    while descriptors:
-        os.close(descriptors.pop())
 
 
 def copy_rows(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes) -> int:

@@ -11,14 +11,16 @@ from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.orders.runs import Runs
 from packer.read.gather import Bytes, ExtentArray, check_range, cut
+from packer.read.sharded_array import FEW_FILES, ShardedArray
 
 
 class JoinedArray:
     """The arrays of the packs, each read by itself: rows of one may come in another way than those of the next. Thread-safe."""
 
     def __init__(self, pack: JoinedPack, extents: Sequence[Extent]) -> None:
-        self._arrays = [ExtentArray(member, own) for member, own in pack.by_member(extents)]
-        self._firsts = np.cumsum([0, *(array.rows for array in self._arrays)])
+        self._arrays = [open_array(member, own) for member, own in pack.by_member(extents)]
+        rows = [sum(extent.rows for extent in own) for _, own in pack.by_member(extents)]
+        self._firsts = np.cumsum([0, *rows])
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See ExtentArray."""
@@ -48,8 +50,10 @@ class JoinedArray:
             self._arrays[number].willneed(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
 
 
-def open_array(pack: Pack, extents: Sequence[Extent]) -> ExtentArray | JoinedArray:
+def open_array(pack: Pack, extents: Sequence[Extent]) -> ExtentArray | ShardedArray | JoinedArray:
     """Open the extents of one array of a pack; of packs whose rows all lie in local files as those of one."""
     if isinstance(pack, JoinedPack) and pack.arrives(extents):
         return JoinedArray(pack, extents)
+    if len({extent.file for extent in extents if extent.rows}) > FEW_FILES:
+        return ShardedArray(pack, extents)
     return ExtentArray(pack, extents)

@@ -352,10 +352,8 @@ class VerifiedRows(FieldRows):
     def __init__(self, rows: FieldRows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
         self.willneed, self.keep = rows.willneed, rows.keep  # type: ignore[method-assign]
-        # What comes from a store has been compared on its way.
-        self._parts = [
-            None if isinstance(part, RemotePack) else _PartChecksums(part, field) for part in pack.parts
-        ]
+        self._packs = pack.parts
+        self._parts: dict[int, _PartChecksums] = {}
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -372,9 +370,12 @@ class VerifiedRows(FieldRows):
         check_range(runs, int(self._firsts[-1]))
         runs, parts = cut(self._firsts, runs)
         for number in np.unique(parts).tolist():
-            part, own = self._parts[number], parts == number
-            if part is not None:
-                part.check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
+            own = parts == number
+            if isinstance(self._packs[number], RemotePack):  # it was compared on its way
+                continue
+            if number not in self._parts:
+                self._parts[number] = _PartChecksums(self._packs[number], self._field)
+            self._parts[number].check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
 
 
 class _PartChecksums:

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import dataclasses
+import resource
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.errors import FormatError
+from packer.format.joined_pack import join_packs
+from packer.format.pack import Pack, open_pack
+from packer.orders.runs import Runs, one_run
+from packer.read import sharded_array
+from packer.read.row_reader import RowReader
+from packer.read.sharded_array import ShardedArray
+from tests.format.packs import KINDS, Content, write_shards
+from tests.open_files import open_files
+
+ROWS = (2, 5, 1, 4, 3, 1, 1, 6, 2, 5, 3, 7)
+TOTAL = sum(ROWS)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs of a few shards are read as those of thousands."""
+    monkeypatch.setattr("packer.read.joined_array.FEW_FILES", 2)
+
+
+def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system does not let a process have all files."""
+    monkeypatch.setattr(sharded_array, "_room", lambda *_: 6)
+    monkeypatch.setattr(sharded_array, "_LEAST_FILES", 3)
+
+
+@pytest.fixture(params=["all stay open", "few stay open"])
+def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "few stay open":
+        scarce(monkeypatch)
+    return str(request.param)
+
+
+def requests() -> list[Runs]:
+    """Rows of one file, of several, of all; in order and mixed; none."""
+    draws = np.random.default_rng(0)
+    mixed = [np.sort(draws.permutation(TOTAL)[:n]) for n in (1, 7, 30)] + [draws.permutation(TOTAL)]
+    runs = [Runs(rows, np.ones_like(rows)) for rows in mixed]
+    runs += [one_run(a, b) for a, b in ((3, 4), (2, 9), (0, TOTAL), (9, 9))]
+    return [*runs, Runs(np.array([20, 3, 33]), np.array([9, 0, 5])), *runs]
+
+
+def check(pack: Pack, content: Content, reader: RowReader, runs: Runs) -> None:
+    rows = runs.rows()
+    assert (reader.array(pack.header.field("label"), runs) == content.labels[rows]).all()
+    assert reader.read_ragged("text", runs) == [content.texts[row] for row in rows]
+    if content.store != "jpeg":
+        assert (reader.array(pack.header.field("image"), runs) == content.images[rows]).all()
+    else:
+        stored = content.stored_images()
+        assert reader.read_ragged("image", runs) == [stored[row] for row in rows]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verify", [True, False])
+def test_rows_are_those_of_the_shards(tmp_path: Path, room: str, kind: tuple[str, str], verify: bool):
+    content = Content.random(kind[1], TOTAL)
+    pack = open_pack(write_shards(tmp_path / "p", content, ROWS, format=kind[0]))
+    reader = RowReader(pack, pack.fields, verify=verify)
+    for runs in requests():
+        check(pack, content, reader, runs)
+        reader.willneed("image", runs)
+    with pytest.raises(IndexError):
+        reader.array(pack.header.field("label"), one_run(TOTAL - 1, TOTAL + 1))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
+    content = Content.random("raw", TOTAL)
+    return write_shards(tmp_path_factory.mktemp("made") / "p", content, ROWS), content
+
+
+def test_threads_read_it_together(made: tuple[Path, Content], room: str):
+    pack, content = open_pack(made[0]), made[1]
+    reader, asked = RowReader(pack, pack.fields), requests() * 8
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda runs: check(pack, content, reader, runs), asked))
+
+
+def test_a_file_is_opened_when_rows_of_it_are_needed(made: tuple[Path, Content]):
+    pack = open_pack(made[0])
+    label, image = pack.header.field("label"), pack.header.field("image")
+    before = len(open_files())
+    reader = RowReader(pack, pack.fields)
+    reader.array(label, one_run(3, 5))
+    assert len(open_files()) == before + 1
+    reader.array(image, one_run(0, 6))  # of two shards, one of them the same
+    assert len(open_files()) == before + 2
+    reader.array(label, one_run(0, TOTAL))
+    assert len(open_files()) == before + len(ROWS)
+    reader.array(label, one_run(0, TOTAL))
+    reader.close()
+    assert len(open_files()) == before
+
+
+def test_of_scarce_descriptors_few_are_held(made: tuple[Path, Content], monkeypatch: pytest.MonkeyPatch):
+    scarce(monkeypatch)
+    pack = open_pack(made[0])
+    before = len(open_files())
+    reader = RowReader(pack, pack.fields)
+    for runs in requests():
+        check(pack, made[1], reader, runs)
+        assert len(open_files()) <= before + 4 * 3  # of labels, images, texts and their offsets
+    reader.close()
+
+
+def test_a_shard_that_is_replaced_while_it_is_closed_is_noticed(
+    made: tuple[Path, Content], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    scarce(monkeypatch)
+    pack = open_pack(shutil.copytree(made[0], tmp_path / "p"))
+    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
+    reader.array(label, one_run(0, TOTAL))
+    shutil.copy(tmp_path / "p" / "00003.h5", tmp_path / "p" / "00000.h5")
+    with pytest.raises(FormatError) as error:
+        reader.array(label, one_run(0, 1))
+    path = tmp_path / "p" / "00000.h5"
+    assert str(error.value) == f"{path}: was replaced or changed after it was opened. Open it again."
+    assert (reader.array(label, one_run(2, TOTAL)) == made[1].labels[2:]).all()
+
+
+def test_a_shard_that_is_replaced_while_it_is_open_is_read_on(made: tuple[Path, Content], tmp_path: Path):
+    pack = open_pack(shutil.copytree(made[0], tmp_path / "p"))
+    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
+    reader.array(label, one_run(0, 2))
+    (tmp_path / "p" / "00000.h5").unlink()
+    assert (reader.array(label, one_run(0, TOTAL)) == made[1].labels).all()
+
+
+def test_a_wrong_shard_is_seen_when_it_is_needed(made: tuple[Path, Content], tmp_path: Path):
+    folder = Path(shutil.copytree(made[0], tmp_path / "p"))
+    shutil.copy(folder / "00003.h5", folder / "00001.h5")
+    pack = open_pack(folder)
+    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
+    assert (reader.array(label, one_run(7, TOTAL)) == made[1].labels[7:]).all()
+    for _ in range(2):
+        with pytest.raises(FormatError, match=r"00001\.h5: is not the shard that index\.json lists"):
+            reader.array(label, one_run(6, 7))
+
+
+def test_files_of_two_packs_of_one_name_are_not_taken_for_each_other(
+    made: tuple[Path, Content], tmp_path: Path
+):
+    """A reader holds those of the pack that was there before."""
+    folder = Path(shutil.copytree(made[0], tmp_path / "p"))
+    first = open_pack(folder)
+    old, label = RowReader(first, first.fields), first.header.field("label")
+    old.array(label, one_run(0, TOTAL))
+    shutil.rmtree(folder)
+    labels = np.arange(TOTAL)[::-1]
+    write_shards(folder, dataclasses.replace(made[1], labels=labels), ROWS)
+    second = open_pack(folder)
+    assert (RowReader(second, second.fields).array(label, one_run(0, TOTAL)) == labels).all()
+    assert (old.array(label, one_run(0, TOTAL)) == made[1].labels).all()
+
+
+def test_packs_of_many_files_are_read_as_one(made: tuple[Path, Content], tmp_path: Path, room: str):
+    other = Content.random("raw", 9)
+    write_shards(tmp_path / "q", other, (2, 2, 3, 2), listed=False)
+    pack = join_packs([open_pack(made[0]), open_pack(tmp_path / "q")])
+    labels = np.concatenate([made[1].labels, other.labels])
+    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
+    rows = np.random.default_rng(0).permutation(TOTAL + 9)
+    for _ in range(2):
+        assert (reader.array(label, Runs(rows, np.ones_like(rows))) == labels[rows]).all()
+
+
+@pytest.mark.parametrize(
+    ("limit", "stays", "maps", "most"),
+    [(1 << 20, True, True, 12), (60, True, True, 12), (30, True, False, 12), (12, False, False, 1)],
+)
+def test_as_many_files_stay_open_as_the_system_allows(
+    made: tuple[Path, Content],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    stays: bool,
+    maps: bool,
+    most: int,
+):
+    monkeypatch.setattr(sharded_array, "allow_files", lambda _: None)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(sharded_array.os, "listdir", lambda _: ["0", "1", "2"])
+    monkeypatch.setattr(sharded_array, "_ARRAYS", set())
+    monkeypatch.setattr(sharded_array, "_SPARE_FILES", 1)
+    monkeypatch.setattr(sharded_array, "_LEAST_FILES", 1)
+    pack = open_pack(made[0])
+    array = ShardedArray(pack, pack.header.extents["label"])
+    assert (array.stays, array.maps, array.most) == (stays, maps, most)
