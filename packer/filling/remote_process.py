@@ -27,7 +27,7 @@ from packer.filling.filling_messages import (
 )
 from packer.filling.filling_server import FillingServer
 from packer.filling.unit_states import MISSING, UnitStates
-from packer.format.file_io import FULL, pread_all, pwrite_all, remove
+from packer.format.file_io import FULL, pread_path, pwrite_all, remove
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.format.remote_rows import PASSING
 from packer.format.stretch_window import CONNECTIONS
@@ -99,21 +99,20 @@ class StretchSource:
         self, pack: RemotePack, folder: CacheFolder, stretches: StretchMap, states: UnitStates, most: int
     ) -> None:
         self._pack, self._folder, self._stretches, self._states = pack, folder.path, stretches, states
-        self._files = {
-            file: os.open(path_of(folder.path, file), os.O_RDWR | os.O_CLOEXEC) for file in pack.files
-        }
+        # Opened for each stretch: there may be more of them than a process may have open.
+        self._paths = {file: path_of(folder.path, file) for file in pack.files}
         self._suspects = UnitStates.open(
             os.path.join(folder.path, "suspects"), stretches.count, writable=True
         )
         least = _OVERHEAD + 16 * stretches.count
-        taken = sum(os.fstat(fd).st_blocks * 512 for fd in self._files.values())
+        sizes = {path: os.stat(path) for path in self._paths.values()}
+        taken = sum(size.st_blocks * 512 for size in sizes.values())
         values, suspects = states.values, self._suspects.values
         if folder.fresh or taken + least > most:
             values[:] = suspects[:] = taken = 0
-            for fd in self._files.values():
-                nbytes = os.fstat(fd).st_size
-                os.ftruncate(fd, 0)
-                os.ftruncate(fd, nbytes)
+            for path, size in sizes.items():
+                os.truncate(path, 0)
+                os.truncate(path, size.st_size)
         values[values == PASSING] = MISSING
         if folder.boot_changed():  # the system may have gone down between a state and its bytes
             suspects |= values
@@ -130,8 +129,6 @@ class StretchSource:
 
     def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-        for fd in self._files.values():
-            os.close(fd)
 
     def start(self, units: NDArray[np.int64]) -> Future[Any]:
         """See UnitSource."""
@@ -156,9 +153,9 @@ class StretchSource:
         if blobs := stretches.needs_offsets(number):
             stretches.find_blobs(blobs, self._offsets)
         begin, end = stretches.place(number)
-        fd = self._files[stretches.file(number)]
+        path = self._paths[stretches.file(number)]
         if self._suspects.values[number]:
-            data = memoryview(pread_all(fd, end - begin, begin))
+            data = memoryview(pread_path(path, end - begin, begin))
             if len(data) == end - begin and not stretches.damaged(number, data):
                 return int(KEPT)
         if not self._budget.take(cost(begin, end)):
@@ -169,23 +166,32 @@ class StretchSource:
                 with self._writing:
                     pwrite_all(fd, piece, begin + at)
             except OSError as error:
-                kind = _FullError if error.errno in FULL else SpaceError
-                raise kind(
-                    f"{self._folder}: cannot be written ({error.strerror}). Pass another cache=, with room in it."
-                ) from None
+                raise self._refused(error) from None
 
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._refused(error) from None
         try:
             stretches.fetch(number, write)
         except _FullError:
             self._budget.end()
             return int(PASSING)
+        finally:
+            os.close(fd)
         return int(KEPT)
+
+    def _refused(self, error: OSError) -> SpaceError:
+        kind = _FullError if error.errno in FULL else SpaceError
+        return kind(
+            f"{self._folder}: cannot be written ({error.strerror}). Pass another cache=, with room in it."
+        )
 
     def _offsets(self, number: int) -> memoryview:
         """Return a stretch of offsets, which its clients have asked for before."""
         if self._states.values[number] == KEPT:
             begin, end = self._stretches.place(number)
-            return memoryview(pread_all(self._files[self._stretches.file(number)], end - begin, begin))
+            return memoryview(pread_path(self._paths[self._stretches.file(number)], end - begin, begin))
         return self._stretches.fetch(number)
 
 
