@@ -84,6 +84,7 @@ class WorkingFolder:
                 raise PackerError(
                     f"{self._name}: cannot be written ({error.strerror}). Pass another name."
                 ) from error
+            check_output(out, overwrite=overwrite)  # again: who had the lock may just have finished it
             self._bring_back()
             self._take_over(plan, resume)
         except BaseException as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from packer.errors import PackerError, SpaceError, UsageError
+from packer.format import working_folder
 from packer.format.file_io import exchange
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder, difference, locked
@@ -371,6 +372,22 @@ def test_an_interruption_after_the_pack_got_its_name_leaves_nothing_behind(
         place.publish()
     place.close(keep=True)
     assert os.listdir(tmp_path) == ["p.h5"]
+
+
+def test_a_pack_that_was_finished_while_its_lock_was_waited_for_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "p"
+    lock = working_folder._lock
+
+    def finish(folder: str, name: str) -> int:
+        out.write_text("whole")
+        return lock(folder, name)
+
+    monkeypatch.setattr(working_folder, "_lock", finish)
+    with pytest.raises(UsageError, match="p: exists"):
+        WorkingFolder(str(out), plan=PLAN)
+    assert os.listdir(tmp_path) == ["p"]
 
 
 def test_publish_names_nothing_that_another_has_begun_after_the_folder_was_removed(tmp_path: Path) -> None:
