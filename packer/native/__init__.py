@@ -3,6 +3,7 @@
     module.c                start-up, and the table of functions
     native.h                what the C files share: compilers, copies past the caches, arguments, the GIL
     random_permutation.c    the loops of randomness.py
+    mixture.c               of orders/mixture.py
     gather.c                of read/gather.py: rows out of files, guarded against files that are cut short
     resample.c              of pixels/decode_resize.py
     csv.c                   of tables/reading/record_parser.py

@@ -112,6 +112,21 @@ check_count(Py_ssize_t count, Py_ssize_t wanted, const char *call)
     return count == wanted ? 0 : refuse(PyExc_TypeError, call);
 }
 
+/* ---- random numbers, as in randomness.py ---- */
+
+#define MIX_1 0xBF58476D1CE4E5B9u
+#define MIX_2 0x94D049BB133111EBu
+
+/* randomness._hashes */
+INLINE uint64_t
+random_word(uint64_t counter, uint64_t key)
+{
+    uint64_t x = (counter + 1) * 0x9E3779B97F4A7C15u + key;
+    x = (x ^ x >> 30) * MIX_1;
+    x = (x ^ x >> 27) * MIX_2;
+    return x ^ x >> 31;
+}
+
 /* ---- the GIL ---- */
 
 /* Work without the GIL if it is long: having it back can take 5 ms where another thread computes. */
@@ -128,6 +143,7 @@ check_count(Py_ssize_t count, Py_ssize_t wanted, const char *call)
 
 LOOP(permute);
 LOOP(unpermute);
+LOOP(deal);
 LOOP(copy_rows);
 LOOP(read_rows);
 LOOP(willneed_rows);

@@ -10,8 +10,6 @@ other, those of different positions do not: BATCH of them go through a round tog
 #define SORTED_ROWS 256 /* randomness._SORTED_ROWS */
 #define FEW 2000        /* positions, 20 us of work */
 
-static const uint64_t step_64 = 0x9E3779B97F4A7C15u, factor_1 = 0xBF58476D1CE4E5B9u, factor_2 = 0x94D049BB133111EBu;
-
 typedef struct {
     uint64_t n, a, b;
     uint64_t keys[ROUNDS];
@@ -43,8 +41,8 @@ rounds(uint64_t *restrict numbers, int count, const Network *net, const int back
             right = swap;
         }
         for (int i = 0; i < count; i++) {
-            uint64_t mixed = (right[i] + key) * factor_1;
-            mixed = (mixed ^ mixed >> 32) * factor_2;
+            uint64_t mixed = (right[i] + key) * MIX_1;
+            mixed = (mixed ^ mixed >> 32) * MIX_2;
             mixed = (mixed >> 32) * modulus >> 32;
             uint64_t moved = back ? left[i] - mixed : left[i] + mixed;
             uint64_t other = back ? moved + modulus : moved - modulus;
@@ -86,14 +84,6 @@ walk(const int64_t *given, int64_t *found, Py_ssize_t count, const Network *net,
     }
 }
 
-static uint64_t
-mix64(uint64_t x)
-{
-    x = (x ^ x >> 30) * factor_1;
-    x = (x ^ x >> 27) * factor_2;
-    return x ^ x >> 31;
-}
-
 /* 0..n-1 in the order of their hashes, which all differ: a merge sort, bottom up. */
 static void
 sort_hashes(uint64_t key, int n, uint8_t *sorted)
@@ -101,7 +91,7 @@ sort_hashes(uint64_t key, int n, uint8_t *sorted)
     uint64_t hashes[SORTED_ROWS];
     uint8_t space[SORTED_ROWS], *from = sorted, *to = space;
     for (int i = 0; i < n; i++) {
-        hashes[i] = mix64((uint64_t)(i + 1) * step_64 + key);
+        hashes[i] = random_word((uint64_t)i, key);
         from[i] = (uint8_t)i;
     }
     for (int width = 1; width < n; width *= 2) {

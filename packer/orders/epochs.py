@@ -96,6 +96,11 @@ class RowOrder(Protocol):
         """
         ...
 
+    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return the row at each of some scattered positions, int64 [k]."""
+        runs = Runs(positions, np.ones(len(positions), np.int64))
+        return self.place(runs, n, seed, epoch).rows()
+
     def ahead(
         self,
         start: int,

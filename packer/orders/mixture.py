@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import randomness
+from packer import native, randomness
 from packer.errors import UsageError
 from packer.orders.epochs import Context, Member, RowOrder, order_key, recorded, whole_number
 from packer.orders.runs import Runs, Subset, consecutive, one_run
@@ -135,8 +135,7 @@ class Mixture(RowOrder):
         for first in range(0, total, _PIECE_ROWS):
             last = min(first + _PIECE_ROWS, total)
             piece = positions if total <= _PIECE_ROWS else positions.part(first, last)
-            places = self._turned(piece, seed, epoch)
-            for number, where, draws in _deal([p.draws for p in self._packs], 0, slice(None), places):
+            for number, where, draws in self._dealt(piece, seed, epoch):
                 rows[first:last][where] = self._rows(number, draws, seed, epoch)
         return consecutive(rows)
 
@@ -156,7 +155,7 @@ class Mixture(RowOrder):
             return one_run(0, 0)
         counts, found = tuple(pack.draws for pack in self._packs), [one_run(0, 0)]
         for number, (pack, first, last) in enumerate(
-            zip(self._packs, _dealt(counts, start), _dealt(counts, stop), strict=True)
+            zip(self._packs, _drawn(counts, start), _drawn(counts, stop), strict=True)
         ):
             if not pack.order.looks_ahead:
                 continue
@@ -216,30 +215,23 @@ class Mixture(RowOrder):
         )
         return replace(self, _packs=packs, _batch=batch)
 
-    def _turned(self, positions: Runs, seed: int, epoch: int) -> NDArray[np.int64]:
-        """Turn each global batch by a random number of positions: or a rank would get the same few places of the pattern for ever.
-
-        Return the place of each position, int64 [total].
-        """
-        length, batch, key = self.length(1), self._batch, order_key(seed, epoch, self.name)
-        starts, lengths = positions
-        if len(starts) == 1:  # cut where batches end
-            first, stop = int(starts[0]), int(starts[0] + lengths[0])
-            numbers = np.arange(first // batch, (stop - 1) // batch + 1)
-            edges = np.minimum(np.maximum(numbers * batch, first), stop)
-            counts = np.diff(edges, append=stop)
-        else:
-            numbers, counts = starts // batch, lengths
-            if (starts + lengths > (numbers + 1) * batch).any():  # some runs go over several batches
-                numbers = positions.rows() // batch
-                counts = np.ones(len(numbers), np.int64)
-        firsts = numbers * batch
-        sizes = np.minimum(length - firsts, batch)
-        turns = randomness.integers(numbers, key, sizes)
-        places: NDArray[np.int64] = positions.rows() + np.repeat(turns, counts)
-        beyond = places >= np.repeat(firsts + sizes, counts)
-        places -= np.repeat(sizes, counts) * beyond
-        return places
+    def _dealt(
+        self, positions: Runs, seed: int, epoch: int
+    ) -> Iterator[tuple[int, NDArray[np.intp] | slice, NDArray[np.int64]]]:
+        """Yield each pack that has some of these positions, where among them its own are, and which of its draws these are."""
+        counts, length = tuple(pack.draws for pack in self._packs), self.length(1)
+        batch, key = min(self._batch, length), order_key(seed, epoch, self.name)
+        if not native.COMPILED or length >= _LARGE:
+            yield from _deal(counts, 0, slice(None), _turned(positions, batch, length, key))
+            return
+        numbers = positions.rows()
+        draws, where, ends = np.empty_like(numbers), np.empty_like(numbers), np.empty(len(counts), np.int64)
+        native.loops.deal(numbers, key, batch, length, _nodes(counts), draws, where, ends)
+        first = 0
+        for number, stop in enumerate(ends.tolist()):
+            if stop > first:
+                yield number, where[first:stop], draws[first:stop]
+            first = stop
 
     def _rows(self, number: int, draws: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows, among the mixture's, that a pack gives at its draws of an epoch; int64 [k], at least one."""
@@ -259,8 +251,10 @@ class Mixture(RowOrder):
     @staticmethod
     def _pass(pack: _MixedPack, draws: NDArray[np.int64], seed: int, turn: int) -> NDArray[np.int64]:
         """Return the rows that a pack gives at its draws of a pass, int64 [k]."""
-        runs = consecutive(draws) if pack.order.by_run else Runs(draws, np.ones(len(draws), np.int64))
-        return pack.places.place(pack.order.place(runs, pack.places.rows, seed, turn)).rows()
+        if not pack.order.by_run:
+            return pack.places.numbers(pack.order.rows_at(draws, pack.places.rows, seed, turn))
+        runs = pack.order.place(consecutive(draws), pack.places.rows, seed, turn)
+        return pack.places.place(runs).rows()
 
 
 def _part(about: Context, share: float, global_batch: int) -> Context:
@@ -277,6 +271,31 @@ def _draws(weights: Sequence[float], length: int) -> list[int]:
     for k in by_rest[: length - sum(counts)]:
         counts[k] += 1
     return counts
+
+
+def _turned(positions: Runs, batch: int, length: int, key: int) -> NDArray[np.int64]:
+    """Turn each global batch by a random number of positions: or a rank would get the same few places of the pattern for ever.
+
+    Return the place of each position, int64 [total].
+    """
+    starts, lengths = positions
+    if len(starts) == 1:  # cut where batches end
+        first, stop = int(starts[0]), int(starts[0] + lengths[0])
+        numbers = np.arange(first // batch, (stop - 1) // batch + 1)
+        edges = np.minimum(np.maximum(numbers * batch, first), stop)
+        counts = np.diff(edges, append=stop)
+    else:
+        numbers, counts = starts // batch, lengths
+        if (starts + lengths > (numbers + 1) * batch).any():  # some runs go over several batches
+            numbers = positions.rows() // batch
+            counts = np.ones(len(numbers), np.int64)
+    firsts = numbers * batch
+    sizes = np.minimum(length - firsts, batch)
+    turns = randomness.integers(numbers, key, sizes)
+    places: NDArray[np.int64] = positions.rows() + np.repeat(turns, counts)
+    beyond = places >= np.repeat(firsts + sizes, counts)
+    places -= np.repeat(sizes, counts) * beyond
+    return places
 
 
 def _deal(
@@ -308,14 +327,34 @@ def _deal(
     )
 
 
+@lru_cache(maxsize=64)
+def _nodes(counts: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return how `_deal` halves the packs, for C: the draws of all, of the first half, and the halves, int64 [k, 4].
+
+    A half is a later row, or -1 - a pack.
+    """
+    nodes: list[list[int]] = []
+
+    def add(first: int, last: int) -> int:
+        if last - first == 1:
+            return -1 - first
+        number, middle = len(nodes), (first + last) // 2
+        nodes.append([sum(counts[first:last]), sum(counts[first:middle])])
+        nodes[number] += [add(first, middle), add(middle, last)]
+        return number
+
+    add(0, len(counts))
+    return np.array(nodes, np.int64).reshape(-1, 4)
+
+
 @lru_cache(maxsize=256)
-def _dealt(counts: tuple[int, ...], place: int) -> tuple[int, ...]:
+def _drawn(counts: tuple[int, ...], place: int) -> tuple[int, ...]:
     """Return how many of the places before `place` are dealt to each of the packs; kept, as the next call begins where this one ends."""
     if len(counts) == 1:
         return (place,)
     middle = len(counts) // 2
     own = (place * sum(counts[:middle]) + sum(counts) // 2) // sum(counts)
-    return _dealt(counts[:middle], own) + _dealt(counts[middle:], place - own)
+    return _drawn(counts[:middle], own) + _drawn(counts[middle:], place - own)
 
 
 def single_orders(order: RowOrder) -> tuple[RowOrder, ...]:

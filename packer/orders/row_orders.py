@@ -291,7 +291,11 @@ class Rows(RowOrder):
         """Return the permuted positions."""
         if not len(positions.starts):
             return positions
-        return consecutive(randomness.permute(positions.rows(), n, order_key(seed, epoch, self.name)))
+        return consecutive(self.rows_at(positions.rows(), n, seed, epoch))
+
+    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return the row at each of some scattered positions, int64 [k]."""
+        return randomness.permute(positions, n, order_key(seed, epoch, self.name))
 
 
 BY_NAME: dict[str, Callable[[], RowOrder]] = {

@@ -144,6 +144,17 @@ class Subset:
             digest.update(np.ascontiguousarray(numbers, "<i8"))
         return digest.hexdigest()
 
+    def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of the pack that each of some scattered positions means, int64 [k]."""
+        rows: NDArray[np.int64]
+        if self._listed is not None:
+            rows = self._listed[positions]
+        elif len(self._shifts) == 1:
+            rows = positions + self._shifts[0]
+        else:
+            rows = self.place(Runs(positions, np.ones(len(positions), np.int64))).rows()
+        return rows
+
     def place(self, runs: Runs) -> Runs:
         """Return the rows of the pack that runs of positions 0..rows-1 mean. Positions beyond give rows of no meaning, or an IndexError.
 
