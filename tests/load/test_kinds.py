@@ -273,7 +273,7 @@ def test_a_shard_that_vanishes_is_a_sentence(tmp_path: Path):
     ):
         list(dataset)
     assert str(error.value) == (
-        f"{pack.path}/00001/image.npy: cannot be read (No such file or directory). Check the name and the permissions."
+        f"{pack.path}/00001: cannot be read (No such file or directory). Check the name and the permissions."
     )
 
 
