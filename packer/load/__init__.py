@@ -4,7 +4,10 @@
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
     base_dataset.py     what both tell of their rows: classes, targets, keys, their description
     pack_list.py        several packs as one dataset, perhaps each with a weight
-    dataset_options.py  what the arguments of both mean on this machine: order, placement, device
+    order_choice.py     the order that the arguments mean, or that is chosen for a pack on this machine
+    placement_choice.py where rows are kept: on the GPU, in memory or on the disk
+    machine.py          the memory that is left here, and files whose data come from elsewhere
+    dataset_options.py  what the other arguments mean: output, device, ends, a pack to be filled
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
     filled_packs.py     packs that are made of images while they are loaded from
     prefetcher.py       read requests in, batches out, ahead of the loop; what a source of rows is, and the pack's files as one

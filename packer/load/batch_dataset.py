@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
-from packer.load import augmenting, dataset_options, other_loaders
-from packer.load.dataset_options import parse_order
+from packer.load import augmenting, dataset_options, order_choice, other_loaders
 from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
 from packer.load.filled_packs import is_made, open_cached, sampled_statistics
 from packer.load.pack_list import PackPaths
+from packer.load.placement_choice import parse_placement
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
 from packer.load.ranks import TrainingRanks
@@ -226,12 +226,12 @@ class PackedBatchDataset(ResumableEpochs):
         self.output, self.device = dataset_options.check_output(output, device)
         self._ranks = TrainingRanks(self.pack.path, rank, world_size)
         whole_batch = self.batch_size * self.world_size
-        about = dataset_options.context(self._reader, self.subset, whole_batch, self._weights)
-        self.order, why = parse_order(order, shuffle, about)
+        about = order_choice.context(self._reader, self.subset, whole_batch, self._weights)
+        self.order, why = order_choice.parse_order(order, shuffle, about)
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.fixed)
         self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
-        self._chosen = dataset_options.chosen_here(order, shuffle)
-        self._by_pack = dataset_options.order_by_pack(order, about)
+        self._chosen = order_choice.chosen_here(order, shuffle)
+        self._by_pack = order_choice.order_by_pack(order, about)
         if why:
             _LOG.info("%s: %s", self.pack.path, why)
         if transform is not None and not isinstance(transform, PythonTransform):
@@ -261,7 +261,7 @@ class PackedBatchDataset(ResumableEpochs):
         self._dataset: PackedDataset | None = None
         if self.output == "torch":
             self._device()  # what this machine lacks is said now
-        self.placement, why = dataset_options.parse_placement(
+        self.placement, why = parse_placement(
             placement, self.device, self._reader, self._stored, self.subset, self._transform is not None
         )
         _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)

@@ -24,7 +24,7 @@ from packer.arguments import whole
 from packer.errors import UsageError
 from packer.load import other_loaders
 from packer.load.base_dataset import BaseDataset
-from packer.load.dataset_options import resumed_order
+from packer.load.order_choice import resumed_order
 from packer.orders.epochs import Epoch, RowOrder, Share
 from packer.starting import ForkSafeLock
 

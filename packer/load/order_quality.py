@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packer.arguments import whole
 from packer.errors import UsageError
-from packer.load.dataset_options import context, parse_order
+from packer.load.order_choice import context, parse_order
 from packer.load.pack_list import PackPaths, open_packs
 from packer.orders import shuffle_quality
 from packer.orders.epochs import RowOrder

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.dataset_options import context, parse_order
+from packer.load.order_choice import context, parse_order
 from packer.orders.epochs import Epoch, Share, read_request
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader, decode_ragged

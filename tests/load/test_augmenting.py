@@ -30,7 +30,7 @@ from packer.errors import UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack import Pack  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
-from packer.load import dataset_options  # noqa: E402
+from packer.load import order_choice  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
 from packer.load.caches.gpu_cache import GpuCache, GpuRows  # noqa: E402
 from packer.load.prefetcher import FileRows, Prefetcher  # noqa: E402
@@ -560,7 +560,7 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
         source=GpuRows(held, files, (*fields, ROW), on, leave=["image"]),
         augmenter=Augmenter(views, (*fields, ROW), None, 8, 4),
     )
-    bound = order.bind(dataset_options.context(reader, subset, 8))
+    bound = order.bind(order_choice.context(reader, subset, 8))
     epoch = Epoch(bound, subset, 5, 1)
     request = ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16), True)
     fetched = prefetcher._sources[0].fetch(request, lend=unasked)

@@ -14,7 +14,8 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.load.dataset_options import auto_device, context
+from packer.load.dataset_options import auto_device
+from packer.load.order_choice import context
 from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")
@@ -136,10 +137,10 @@ def test_an_automatic_order_is_the_same_on_every_rank(pack: Pack, monkeypatch: p
     """However much memory each rank's machine has."""
     found = []
     for rank, memory in ((0, 0), (1, 1 << 40)):
-        monkeypatch.setattr("packer.load.dataset_options.available_memory", lambda memory=memory: memory)
-        monkeypatch.setattr("packer.load.dataset_options.SMALL_BYTES", 0)
+        monkeypatch.setattr("packer.load.machine.available_memory", lambda memory=memory: memory)
+        monkeypatch.setattr("packer.load.order_choice.SMALL_BYTES", 0)
         monkeypatch.setattr(
-            "packer.load.dataset_options.context", lambda *of: replace(context(*of), shuffled=True)
+            "packer.load.order_choice.context", lambda *of: replace(context(*of), shuffled=True)
         )
         dataset = PackedBatchDataset(pack, 4, order="auto", rank=rank, world_size=2)
         found += [row for batch in dataset for row in batch.label.tolist()]

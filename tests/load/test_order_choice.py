@@ -1,4 +1,4 @@
-"""packer.load.dataset_options: the order that an argument means, and what is chosen where none is given, and why."""
+"""packer.load.order_choice: the order that an argument means, and what is chosen where none is given, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.load.dataset_options import choose_order, parse_order, resumed_order, shuffled_order
+from packer.load.order_choice import choose_order, parse_order, resumed_order, shuffled_order
 from packer.orders import shuffle_quality
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions

@@ -15,7 +15,7 @@ import pytest
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack
 from packer.load.batch import LentSlot, SlotLayout, allocate
-from packer.load.dataset_options import context
+from packer.load.order_choice import context
 from packer.load.prefetcher import FetchedRows, FileRows, Prefetcher, RowSource, ahead
 from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, ReadRequest, RowOrder

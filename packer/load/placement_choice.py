@@ -1,0 +1,120 @@
+"""Where rows are kept: as asked, or chosen by size and by the free memory.
+
+Of that a share stays free for the model, which may not exist yet, for the page cache and for other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packer.errors import UsageError
+from packer.filling.memory_pack import in_memory
+from packer.format.header import Field
+from packer.load import machine
+from packer.load.batch import size_of
+from packer.orders.runs import Subset
+from packer.read.row_reader import RowReader
+from packer.units import size
+
+PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
+GPU_SHARE = 8  # of the free device memory: weights, gradients and activations want the rest
+HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the page cache besides
+
+
+def parse_placement(
+    placement: str, device: str, reader: RowReader, fields: Sequence[Field], subset: Subset, transformed: bool
+) -> tuple[str, str]:
+    """Return the placement and the reason for it. Raises UsageError."""
+    if transformed:
+        if placement not in ("auto", "disk"):
+            raise UsageError(
+                f"placement={placement!r} with transform: processes read the rows from the disk. Pass placement='disk'."
+            )
+        return "disk", "a Python transform's processes read the rows themselves"
+    paths = [one.path for one in reader.pack.members or (reader.pack,)]
+    return choose_placement(
+        placement,
+        device=device,
+        nbytes=size_of(fields, subset.rows),
+        decoded=any(f.codec for f in reader.fields),
+        path=next(filter(machine.remote_file_system, paths), paths[0]),
+        present=placement != "disk" and in_memory(reader, fields, subset),
+    )
+
+
+def choose_placement(
+    placement: str,
+    *,
+    path: str,
+    device: str,
+    nbytes: int,
+    decoded: bool,
+    present: bool = False,
+) -> tuple[str, str]:
+    """Return the placement, "gpu", "pinned", "ram" or "disk", and a phrase for the log that gives the reason.
+
+    placement: one of PLACEMENTS. path: path of the pack. device: device of the batches. nbytes: bytes of the rows as they are
+    loaded, without ragged fields. decoded: True if rows are stored as JPEG or compressed. present: True if a process of this
+    machine holds them in memory already, so that they cost no more memory.
+
+    Raises UsageError for a placement that this machine does not have, or that has no room.
+    """
+    if placement not in PLACEMENTS:
+        raise UsageError(
+            f"placement={placement!r}: is not one of {', '.join(map(repr, PLACEMENTS))}. Pass one of them."
+        )
+    if placement == "auto":
+        return _chosen_placement(path, device, nbytes, decoded, present)
+    if placement in ("gpu", "pinned") and not device.startswith("cuda"):
+        raise UsageError(
+            f"placement={placement!r}: device is {device!r}; it serves CUDA devices. Pass device='cuda', or placement='ram'."
+        )
+    return placement, _asked_placement(placement, device, nbytes, present)
+
+
+def _chosen_placement(path: str, device: str, nbytes: int, decoded: bool, present: bool) -> tuple[str, str]:
+    rows = f"{size(nbytes)} of rows"
+    if not nbytes:
+        return "disk", "no field has rows of one length"
+    host = machine.available_memory()
+    fits = present or nbytes <= host // HOST_SHARE
+    room = "are in memory already" if present else f"fit a quarter of {size(host)} of available memory"
+    if device.startswith("cuda"):
+        free = machine.free_device_memory(device)
+        if nbytes <= free // GPU_SHARE:
+            return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
+        beyond = f"{rows} exceed an eighth of {size(free)} free on {device}"
+        if fits:
+            return "pinned", f"{beyond}, but {room}"
+        return "disk", f"{beyond}, and a quarter of {size(host)} of available memory"
+    remote = machine.remote_file_system(path)
+    reason = (
+        "are stored encoded" if decoded else f"lie on {remote}, a network file system," if remote else None
+    )
+    if reason is None:
+        return "disk", f"{rows} are read through the page cache, which all processes share"
+    if fits:
+        return "ram", f"{rows} {reason} and {room}"
+    return "disk", f"{rows} {reason} but exceed a quarter of {size(host)} of available memory"
+
+
+def _asked_placement(placement: str, device: str, nbytes: int, present: bool) -> str:
+    """Return the log phrase for a placement that the user asked for. Raises UsageError if there is no room for the rows."""
+    if placement == "disk":
+        return "as asked"
+    if not nbytes:
+        raise UsageError(
+            f"placement={placement!r}: no field has rows of one length; others stay on the disk. Pass placement='disk'."
+        )
+    if placement == "gpu":
+        free, where, lower = machine.free_device_memory(device), f"free on {device}", "'pinned' or 'disk'"
+    elif present:
+        return f"as asked; {size(nbytes)} of rows are in memory already"
+    else:
+        free, where, lower = machine.available_memory(), "of available memory", "'disk'"
+    if nbytes > free:
+        raise UsageError(
+            f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(free)} {where}."
+            f" Pass placement={lower}, fewer fields, or a subset."
+        )
+    return f"as asked; {size(nbytes)} of rows, {size(free)} {where}"
