@@ -129,12 +129,13 @@ def headers_from_record(record: Any, shards: Sequence[tuple[int, str]]) -> tuple
                 _check_rows(each, [rows + (array != field.name) for rows, _ in shards])
             extents[array] = each
     found, checked = [], set()
+    compressed = any(field.compressed for field in members["fields"][0])
     for number, (rows, _) in enumerate(shards):
         own = {name: values[number] for name, values in members.items()}
         header = Header(rows=rows, extents={array: each[number] for array, each in extents.items()}, **own)
         kind = tuple(id(own[name]) for name in MEMBERS if name not in _OF_ROWS)
-        if kind in checked:
-            header.check_rows()  # all of it is checked when the shard is needed
+        if kind in checked and not compressed:
+            header.check_rows()  # the rest is as in those before, and extents have been looked at
         else:
             header.check()
             checked.add(kind)

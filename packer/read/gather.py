@@ -138,7 +138,7 @@ class ExtentArray:
         self._maps: list[mmap.mmap] = []
         self._mapped: Table | None = None  # _files, with addresses
         self._lock = threading.Lock()
-        self._floor = shared_bytes() or 0  # when this array's pages were let go
+        self._floor = (shared_bytes() or 0) if maps else 0  # when this array's pages were let go
         self._touched = 0  # since then, where the system does not say how much is resident
         if opened is None:
             allow_files(len(numbers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from packer.convert.repacking import append_images, merge_packs, repack, split_p
 from packer.convert.sample_order import arrange
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
+from packer.format.shards import read_index, write_index
 from packer.format.verify import verify_pack
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import ImagePlacement
@@ -528,6 +530,21 @@ def test_appended_images_are_further_shards(
             whole.header.statistics["image"][value]
         )
     assert sum(b - a for spans in pack.header.splits.values() for a, b in spans) == 39
+
+
+def test_appending_to_a_pack_whose_index_has_no_headers_adds_them(
+    photo_folder: Path, tmp_path: Path, convert: Convert
+):
+    """As packer 0.1 wrote it; those of the old run stand once beside those of the new one."""
+    old = convert(photo_folder, "p", shard_rows=12)
+    write_index(str(tmp_path / "p"), read_index(str(tmp_path / "p")).shards)
+    append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
+    index = read_index(str(tmp_path / "p"))
+    assert [one.header for one in index.headers[: len(old.parts)]] == [part.header for part in old.parts]
+    assert len(index.headers) == len(index.shards) == len(old.parts) + 1
+    record = json.loads((tmp_path / "p" / "index.json").read_bytes())["headers"]["members"]
+    assert [len(record[name]) for name in ("fields", "classes", "provenance")] == [1, 1, 2]
+    assert verify_pack(tmp_path / "p").ok
 
 
 def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
