@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packer.errors import UsageError
 from tests.integrations.rows import ROWS, epochs_of, is_documented, joined
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it imports what torch deprecates
-    pytest.importorskip("lightning")
-    from tests.integrations.lightning_net import CountAnew, fit
 
 # Lightning's own: of the number of workers, of what torch deprecates, of checkpoints' folders that exist.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -29,6 +26,19 @@ PADDING = -ROWS % 10
 def epochs(numbers: Path) -> list[list[int]]:
     """The rows of each epoch, as one device is given them."""
     return [epoch + epoch[:PADDING] for epoch in epochs_of(numbers, 4)]
+
+
+def fit(*given: Any, **options: Any) -> Any:
+    """Import Lightning and train. Here, since every process that tests collects this file."""
+    return lightning_net().fit(*given, **options)
+
+
+def lightning_net() -> Any:
+    """The module of the training."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it imports what torch deprecates
+        pytest.importorskip("lightning")
+        return importlib.import_module("tests.integrations.lightning_net")
 
 
 def sequence(given: list[tuple[int, int, list[int]]], epoch: int) -> list[int]:
@@ -100,7 +110,7 @@ def test_it_goes_on_with_other_numbers_of_devices(numbers: Path, tmp_path: Path,
 
 
 def test_the_docs_show_the_same_callback():
-    assert is_documented(CountAnew)
+    assert is_documented(lightning_net().CountAnew)
 
 
 def test_overfitting_a_shuffled_dataset_says_what_to_pass(numbers: Path, tmp_path: Path):

@@ -7,6 +7,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,16 +15,20 @@ from packer.load.ranks import found_ranks
 from tests.integrations.ray_worker import run
 from tests.integrations.rows import ROWS, epochs_of, joined
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    ray = pytest.importorskip("ray")
-    pytest.importorskip("ray.train.torch")
-
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own: of files and sockets it leaves open
+
+
+def imported() -> Any:
+    """Import Ray. Not with this file, which every process that tests collects."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("ray.train.torch")
+        return pytest.importorskip("ray")
 
 
 @pytest.fixture(scope="module")
 def _cluster() -> Iterator[None]:
+    ray = imported()
     root = str(Path(__file__).parents[2])
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ray.init(
@@ -62,6 +67,7 @@ def test_its_workers_are_found(numbers: Path, tmp_path: Path, trainer: str):
 
 
 def test_outside_of_a_worker_nothing_is_found_and_nothing_said(monkeypatch: pytest.MonkeyPatch):
+    imported()
     monkeypatch.delenv("RANK", raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
