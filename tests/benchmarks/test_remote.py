@@ -30,5 +30,5 @@ def test_it_runs(script: Script, photo_folder: Path, tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     done = script("benchmarks/remote.py", photo_folder, "--work", tmp_path / "w", *options, "--json", found)
     assert done.returncode == 0, done.stderr
-    assert "packer, cold: " in done.stdout
+    assert "packer, opened: " in done.stdout
     assert {"first", "cold", "warm"} <= json.loads(found.read_text())["rounds"]["packer"][0].keys()
