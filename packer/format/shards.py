@@ -81,8 +81,14 @@ def write_index(
 
 
 def _readable(text: bytes) -> bool:
-    """Return True if an index's text, with a checksum to come, is no longer than readers take."""
-    return len(text) + 100 < MAX_INDEX_BYTES and text.count(b",") + 2 < MAX_VALUES
+    """Return True if an index's text, with a checksum to come, is neither longer nor deeper than readers take."""
+    if len(text) + 100 > MAX_INDEX_BYTES or text.count(b",") + 2 > MAX_VALUES:
+        return False
+    try:
+        read_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_index(folder: str) -> Index:

@@ -123,6 +123,18 @@ def test_what_cannot_be_said_is_left_out(tmp_path: Path, parts: Callable[[Path],
     ]
 
 
+@pytest.mark.parametrize("depth", [50, 61])
+def test_what_a_reader_would_refuse_is_left_out(tmp_path: Path, depth: int):
+    """In a header such options are read; in the index they would be too deep."""
+    options: dict[str, Any] = {}
+    for _ in range(depth):
+        options = {"o": options}
+    members = {"provenance": {"options": options}}
+    folder = write_shards(tmp_path / "p", Content.random("raw", 4), (2, 2), **members)
+    assert len(read_index(str(folder)).headers) == (2 if depth == 50 else 0)
+    assert open_pack(folder).header.provenance == members["provenance"]
+
+
 def test_a_header_that_is_not_the_sealed_one_is_not_listed(tmp_path: Path):
     """As that of a later version would be, some of which this one does not read."""
     folder = write_shards(tmp_path / "p", Content.random("raw", 4), (2, 2))
