@@ -25,6 +25,7 @@ from packer.starting import ForkSafeLock
 
 END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
 AHEAD_BYTES = 256 << 20  # two stretches for each connection
+ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be so in the store
 _CONNECTIONS = 16
 
 
@@ -63,7 +64,10 @@ class ListedRemoteFile:
                 return
             distance = self.info.size - self._checksums
             nbytes = distance if SIZE < distance <= END_BYTES else SIZE
-            data, info = access.read_end(self.url, nbytes, patience=access.ROWS_PATIENCE)
+            for _ in range(ATTEMPTS):
+                data, info = access.read_end(self.url, nbytes, patience=access.ROWS_PATIENCE)
+                if bytes(data[-SIZE:]) == self._listed.seal:
+                    break
             if bytes(data[-SIZE:]) != self._listed.seal or not self._listed.sealed:
                 _open_file(self.url)  # to say what is wrong, if something is
                 raise not_listed(self.url)
@@ -157,7 +161,9 @@ class RemotePack(Pack):
         shape = (self.header.blocks, len(self.header.columns))
         wrong = trailer.checksums_length != 8 * shape[0] * shape[1]
         data: bytes | bytearray = self.table
-        if not data and not wrong:
+        for _ in range(0 if wrong else ATTEMPTS):
+            if digest([bytes(data)]) == trailer.checksums_digest:
+                break
             data = self.files[""].read(trailer.checksums_offset, trailer.checksums_length)
         if wrong or digest([bytes(data)]) != trailer.checksums_digest:
             raise damaged(self.path, "checksum table is damaged")

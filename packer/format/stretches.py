@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent
-from packer.format.remote_pack import RemotePack
+from packer.format.remote_pack import ATTEMPTS, RemotePack
 from packer.remote.object_store import Take
 
 STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
-_ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be so in the store
 
 Numbers = NDArray[np.int64]
 Load = Callable[[int], memoryview]
@@ -158,7 +157,7 @@ class StretchMap:
         begin, end = self.place(number)
         file = self._pack.files[self.file(number)]
         wrong: list[int] = []
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             check = self._check(number)
 
             def took(at: int, piece: memoryview, check: _BlockComparison = check) -> None:
@@ -183,7 +182,7 @@ class StretchMap:
         """Read a stretch from the store; return its size, and the blocks that are damaged there."""
         begin, end = self.place(number)
         wrong: list[int] = []
-        for _ in range(_ATTEMPTS):  # it may be the network that changed them
+        for _ in range(ATTEMPTS):  # it may be the network that changed them
             wrong = self.damaged(
                 number, memoryview(self._pack.files[self.file(number)].read(begin, end - begin))
             )

@@ -153,6 +153,12 @@ def test_what_a_server_does_wrong_once_changes_no_row(
     check_equal(packs / "raw.h5", pack)
 
 
+def test_what_is_wrong_once_beside_the_rows_changes_nothing(store: ObjectServer, packs: Path) -> None:
+    pack = open_remote("s3://bucket/shards")
+    store.fault = once_each(Handler.flip)
+    check_equal(packs / "shards", pack)
+
+
 def only_large(fault: Fault) -> Fault:
     """A fault of stretches of images only."""
     return lambda handler, body: len(body) > END_BYTES and fault(handler, body)

@@ -25,10 +25,10 @@ from packer.filling.remote_cache import cached as with_cache
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.format.remote_rows import PASSING
 from packer.remote import access
-from tests.filling.test_remote_cache import KINDS, check_equal, fields_of, packs, store, taken
+from tests.filling.test_remote_cache import KINDS, check_equal, fields_of, objects, packs, store, taken
 from tests.remote.object_server import Handler, ObjectServer
 
-__all__ = ["packs", "store"]
+__all__ = ["objects", "packs", "store"]
 
 pytestmark = pytest.mark.soak
 
@@ -84,7 +84,8 @@ class Sent:
         if place not in self._seen:
             self._seen[place] = len(self._seen)
             return (Handler.cut, Handler.refuse, Handler.flip)[self._seen[place] % 3](handler, body)
-        self.right[place] += 1
+        if "=-" not in str(place[1]):  # the end of a file, which each process reads
+            self.right[place] += 1
         return False
 
 
@@ -152,7 +153,7 @@ def test_another_object_in_its_place_is_an_error(
         store.objects[key] += b" "
     with (
         PackedBatchDataset(cached, 100) as dataset,
-        pytest.raises(FormatError, match="was replaced or changed after it was opened"),
+        pytest.raises(FormatError, match=r"replaced or changed|was opened for writing since it was made"),
     ):
         list(dataset)
 
@@ -222,7 +223,8 @@ def test_after_another_start_of_the_system(
     pack = with_cache(open_remote(f"s3://bucket/{kind}"), tmp_path)
     store.ranges.clear()
     check_equal(packs / kind, pack)
-    assert store.ranges == []  # all is compared on the disk
+    ends = [len(store.objects[key]) - stop for key, _, stop in store.ranges]
+    assert not any(ends)  # all rows are compared on the disk
 
 
 @pytest.mark.parametrize("share", [0.3, 0.0], ids=["30 %", "0 %"])
