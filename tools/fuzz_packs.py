@@ -121,6 +121,7 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
             subset=slice(None),  # every row, whatever the splits
             threads=1,
             prefetch=1,
+            placement="disk",  # else a process is started for each pack that keeps its decoded rows
             verify=verify,
         ) as batches:
             for name, *columns in zip(names, *batches, strict=True):
