@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from packer.errors import PackerError
 from packer.filling.memory_pack import MemoryPack, open_memory
 from packer.format.header import Field
+from packer.load.batch import size_of
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Subset
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import torch
 
 Bytes = NDArray[np.uint8]
+_SMALL_BYTES = 64 << 20  # of rows: so few are soon decoded, and many a program that loads them is soon over
+_SMALL_SECONDS = 0.5  # that such a source is in use before a process is started, which takes as long
 _LOOK_SECONDS = 0.05  # between looks at whether all rows are there
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
@@ -221,6 +224,8 @@ def _keep(
 ) -> None:
     """Open the memory; once it is full, pin it if it is to be."""
     try:
+        if size_of(fields, subset.rows) < _SMALL_BYTES and ending.wait(_SMALL_SECONDS):
+            return
         kept.open(open_memory(reader, fields, subset))
         while not kept.full and kept.failed is None and not ending.wait(_LOOK_SECONDS):
             pass

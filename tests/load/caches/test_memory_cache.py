@@ -28,6 +28,20 @@ from tests.read.conftest import ROWS, image_of, make_pack, make_stored
 __all__ = ["folder"]
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are started for few rows, too, without waiting."""
+    monkeypatch.setattr(memory_cache, "_SMALL_SECONDS", 0)
+
+
+def test_for_few_rows_no_process_is_started_at_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_cache, "_SMALL_SECONDS", 1000)
+    monkeypatch.setattr(memory_cache, "open_memory", None)
+    with PackedBatchDataset(pack.path, 9, placement="ram", output="numpy") as dataset:
+        assert len(list(dataset)) == 12
+        assert not dataset.resident
+
+
 @pytest.fixture
 def pack(tmp_path: Path) -> Pack:
     return make_pack(tmp_path / "p.h5")
