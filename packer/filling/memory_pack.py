@@ -9,7 +9,7 @@ import stat
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
@@ -147,7 +147,9 @@ def open_memory(reader: RowReader, fields: Sequence[Field], subset: Subset) -> M
     client = MemoryClient(reader, subset, layout, folder)
     client.open()
     extents = {name: (extent,) for name, extent in layout.extents.items()}
-    made = Header(subset.rows, header.block_rows, tuple(f.loaded for f in fields), extents)
+    made = Header(
+        subset.rows, header.block_rows, tuple(replace(f.loaded, codec=None) for f in fields), extents
+    )
     return MemoryPack(reader.pack.path, made, b"", client=client)
 
 

@@ -109,7 +109,7 @@ class MemoryRows(RowSource):
                 reader.willneed(f.name, request.within())
 
     def _read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
-        reader = self._kept.reader
+        reader, full = self._kept.reader, self._kept.full
         if reader is not None:
             within = request.within(start, stop)
             try:
@@ -117,6 +117,8 @@ class MemoryRows(RowSource):
                     reader.read(name, within, rows)
                 return
             except PackerError as error:
+                if full:
+                    raise
                 # Rows that cannot be made are the loop's concern once the files cannot give them either.
                 self._kept.fail(error)
         self._files.read_fixed(request, start, stop, out)
