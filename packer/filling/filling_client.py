@@ -89,7 +89,8 @@ class FillingClient:
 
     def _renew(self) -> None:
         _clients.add(self)
-        self._lock = threading.Lock()  # of sending, and of what is waited for
+        self._sending = threading.Lock()  # of the link's other end; taken before the next, not after it
+        self._lock = threading.Lock()  # of the link, and of what is waited for
         self._link: Link[Any, Any] | None = None
         self._states: UnitStates | None = None
         self._waiting: dict[int, _Wait] = {}
@@ -112,12 +113,19 @@ class FillingClient:
         for _ in range(_ATTEMPTS):
             if self.sealed:
                 return
-            with self._lock:
-                self._check_open()
-                if self._link is None and self._open(lambda done, total: None) is None:
-                    return
-                assert self._states is not None
-                waits = [self._ask(some) for some in _pieces(self._states.missing(units))]
+            with self._sending:
+                with self._lock:
+                    self._check_open()
+                    if self._link is None and self._open(lambda done, total: None) is None:
+                        return
+                    assert self._states is not None
+                    link, asked = (
+                        self._link,
+                        [self._ask(some) for some in _pieces(self._states.missing(units))],
+                    )
+                for _, message in asked:
+                    self._send(link, WAIT, message)
+            waits = [waiting for waiting, _ in asked]
             for waiting in waits:
                 waiting.event.wait()
             if error := next((waiting.error for waiting in waits if waiting.error is not None), None):
@@ -140,10 +148,11 @@ class FillingClient:
         """Ask for units that will be needed soon."""
         if self.sealed:
             return
-        with self._lock:
-            if self._link is not None and self._states is not None:
-                for some in _pieces(self._states.missing(units)):
-                    self._send(AHEAD, some)
+        with self._sending:
+            link, states = self._link, self._states
+            if link is not None and states is not None:
+                for some in _pieces(states.missing(units)):
+                    self._send(link, AHEAD, some)
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
@@ -166,12 +175,13 @@ class FillingClient:
                     )  # it died before it had sealed the pack
                 if self._link is None:
                     break
-                ended = self._ended
+                link, ended = self._link, self._ended
                 if not full:
                     for waiting in self._waiting.values():
                         waiting.closed = True
-                    with contextlib.suppress(OSError):
-                        self._link.send_bytes(BYE)
+            if not full:
+                with self._sending, contextlib.suppress(OSError):
+                    link.send_bytes(BYE)
             ended.wait()  # full: it seals the pack, and then ends
             if not full or self.sealed:
                 break
@@ -216,9 +226,14 @@ class FillingClient:
                 except FileNotFoundError:  # sealed meanwhile, and gone
                     link.close()
                     continue
-                except EOFError:  # it died
+                except EOFError:  # it died, or cannot serve another client
                     link.close()
-                    continue
+                    deaths += 1
+                    if deaths < _ATTEMPTS:
+                        continue
+                    raise PackerError(
+                        f"{self.job['out']}: the process that fills it takes no client. Raise the limit of files (ulimit -n)."
+                    ) from None
                 except (OSError, ValueError) as error:  # a limit of files or memory; cut short
                     link.close()
                     raise PackerError(
@@ -361,16 +376,17 @@ class FillingClient:
             helper for helper in _helpers if isinstance(helper.args, list) and helper.args[-1] == self.folder
         ]
 
-    def _ask(self, units: NDArray[np.int64]) -> _Wait:
+    def _ask(self, units: NDArray[np.int64]) -> tuple[_Wait, NDArray[np.int64]]:
+        """Return a wait for units, and the message that asks for them."""
         self._number += 1
         waiting = self._waiting[self._number] = _Wait()
-        self._send(WAIT, np.concatenate([[self._number], units]))
-        return waiting
+        return waiting, np.concatenate([[self._number], units])
 
-    def _send(self, kind: bytes, units: NDArray[np.int64]) -> None:
-        assert self._link is not None
+    def _send(self, link: Link[Any, Any] | None, kind: bytes, units: NDArray[np.int64]) -> None:
+        """Send a message: not under the lock, which the listening thread needs to take in what the server says meanwhile."""
+        assert link is not None
         with contextlib.suppress(OSError):  # it has died, which the listening thread sees
-            send_units(self._link, kind, units)
+            send_units(link, kind, units)
 
     def _listen(self, link: Link[Any, Any], ended: threading.Event) -> None:
         """Hear the server until the connection ends."""

@@ -79,6 +79,14 @@ def first_client(fd: int) -> tuple[Link[Any, Any], dict[str, Any]] | None:
     return link, dict(job)
 
 
+def let_go_of_output() -> None:
+    """Close standard output and error: whoever reads what the first client says would wait for all others."""
+    fd = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(fd, number)
+    os.close(fd)
+
+
 @contextmanager
 def answering(answer: Callable[..., None], place: str) -> Iterator[None]:
     """Answer the clients with what a process cannot do: "busy", or "error". place: of the files, for errors that name none."""

@@ -180,8 +180,11 @@ class FillingServer:
         answer = self._hello(job)
         client.answer(**answer)
         if self._descriptor is not None and "ready" in answer:
-            with suppress(OSError):
+            try:
                 send_handle(client.link, self._descriptor, None)
+            except OSError:  # it is gone; or this process may open no more files
+                self._drop(client)
+                return
             if not self._left:
                 client.answer(sealed=self.made)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
@@ -29,6 +30,8 @@ from packer.orders.runs import Runs, Subset
 from packer.read.row_reader import RowReader
 
 MODULE = "packer.filling.memory_process"
+_COPIED_BYTES = 256 << 10  # of a unit: a batch of rows from anywhere asks for as many units as it has rows
+_DECODED_BYTES = 16 << 10  # of one whose rows are JPEG files
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,16 @@ class MemoryClient(FillingClient):
             return
         super().wait(units)
 
+    def close(self) -> None:
+        """Leave for good: threads that still read are refused what is not there."""
+        self._closing += 1
+        super().close()
+
     def _mapped(self, link: Link[Any, Any], ready: Mapping[str, Any]) -> UnitStates:
-        fd = recv_handle(link)
+        try:
+            fd = recv_handle(link)
+        except RuntimeError:  # the system has left it out
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from None
         os.set_inheritable(fd, False)
         if hasattr(self, "memory"):  # it is the same
             os.close(fd)
@@ -139,37 +150,54 @@ def open_memory(reader: RowReader, fields: Sequence[Field], subset: Subset) -> M
     Raises PackerError if the process cannot be started, or memory is not to be had.
     """
     fields = [f for f in fields if not f.ragged]
-    header = reader.pack.header
-    coded = any(reader.pack.header.field(f.name).compressed for f in fields)
-    layout = memory_layout(fields, subset.rows, min(header.block_rows, subset.rows) if coded else 1)
-    folder = folder_of(reader, fields, subset)
+    layout, folder = _layout(reader, fields, subset), folder_of(reader, fields, subset)
     _check_own(os.path.dirname(folder))
     client = MemoryClient(reader, subset, layout, folder)
     client.open()
     extents = {name: (extent,) for name, extent in layout.extents.items()}
-    made = Header(
-        subset.rows, header.block_rows, tuple(replace(f.loaded, codec=None) for f in fields), extents
+    rows = tuple(replace(f, codec=None) for f in fields)
+    return MemoryPack(
+        reader.pack.path, Header(subset.rows, layout.unit_rows, rows, extents), b"", client=client
     )
-    return MemoryPack(reader.pack.path, made, b"", client=client)
+
+
+def _layout(reader: RowReader, fields: Sequence[Field], subset: Subset) -> MemoryLayout:
+    stored = [reader.pack.header.field(f.name) for f in fields]
+    unit_bytes = _DECODED_BYTES if any(f.ragged for f in stored) else _COPIED_BYTES
+    unit_rows = max(1, unit_bytes // max(1, sum(f.row_bytes for f in fields)))
+    if any(f.compressed for f in stored):
+        unit_rows = reader.pack.header.block_rows
+    return memory_layout(fields, subset.rows, max(1, min(unit_rows, subset.rows)))
 
 
 def in_memory(reader: RowReader, fields: Sequence[Field], subset: Subset) -> bool:
     """Return True if a process of this user keeps these rows in memory already, so that another one needs no more of it."""
-    link = connect(folder_of(reader, [f for f in fields if not f.ragged], subset))
+    try:
+        link = connect(folder_of(reader, [f for f in fields if not f.ragged], subset))
+    except PackerError:
+        return False
     if link is not None:
         link.close()
     return link is not None
 
 
 def folder_of(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
-    """Return where processes that load the same rows meet: by the pack's files as they are now, fields, subset, and `verify`."""
+    """Return where processes that load the same rows meet: by the pack's files as they are now, fields, subset, and `verify`.
+
+    Raises PackerError where there is no folder for temporary files.
+    """
     content = hashlib.blake2b(digest_size=16)
     for part in reader.pack.parts:
         content.update(part.seal or part.header.to_bytes())
         content.update(repr(_files(part)).encode("utf-8", "surrogateescape"))
     content.update(repr([(f.name, f.dtype, f.shape) for f in fields]).encode())
+    content.update(repr(_layout(reader, fields, subset)).encode())  # which other versions may have otherwise
     content.update(f"{subset.rows} {subset.fingerprint} {reader.verify}".encode())
-    return os.path.join(tempfile.gettempdir(), f"packer-{os.getuid()}", content.hexdigest())
+    try:
+        folder = tempfile.gettempdir()
+    except OSError as error:
+        raise PackerError(f"{error.strerror}. Set TMPDIR to a folder that can be written.") from None
+    return os.path.join(folder, f"packer-{os.getuid()}", content.hexdigest())
 
 
 def _check_own(folder: str) -> None:
@@ -187,8 +215,11 @@ def _check_own(folder: str) -> None:
         )
 
 
-def _files(pack: Pack) -> list[tuple[int, int, int, int]]:
-    """Return device, inode, size and modification time of the files that hold a pack's rows; none of one in a store."""
+def _files(pack: Pack) -> list[tuple[int, ...]]:
+    """Return device, inode, size and modification time of the files that hold a pack's rows; none of one in a store.
+
+    Of files that are still being filled device and inode.
+    """
     if isinstance(pack, RemotePack):  # its seal is that of the version that was opened, wherever its rows are
         return []
     one_each = {e.file: e for es in pack.header.extents.values() for e in es}
@@ -198,5 +229,6 @@ def _files(pack: Pack) -> list[tuple[int, int, int, int]]:
             status = os.stat(pack.place(extent))
         except OSError:  # the reader will say so
             continue
-        found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+        changed = () if pack.pending else (status.st_size, status.st_mtime_ns)
+        found.append((status.st_dev, status.st_ino, *changed))
     return found

@@ -26,6 +26,7 @@ from packer.filling.filling_messages import (
     answering,
     connect,
     first_client,
+    let_go_of_output,
     listen,
     send_json,
 )
@@ -75,6 +76,7 @@ def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
 
         server = FillingServer(memory.states, source, hello, lasting=True, descriptor=memory.fd)
         server.adopt(link, job)
+        let_go_of_output()
         server.run(listener)
 
 

@@ -22,6 +22,7 @@ from packer.filling.filling_messages import (
     answering,
     connect,
     first_client,
+    let_go_of_output,
     listen,
     send_json,
 )
@@ -83,6 +84,7 @@ def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
                 most_units=1,
             )
             server.adopt(link, job)
+            let_go_of_output()
             server.run(listener)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError
+from packer.filling import memory_pack
 from packer.filling.filling_client import _helpers
 from packer.filling.memory_pack import MemoryPack, folder_of, in_memory, open_memory
 from packer.filling.memory_process import DecodedRows
@@ -39,6 +40,7 @@ SPAWN = multiprocessing.get_context("spawn")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where processes meet; nothing of them is left there, and no process."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(memory_pack, "_COPIED_BYTES", 1)  # a unit is a row
     yield tmp_path
     own = tmp_path / f"packer-{os.getuid()}"
     assert until(lambda: not own.is_dir() or not list(own.iterdir()))
@@ -113,6 +115,46 @@ def check(memory: MemoryPack, rows: Any, *, first: int = 0) -> None:
     assert (labels == 3 * (first + rows)).all()
 
 
+def test_units_are_as_large_as_it_takes_to_copy_or_decode_them(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    fields, reader = select_fields(pack, None), RowReader(pack, select_fields(pack, None))
+    kept = [f for f in fields if not f.ragged]
+    assert memory_pack._layout(reader, kept, Subset([(0, ROWS)])).units == 1
+    monkeypatch.setattr(memory_pack, "_COPIED_BYTES", 1000)
+    assert memory_pack._layout(reader, kept, Subset([(0, ROWS)])).unit_rows == 6
+    assert memory_pack._layout(reader, kept, Subset([(0, 4)])).unit_rows == 4
+
+
+def test_more_is_asked_for_than_sockets_hold_while_answers_come(pack: Pack, tmp_path: Path) -> None:
+    """Neither end waits for the other to read: a client's threads send while it hears."""
+    gated = Gated(pack, select_fields(pack, None), tmp_path)
+    gated.allow(0)
+    with closing(memory_of(pack, reader=gated)) as memory:
+        units = np.tile(np.arange(ROWS), 2000)
+        threads = [threading.Thread(target=memory.client.wait, args=(units,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        gated.allow(ROWS)
+        for thread in threads:
+            thread.join(120)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_without_a_folder_for_temporary_files_nothing_is_in_memory(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    fields = select_fields(pack, None)
+    assert not in_memory(RowReader(pack, fields), fields, Subset([(0, ROWS)]))
+    with pytest.raises(PackerError, match=r"No usable temporary directory found\. Set TMPDIR"):
+        memory_of(pack)
+
+
 def test_every_kind_of_pack_is_decoded(stored: Pack, expected: dict[str, np.ndarray]) -> None:
     rows = np.concatenate([np.arange(a, b) for a, b in SPLITS["train"]])
     fields = [f for f in select_fields(stored, None) if not f.ragged]
@@ -140,7 +182,7 @@ def test_rows_are_made_in_the_order_in_which_they_are_asked_for_and_then_the_oth
         waiting = threading.Thread(target=check, args=(memory, [70, 3, 71]), kwargs={"first": 20})
         waiting.start()
         assert until(lambda: memory.client._waiting)
-        with memory.client._lock:  # held until it has asked
+        with memory.client._sending:  # held until it has asked
             pass
         assert memory.pending
         gated.allow(ROWS)
@@ -156,6 +198,7 @@ def test_rows_are_made_in_the_order_in_which_they_are_asked_for_and_then_the_oth
 
 def _other(path: str, folder: str, results: Any) -> None:
     tempfile.tempdir = folder
+    memory_pack._COPIED_BYTES = 1
     pack = open_pack(path)
     gated = Gated(pack, select_fields(pack, None), Path(folder))
     with closing(memory_of(pack, reader=gated)) as memory:
@@ -303,6 +346,19 @@ def test_nothing_stays_behind(pack: Pack, tmp_path: Path) -> None:
         check(memory, [3])
     del memory
     assert until(lambda: open_files() <= before)
+
+
+def test_a_thread_that_reads_on_after_close_starts_nothing(pack: Pack, tmp_path: Path) -> None:
+    gated = Gated(pack, select_fields(pack, None), tmp_path)
+    gated.allow(0)
+    memory = memory_of(pack, reader=gated)
+    reading = RowReader(memory, memory.fields)
+    gated.allow(ROWS)
+    memory.close()
+    with pytest.raises(PackerError, match="was closed"):
+        reading.array(memory.fields[0], consecutive(np.arange(ROWS)))
+    reading.close()
+    assert memory.client._link is None
 
 
 @pytest.mark.parametrize("what", ["open to others", "a link", "a file"])

@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ def bounded(cache: Path, most: int) -> Iterator[None]:
 
     def watch() -> None:
         while not stop.wait(0.002):
-            seen.append(taken(cache))
+            with suppress(FileNotFoundError):  # a file has got another name in this moment
+                seen.append(taken(cache))
 
     watching = threading.Thread(target=watch)
     watching.start()

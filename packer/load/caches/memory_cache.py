@@ -62,7 +62,6 @@ class MemoryRows(RowSource):
         self._files, self._copied = files, copied
         self._fixed = [f for f in stored(fields) if not f.ragged]
         self._kept = _KeptRows(files.reader.pack.path)
-        weakref.finalize(self, self._kept.close)
         self._background = Background(
             self, "packer-memory", partial(_keep, self._kept, files.reader, tuple(kept), subset, pinned)
         )
@@ -91,7 +90,7 @@ class MemoryRows(RowSource):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all rows are in memory, or no more come; return True if they are. timeout: seconds."""
-        self._background.join(timeout)
+        self._kept.settled.wait(timeout)
         self._background.check()
         return self.ready
 
@@ -139,7 +138,8 @@ class MemoryRows(RowSource):
 class _KeptRows:
     """Rows in memory as a MemoryRows and its thread share them.
 
-    reader: of the pack in memory, None until there is one. ready: all rows are there; viewed: and views of them are for use.
+    reader: of the pack in memory, None until there is one. ready: all rows are there; viewed: and views of them are for use. settled:
+    set once they are, or once no more come.
     """
 
     def __init__(self, path: str) -> None:
@@ -148,12 +148,16 @@ class _KeptRows:
         self.reader: RowReader | None = None
         self.failed: str | None = None
         self.ready = self.viewed = False
-        self._lock, self._closed = threading.Lock(), False
+        self._lock, self.closed = threading.Lock(), False
+        self.settled = threading.Event()
 
     def open(self, pack: MemoryPack) -> None:
         """Read from a pack in memory from now on."""
-        self._pack = pack
-        self.reader = RowReader(pack, pack.fields)
+        with self._lock:
+            if not self.closed:
+                self._pack, self.reader = pack, RowReader(pack, pack.fields)
+                return
+        pack.close()
 
     @property
     def full(self) -> bool:
@@ -168,7 +172,7 @@ class _KeptRows:
     def fail(self, error: Exception) -> None:
         """Ask for no more rows; say so once."""
         with self._lock:
-            if self.failed is not None or self.full or self._closed:
+            if self.failed is not None or self.full or self.closed:
                 return
             self.failed = str(error) or type(error).__name__
         if self._pack is not None:
@@ -202,9 +206,10 @@ class _KeptRows:
 
     def close(self) -> None:
         """Leave the memory."""
-        self._closed = True
-        pack, self._pack = self._pack, None
-        reader, self.reader, self.ready, self.viewed = self.reader, None, False, False
+        with self._lock:
+            self.closed = True
+            pack, self._pack = self._pack, None
+            reader, self.reader, self.ready, self.viewed = self.reader, None, False, False
         if reader is not None:
             reader.close()
         if pack is not None:
@@ -224,10 +229,10 @@ def _keep(
     pinned: torch.device | str | None,
     ending: threading.Event,
 ) -> None:
-    """Open the memory; once it is full, pin it if it is to be."""
+    """Open the memory; once it is full, pin it if it is to be; leave it when the source of rows has gone, or is closed."""
     try:
         if size_of(fields, subset.rows) < _SMALL_BYTES and ending.wait(_SMALL_SECONDS):
-            return
+            return  # nothing was opened
         kept.open(open_memory(reader, fields, subset))
         while not kept.full and kept.failed is None and not ending.wait(_LOOK_SECONDS):
             pass
@@ -237,6 +242,10 @@ def _keep(
             kept.viewed, kept.ready = kept.viewed or pinned is None, True
     except PackerError as error:
         kept.fail(error)
+    except BaseException:
+        kept.close()
+        raise
     finally:
-        if ending.is_set():
-            kept.close()
+        kept.settled.set()
+    ending.wait()
+    kept.close()
