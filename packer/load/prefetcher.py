@@ -109,16 +109,17 @@ class FileRows(RowSource):
 
     def look_ahead(self, request: ReadRequest) -> None:
         """Ask the disk for the rows after the request, if the order knows them; of a pack that is being filled, for its own first."""
-        by_size = sorted(self.reader.fields, key=lambda f: f.row_bytes)  # labels need not wait for images
         if not (self.reader.pack.ahead_bytes is None or self._told(request)):
             some = [one.rows() for one in request.soon or (request,)]
             rows = Runs(*(np.concatenate(arrays) for arrays in zip(*some, strict=True)))
-            for f in by_size:
-                self._asking.submit(self.reader.willneed, f.name, rows)
+            self._ask(rows)
         soon = request.epoch.ahead(*request.reach, begin=request.begins, own=request.positions)
         if soon.starts.size:
-            for f in by_size:
-                self._asking.submit(self.reader.willneed, f.name, soon)
+            self._ask(soon)
+
+    def _ask(self, rows: Runs) -> None:
+        for f in sorted(self.reader.fields, key=lambda f: f.row_bytes):  # labels need not wait for images
+            self._asking.submit(self.reader.willneed, f.name, rows)
 
     def announced(self, requests: Iterable[ReadRequest]) -> Iterator[ReadRequest]:
         """Yield the requests; where rows come from a store, each with those that are then to be asked for."""
