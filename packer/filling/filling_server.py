@@ -266,7 +266,8 @@ class FillingServer:
             self._source.arrived(units, future.result())
             self.made += len(units)
             self._left -= len(units)
-            if self._lasting and not self._left:
+            # In a cache units may be missing again later.
+            if self._descriptor is not None and not self._left:
                 self.tell(sealed=self.made)
             # A task waits for those handed out before it to the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)

@@ -7,6 +7,7 @@ import errno
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ import xxhash
 import packer
 from packer import PackedBatchDataset, PackedDataset, open_pack
 from packer.errors import FormatError, MissingObjectError, PackerError, UsageError
+from packer.filling import filling_client
 from packer.filling.cache_folder import CacheFolder, folder_of
 from packer.filling.remote_cache import cached as with_cache
 from packer.format.checksums import Trailer
@@ -116,6 +118,32 @@ def test_rows_are_the_local_packs(
     if size == "whole":
         check_equal(packs / kind, url, 1, "rows", **cached(tmp_path, size))
         once(store, f"bucket/{kind}")
+
+
+def test_stretches_without_room_are_asked_for_again_by_whoever_needs_them(
+    store: ObjectServer, packs: Path, tmp_path: Path
+) -> None:
+    """Also once all have been asked for: by a copy in another process, and after the process that fills was killed."""
+    options: Any = {"output": "numpy", "fields": ["image", "label", "key", "row"]}
+    with (
+        PackedBatchDataset(packs / "raw.h5", 100, **options) as ours,
+        PackedBatchDataset("s3://bucket/raw.h5", 100, **cached(tmp_path, "part"), **options) as theirs,
+    ):
+        expected = list(ours)
+        for case in ("all asked for", "a copy", "killed"):
+            if case == "killed":
+                for helper in [one for one in filling_client._helpers if one.poll() is None]:
+                    helper.kill()
+                    helper.wait()
+                with PackedBatchDataset(
+                    "s3://bucket/raw.h5", 100, **cached(tmp_path, "part"), **options
+                ) as other:
+                    next(iter(other))  # whose process has forgotten what there was no room for
+            read = pickle.loads(pickle.dumps(theirs)) if case == "a copy" else theirs
+            for a, b in zip(expected, read, strict=True):
+                assert np.array_equal(a.image, b.image), case
+            if case == "a copy":
+                read.close()
 
 
 def cached(folder: Path, size: str) -> dict[str, Any]:
