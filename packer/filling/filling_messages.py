@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -103,6 +103,21 @@ def answering(answer: Callable[..., None], place: str) -> Iterator[None]:
         )
         said = f"{error.filename or place}: cannot be used ({error.strerror or error}). {remedy}."
         answer(error=error_content(PackerError(said)))
+
+
+def serve(fd: int, fill: Callable[[Link[Any, Any], dict[str, Any]], None]) -> None:
+    """Fill, for the client at a socket's descriptor, what its job names in a folder; tell it what goes wrong."""
+    first = first_client(fd)
+    if first is None:
+        return
+    link, job = first
+
+    def answer(**content: Any) -> None:
+        with suppress(OSError):  # it has left
+            send_json(link, ANSWER, content)
+
+    with answering(answer, job["folder"]):
+        fill(link, job)
 
 
 def connect(folder: str) -> Link[Any, Any] | None:

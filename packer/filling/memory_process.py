@@ -20,15 +20,12 @@ from numpy.typing import NDArray
 from packer.errors import BusyError, PackerError, SpaceError
 from packer.filling.cache_folder import LOCK, locked
 from packer.filling.filling_messages import (
-    ANSWER,
     SOCKET,
     Link,
-    answering,
     connect,
-    first_client,
     let_go_of_output,
     listen,
-    send_json,
+    serve,
 )
 from packer.filling.filling_server import FillingServer
 from packer.filling.row_memory import MemoryLayout, RowMemory
@@ -42,17 +39,7 @@ KEPT = np.uint64(1)
 
 def main(fd: int) -> None:
     """Keep the rows that the client at a socket's descriptor names."""
-    first = first_client(fd)
-    if first is None:
-        return
-    link, job = first
-
-    def answer(**content: Any) -> None:
-        with suppress(OSError):  # it has left
-            send_json(link, ANSWER, content)
-
-    with answering(answer, job["folder"]):
-        _fill(link, job)
+    serve(fd, _fill)
 
 
 def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:

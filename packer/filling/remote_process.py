@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,13 @@ from numpy.typing import NDArray
 from packer.errors import BusyError, PackerError, SpaceError
 from packer.filling.cache_folder import CacheBudget, CacheFolder, cost, path_of
 from packer.filling.filling_messages import (
-    ANSWER,
     SOCKET,
     STATES,
     Link,
-    answering,
     connect,
-    first_client,
     let_go_of_output,
     listen,
-    send_json,
+    serve,
 )
 from packer.filling.filling_server import FillingServer
 from packer.filling.unit_states import MISSING, UnitStates
@@ -43,21 +39,11 @@ _OVERHEAD = 64 << 10  # bytes of small files
 
 def main(fd: int) -> None:
     """Fill the cache that the client at a socket's descriptor names."""
-    first = first_client(fd)
-    if first is None:
-        return
-    access.serve_here()
-    link, job = first
-
-    def answer(**content: Any) -> None:
-        with suppress(OSError):  # it has left
-            send_json(link, ANSWER, content)
-
-    with answering(answer, job["folder"]):
-        _fill(link, job)
+    serve(fd, _fill)
 
 
 def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
+    access.serve_here()
     other = connect(job["folder"])
     if other is not None:
         other.close()
