@@ -13,7 +13,10 @@
     sample_order.py      which sample stands in which row; splits; closing holes
     row_storage.py       raw, JPEG or compressed, in how many shards, and how large that is
     reference_pack.py    a list of classes, or a pack to be like
-    conversion_run.py    rows to a whole pack, of one part or of shards, interrupted or not
+    conversion_run.py    the frame of every conversion: what is there already, progress, interruptions, the report
+    conversion_task.py   a planned pack; options and result of a run
+    part_run.py          one part of a pack, written and sealed
+    shard_run.py         a pack of shards, written one after the other and listed last
     block_workers.py     blocks of rows on parallel workers; the sums for mean and standard deviation
     publishing.py        packs written to stores, by URL
     row_filling.py       rows one by one, in any order, of a pack that is read meanwhile

@@ -14,7 +14,8 @@ import numpy as np
 
 from packer import native
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, ConversionTask, Engine, Report
+from packer.convert.conversion_run import Conversion, Engine, Report
+from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.publishing import published
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes

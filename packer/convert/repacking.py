@@ -12,19 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import whole
-from packer.convert.conversion_run import (
-    Conversion,
-    ConversionTask,
-    Report,
-    RunResult,
-    already,
-    append_shards,
-    check_growable,
-)
+from packer.convert.conversion_run import Conversion, Report, already
+from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.image_conversion import ConversionPlan, parse_size, plan_conversion
 from packer.convert.pack_rows import PackRows, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
+from packer.convert.shard_run import append_shards, check_growable
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import NORMALIZE, Field

@@ -18,7 +18,7 @@ import numpy as np
 
 from packer.arguments import check_workers
 from packer.convert.block_workers import make_blocks
-from packer.convert.conversion_run import ConversionTask
+from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_conversion import plan_conversion
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError

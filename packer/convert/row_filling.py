@@ -21,7 +21,7 @@ from packer.convert.block_workers import (
     this_run,
     worker_pool,
 )
-from packer.convert.conversion_run import ConversionTask
+from packer.convert.conversion_task import ConversionTask
 from packer.errors import PackerError, SourceError
 from packer.format.checksums import BlockChecksum
 from packer.format.pack_writer import PackWriter

@@ -18,17 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from packer.convert.conversion_run import (
-    ConversionTask,
-    Report,
-    RunOptions,
-    RunResult,
-    part_writer,
-    row_keys,
-    seal,
-    write_pack,
-)
+from packer.convert.conversion_run import Report, write_pack
+from packer.convert.conversion_task import ConversionTask, RunOptions, RunResult
 from packer.convert.image_conversion import convert_images
+from packer.convert.part_run import part_writer, row_keys, seal
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
 from packer.filling.filling_client import inodes

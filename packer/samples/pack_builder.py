@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from packer.convert.conversion_run import Conversion, Report, RunResult, check_room, interrupted, write_pack
+from packer.convert.conversion_run import Conversion, Report, check_room, interrupted, write_pack
+from packer.convert.conversion_task import RunResult
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
 from packer.format.working_folder import WorkingFolder, check_output, failure

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, ConversionTask
+from packer.convert.conversion_run import Conversion
+from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_conversion import parse_size
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker

@@ -8,16 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from packer.arguments import whole
-from packer.convert.conversion_run import (
-    Conversion,
-    ConversionTask,
-    Report,
-    RunResult,
-    append_shards,
-    check_growable,
-)
+from packer.convert.conversion_run import Conversion, Report
+from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.publishing import published
 from packer.convert.row_storage import RowStorage
+from packer.convert.shard_run import append_shards, check_growable
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.pack import open_pack

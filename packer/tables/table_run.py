@@ -12,14 +12,8 @@ from typing import Any
 import numpy as np
 
 from packer import native, units
-from packer.convert.conversion_run import (
-    Conversion,
-    ConversionTask,
-    RunResult,
-    check_room,
-    interrupted,
-    write_pack,
-)
+from packer.convert.conversion_run import Conversion, check_room, interrupted, write_pack
+from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, SourceError, UsageError
 from packer.format.header import Header

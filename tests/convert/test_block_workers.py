@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from packer.convert.conversion_run import ConversionTask, RunOptions, write_pack
+from packer.convert.conversion_run import write_pack
+from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.row_maker import ColumnRows
 from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError
@@ -173,7 +174,7 @@ def test_an_outer_plan_that_has_changed_clears_the_inner_pack(tmp_path: Path):
 
 def test_appended_shards_of_columns(tmp_path: Path):
     """A task of other fields is refused, whatever has keys."""
-    from packer.convert.conversion_run import append_shards
+    from packer.convert.shard_run import append_shards
     from packer.errors import UsageError
 
     out = str(tmp_path / "p")

@@ -558,7 +558,7 @@ def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("packer.convert.conversion_run.write_index", die)
+        patched.setattr("packer.convert.shard_run.write_index", die)
         with pytest.raises(KeyboardInterrupt):
             append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
     assert sorted(os.listdir(tmp_path / "p")) == ["00000.h5", "00001.h5", "00002.h5", "index.json"]

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.conversion_run import ConversionTask, RunOptions, part_writer
+from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.export import export_images
 from packer.convert.image_conversion import convert_images
+from packer.convert.part_run import part_writer
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.filling import filling_pack
