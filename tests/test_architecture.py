@@ -170,11 +170,13 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
     },
     "packer.load.batch_dataset": {
+        "packer.augment",
         "packer.format",
         "packer.load",
         "packer.orders",
         "packer.read",
     },
+    "packer.integrations": {"packer.augment", "packer.load", "packer.load.batch_dataset"},
     "packer.augment": {"packer.randomness"},
     "packer.previews": {
         "packer.augment",
@@ -208,6 +210,7 @@ PACKAGES: dict[str, set[str]] = {
     "torch": {
         "packer.augment",
         "packer.bench",
+        "packer.integrations",
         "packer.load",
         "packer.load.batch_dataset",
         "packer.previews",

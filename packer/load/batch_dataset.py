@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike
 
+    from packer.augment import Pipeline
     from packer.format.header import Field
     from packer.load.augmenting import Augment
     from packer.load.device import Device
@@ -300,6 +301,11 @@ class PackedBatchDataset(ResumableEpochs):
         return self
 
     batch_sampler = sampler
+
+    @property
+    def views(self) -> Mapping[str, Pipeline]:
+        """Pipelines that `augment` means for this pack, by the name of the field that each makes of ``image``."""
+        return dict(self._views)
 
     @property
     def resident(self) -> bool:

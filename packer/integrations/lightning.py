@@ -1,0 +1,231 @@
+"""PackedDataModule: the packs of a training as Lightning's DataModule.
+
+Its loaders are PackedBatchDatasets, which Lightning asks for their state at each checkpoint, and for ``set_epoch`` before each epoch;
+what is here only chooses their arguments: device and ranks from the Trainer, and no chance where a model is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from packer.errors import MissingDependencyError, UsageError
+from packer.load.batch_dataset import PackedBatchDataset
+
+try:
+    import lightning
+except ImportError:
+    raise MissingDependencyError("lightning", "PackedDataModule", "lightning") from None
+
+if TYPE_CHECKING:
+    import torch
+
+    from packer.augment import Pipeline
+    from packer.load.augmenting import Augment
+    from packer.load.pack_list import PackPaths
+
+    Source = PackPaths | Mapping[str, Any]
+
+_TRAIN_ONLY = ("order", "ends", "drop_last")
+
+
+class CountAnew(lightning.Callback):  # type: ignore[misc]
+    """A callback for going on in mid-epoch with another number of devices, or batch size: Lightning counts the epoch's batches anew.
+
+    PackedDataModule has it already; pass it to the Trainer where the datasets are given to ``fit`` themselves.
+    """
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Set the count of batches that are done to what is missing of the epoch's length."""
+        data = trainer.train_dataloader
+        if isinstance(data, PackedBatchDataset):
+            current = trainer.fit_loop.epoch_loop.batch_progress.current
+            shift = len(data) - data.batches_left - current.ready
+            for name in ("ready", "started", "processed", "completed"):
+                setattr(current, name, getattr(current, name) + shift)
+
+
+class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
+    """A LightningDataModule whose loaders are `PackedBatchDataset`.
+
+    Under every strategy each rank loads its part, whatever `use_distributed_sampler` says. Checkpoints hold the place in the epoch,
+    and ``fit(..., ckpt_path=...)`` goes on with the next row, on any number of devices.
+
+    Training rows are shuffled and augmented. Where a model is judged, rows come as they lie, each once (the last ones of a pack
+    twice, where ranks would get unequally many batches otherwise and wait for each other), with `eval_augment`.
+
+    Parameters
+    ----------
+    train, val, test, predict : path, Pack, list of them, or mapping, optional
+        Packs, as PackedBatchDataset takes them; or a mapping of its arguments that differ from the others', with ``"path"``:
+        ``val={"path": "photos.h5", "split": "val", "batch_size": 512}``.
+    batch_size : int
+        Rows of a batch, per device.
+    augment : sequence of transforms, Pipeline, str or mapping, optional
+        Augmentation of the training images. Normalize() without numbers means the mean and std of `train`, for all four.
+    eval_augment : the same, optional
+        Augmentation of all others; default: the transforms of `augment` that draw nothing.
+    shuffle : bool
+        Shuffle the training rows.
+    device : str or torch.device, optional
+        Device of the batches; default: the Trainer's, if it is a CPU or a CUDA device. To others Lightning moves them.
+    **options
+        Other arguments of PackedBatchDataset, for all four; `order`, `ends` and `drop_last` for `train` alone.
+
+    Raises
+    ------
+    MissingDependencyError
+        Lightning is not installed (when this module is imported).
+    UsageError
+        An argument is wrong, said when the loader is made.
+
+    Examples
+    --------
+    ::
+
+        from packer.integrations.lightning import PackedDataModule
+
+        data = PackedDataModule("train.h5", batch_size=8, augment="RandomHorizontalFlip(), Normalize()", val="train.h5")
+        lightning.Trainer(max_epochs=2).fit(model, data)
+    """
+
+    def __init__(
+        self,
+        train: Source | None = None,
+        val: Source | None = None,
+        test: Source | None = None,
+        predict: Source | None = None,
+        *,
+        batch_size: int,
+        augment: Augment | None = None,
+        eval_augment: Augment | None = None,
+        shuffle: bool = True,
+        device: str | torch.device | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.batch_size = batch_size  # Lightning's Tuner sets it
+        self._sources = {"train": train, "val": val, "test": test, "predict": predict}
+        self._augment, self._eval_augment = augment, eval_augment
+        self._shuffle, self._device, self._options = shuffle, device, options
+        self._made: dict[str, PackedBatchDataset] = {}
+        for (
+            role,
+            source,
+        ) in self._sources.items():  # Lightning looks for these, and warns of those it has no step for
+            if source is not None:
+                setattr(self, f"{role}_dataloader", partial(self.loader, role))
+
+    def setup(self, stage: str) -> None:
+        """Add CountAnew to the Trainer's callbacks."""
+        if stage == "fit" and not any(isinstance(one, CountAnew) for one in self.trainer.callbacks):
+            self.trainer.callbacks.append(CountAnew())
+
+    def teardown(self, stage: str) -> None:
+        """End the loaders' threads and close their files."""
+        for dataset in self._made.values():
+            dataset.close()
+        self._made.clear()
+
+    def loader(self, role: str) -> PackedBatchDataset:
+        """Return the batches of "train", "val", "test" or "predict"; ``train_dataloader()`` and so on call it where a pack is given."""
+        arguments = self._arguments(role)
+        if role == "train":
+            dataset = PackedBatchDataset(**arguments)
+        else:
+            if "augment" not in arguments:
+                arguments["augment"] = self._eval_views(role)
+            dataset = _every_row(arguments)
+        if role in self._made:
+            self._made[role].close()
+        self._made[role] = dataset
+        return dataset
+
+    def _arguments(self, role: str) -> dict[str, Any]:
+        """Return the arguments of a dataset, without the augmentation of those that judge."""
+        source = self._sources[role]
+        own = dict(source) if isinstance(source, Mapping) else {"path": source}
+        common: dict[str, Any] = {"batch_size": self.batch_size, "device": self._place()} | self._share()
+        if role == "train":
+            shuffle = {} if "order" in self._options or "order" in own else {"shuffle": self._shuffle}
+            return common | shuffle | {"augment": self._augment} | self._options | own
+        if "transform" in self._options and "transform" not in own:
+            raise UsageError(
+                f"transform: is given for all, and may draw; one for {role} is needed, or none."
+                f" Pass {role}={{'path': ..., 'transform': ...}}."
+            )
+        shared = {name: value for name, value in self._options.items() if name not in _TRAIN_ONLY}
+        return common | shared | own
+
+    def _place(self) -> str:
+        """Return the device that batches are loaded to."""
+        if self._device is not None:
+            return str(self._device)
+        root = None if self.trainer is None else self.trainer.strategy.root_device
+        return str(root) if root is not None and root.type == "cuda" else "cpu"
+
+    def _share(self) -> dict[str, int]:
+        """Return rank and world size as the Trainer's strategy counts copies of the model; nothing where it does not."""
+        found = None if self.trainer is None else self.trainer.distributed_sampler_kwargs
+        return {"rank": found["rank"], "world_size": found["num_replicas"]} if found else {}
+
+    def _eval_views(self, role: str) -> Mapping[str, Pipeline] | Pipeline | None:
+        """Return the augmentation of a pack that a model is judged on, with the normalization of `train`."""
+        reference = self._arguments("train" if self._sources["train"] is not None else role)
+        trained = reference.get("augment", self._augment)
+        given = trained if self._eval_augment is None else self._eval_augment
+        if given is None:
+            return None
+        with PackedBatchDataset(**reference | {"augment": given}) as dataset:
+            views, images = dataset.views, dataset.pack.header.field("image")
+        if self._eval_augment is None:
+            plain = {name: without_draws(view) for name, view in views.items()}
+            if images.shape is not None and "transform" not in reference:
+                height, width, channels = images.shape
+                for name, view in views.items():
+                    _check_alike(
+                        view.at((channels, height, width)), plain[name].at((channels, height, width))
+                    )
+            views = plain
+        return views if isinstance(given, Mapping) else views["image"]
+
+
+def without_draws(pipeline: Pipeline) -> Pipeline:
+    """Return the transforms of a pipeline that draw nothing."""
+    from packer.augment import Pipeline, Transform
+    from packer.augment.containers import GatedTransforms
+
+    return Pipeline(
+        [
+            one
+            for one in pipeline.transforms
+            if type(one).sample is Transform.sample and not isinstance(one, GatedTransforms)
+        ],
+        seed=pipeline.seed,
+        dtype=pipeline.dtype,
+        mask_fill=pipeline.mask_fill,
+        implementation=pipeline.implementation,
+    )
+
+
+def _check_alike(train: Pipeline, judged: Pipeline) -> None:
+    """Raise UsageError if the model would be judged on images of another size or type than it was trained on."""
+    trained, found = (
+        f"{one.output_dtype} {list(one.output_shape)}".removeprefix("torch.") for one in (train, judged)
+    )
+    if trained != found:
+        raise UsageError(
+            f"eval_augment: without the transforms that draw, augment makes {found} of an image, and with them {trained};"
+            " a model is judged on such as it was trained on. Pass for example eval_augment='CenterCrop(224), Normalize()'."
+        )
+
+
+def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
+    """Return a dataset in the order of the pack, of equally many batches on all ranks, each row once where that is possible."""
+    even = PackedBatchDataset(**{"ends": "even"} | arguments)
+    last = even.order.length(even.rows) % (even.batch_size * even.world_size)
+    if "ends" in arguments or "drop_last" in arguments or last < even.world_size:
+        return even
+    even.close()
+    return PackedBatchDataset(**arguments | {"ends": "uneven"})
