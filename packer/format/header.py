@@ -84,6 +84,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -385,6 +386,12 @@ def _field(value: Any) -> Field:
     )
 
 
+@lru_cache(maxsize=4)
+def _kept_once(classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return class names, the same object for equal ones: thousands of shards have thousands of names each."""
+    return classes
+
+
 def _table(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
@@ -395,7 +402,7 @@ def _table(value: Any) -> dict[str, Any] | None:
 MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "block_rows": read_count,
     "fields": lambda value: tuple(map(_field, value)),
-    "classes": lambda value: None if value is None else tuple(map(str, value)),
+    "classes": lambda value: None if value is None else _kept_once(tuple(map(str, value))),
     "splits": lambda value: {
         str(k): tuple((read_count(a), read_count(b)) for a, b in spans) for k, spans in value.items()
     },

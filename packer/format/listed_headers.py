@@ -64,29 +64,29 @@ def seal_of(trailer: bytes) -> str:
 
 def headers_to_record(listed: Sequence[ListedHeader]) -> dict[str, Any] | None:
     """Return the index's member of these shards; None where it cannot say all that their headers do."""
-    records = [json.loads(one.header.to_bytes()) for one in listed]
-    first = records[0]
+    values: dict[str, dict[str, int]] = {name: {} for name in MEMBERS}
+    numbers: dict[str, list[int]] = {name: [] for name in MEMBERS}
+    own: dict[str, list[list[Any]]] = {}
+    for one in listed:  # one by one: thousands of shards have thousands of class names each
+        record = json.loads(one.header.to_bytes())
+        for name in MEMBERS:
+            text = json.dumps(record.get(name), sort_keys=True)
+            numbers[name].append(values[name].setdefault(text, len(values[name])))
+        for array in own or record["extents"]:
+            own.setdefault(array, []).append(record["extents"].get(array, []))
     members, of = {}, {}
     for name in MEMBERS:
-        values: dict[str, int] = {}
-        numbers = [
-            values.setdefault(json.dumps(record.get(name), sort_keys=True), len(values)) for record in records
-        ]
-        if len(values) < len(records):
-            members[name] = list(map(json.loads, values))
-            if len(values) > 1:
-                of[name] = numbers
-        else:
-            members[name] = [record.get(name) for record in records]
+        members[name] = [json.loads(text) for text in values[name]]
+        if 1 < len(values[name]) < len(listed):
+            of[name] = numbers[name]
     extents = {}
-    for array in first["extents"]:
-        own = [record["extents"].get(array, []) for record in records]
-        each = [extent for some in own for extent in some]
-        columns = {"count": map(len, own), "offset": (e[1] for e in each), "rows": (e[2] for e in each)}
+    for array, some in own.items():
+        each = [extent for extents_of_one in some for extent in extents_of_one]
+        columns = {"count": map(len, some), "offset": (e[1] for e in each), "rows": (e[2] for e in each)}
         if any(len(e) > 4 for e in each):
             columns["stored"] = (e[-1] for e in each)
-        extents[array] = {name: _column(values) for name, values in columns.items()}
-    container = "npy" if any(e[0] for some in first["extents"].values() for e in some) else "h5"
+        extents[array] = {name: _column(found) for name, found in columns.items()}
+    container = "npy" if any(e[0] for some in own.values() for e in some[0]) else "h5"
     trailers = base64.b64encode(b"".join(one.seal for one in listed)).decode("ascii")
     made = {
         "members": members,

@@ -115,8 +115,8 @@ class RowOrder(Protocol):
         """Return the rows worth asking the disk for now, since positions start..stop-1 are read next; none but for "blocks" and "regions".
 
         For a caller that asks with intervals that follow each other, from wherever its epoch begins or is resumed.
-        begin: whether this is its first one (it is where start is 0). own: those of the positions that this rank reads, None: all; only
-        "regions" asks for the rows of a rank, the others for those of all ranks.
+        begin: whether this is its first one (it is where start is 0). own: those of the positions that this rank reads, None: all;
+        "regions", and "blocks" where ranks are many, ask for the rows of a rank, else for those of all ranks.
         """
         return one_run(0, 0)
 

@@ -30,6 +30,9 @@ BLOCK_BYTES = 1 << 20
 # Of blocks that are decoded whole. Two rows of a block meet again in the next epoch if they meet in a batch of a window, which is
 # one pair in 64 * 64 for each batch that a window has; and 64 MiB of decoded rows fit every machine, twice.
 DECODED_BLOCKS = 64
+# Of more ranks than this, whose global batch is of so many windows, each asks for its own rows only: else every node would read the
+# rows of all others, too (at 1,000 GPUs, 64 photos each, 12.6 GB a step instead of 100 MB).
+WIDE_RANKS, WIDE_WINDOWS = 4, 3
 # Of a batch's pairs of rows, those that always meet since one block holds them: below this share blocks are not mixed at all.
 ALWAYS_MET = 0.025
 _PIECE_ROWS = (
@@ -228,10 +231,14 @@ class Blocks(RowOrder):
         """Return the blocks of each window one window before it is needed; at the beginning, of the first two.
 
         Window after window, each in the order of the file. All ranks get the same: each of them reads from all blocks.
-        None where windows are single blocks, which are asked for when they are read.
+        None where windows are single blocks, which are asked for when they are read. Where a global batch is of many windows, of which
+        a rank reads a few rows, these are the rows that `own` has one interval later.
         """
         if start == stop:
             return one_run(0, 0)
+        if own is not None and self._wide(own.total, stop - start, n):
+            places = own.rows() + (stop - start)
+            return self.place(consecutive(places[places < n]), n, seed, epoch)
         if self.whole:
             return _WholeBlocks.of(self, n, seed, epoch).ahead(start, stop, begin=begin)
         cut = self._cut(n)
@@ -262,6 +269,13 @@ class Blocks(RowOrder):
         assert isinstance(self.window, int)  # by bind, like the next
         assert self.block is not None
         return -(-self.window // self.block) if self.whole and self.window > self.block else 0
+
+    def _wide(self, own: int, interval: int, n: int) -> bool:
+        """Return True if so many rows of a rank are few of those that all ranks read next, and of few of their windows."""
+        if self.whole and not self.mixed_blocks:
+            return False
+        cut = self._cut(n, least=1 if self.whole else 2)
+        return WIDE_RANKS * own < interval and interval >= WIDE_WINDOWS * cut.each * cut.block
 
     def _cut(self, n: int, least: int = 2) -> WindowCut:
         assert isinstance(self.window, int)  # by bind, like the next

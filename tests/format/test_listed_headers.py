@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,23 @@ def test_what_shards_have_in_common_stands_once(tmp_path: Path, format: str):
     again = open_pack(folder)
     assert again.parts[5].header == packs[5].header
     assert again.parts[5].header.classes is again.header.classes
+
+
+def test_memory_is_that_of_one_list_of_class_names(tmp_path: Path):
+    names = tuple(f"a class with a long name, number {number}" for number in range(5000))
+    folder = write_shards(
+        tmp_path / "p", Content.random("raw", 40), (2,) * 20, **(MEMBERS | {"classes": names})
+    )
+    tracemalloc.start()
+    headers = parts_of(folder)
+    one = sum(map(sys.getsizeof, names))
+    assert all(own.header.classes is headers[0].header.classes for own in headers)
+    assert tracemalloc.get_traced_memory()[0] < 4 * one
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    assert headers_to_record(headers) is not None
+    assert tracemalloc.get_traced_memory()[1] - before < 10 * one  # of 20 shards
+    tracemalloc.stop()
 
 
 def test_bytes_of_format_1_do_not_change(tmp_path: Path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, RowOrder
+from packer.orders.epochs import Context, RowOrder, Share
 from packer.orders.row_orders import BLOCK_BYTES, BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, one_run
 
@@ -350,6 +350,22 @@ def test_the_disk_is_asked_for_two_windows_and_then_for_one_at_a_time_in_file_or
     assert len(runs.starts) <= 5  # 4 blocks, one of which the ring may close in
     assert order.ahead(392, 400, n, 0, 0).total == 0
     assert [kind.ahead(0, 400, n, 0, 0).total for kind in (Sequential(), Slices(8), Rows())] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("order", [Blocks(40, 10), Blocks(40, 10, whole=True)], ids=["blocks", "whole"])
+def test_of_many_windows_a_rank_asks_for_its_own_rows_alone(order: Blocks) -> None:
+    n, world, rows = 4007, 50, 4  # global batches of 200 rows, five windows
+    shares = [Share(n, rows, world, rank) for rank in (0, 7, 49)]
+    for share in shares:
+        for step in range(share.steps - 2):
+            own, reach = share.positions(step, step + 1), (step * 200, step * 200 + 200)
+            soon = order.ahead(*reach, n, 0, 0, begin=step == 0, own=own)
+            later = order.place(share.positions(step + 1, step + 2), n, 0, 0)
+            assert sorted(soon.rows().tolist()) == sorted(later.rows().tolist())
+        last = share.positions(share.steps - 1, share.steps)
+        assert order.ahead(4000, n, n, 0, 0, own=last).total == 0
+    few = Share(n, 50, 4, 1)  # each rank has a good part of the windows: all ask for whole blocks
+    assert order.ahead(0, 200, n, 0, 0, begin=True, own=few.positions(0, 1)).total >= 200
 
 
 def test_places_within_a_window_are_equally_likely() -> None:
