@@ -5,6 +5,7 @@
     pack_dataset, create           arrays, datasets, generators; sample by sample  (packer.samples)
     PackBuilder                    a pack that create() begins                     (packer.samples)
     append_images, merge_packs     more images into a pack, packs into one         (packer.convert)
+    merge_shards                   shards that several machines made become a pack (packer.convert)
     split_pack, repack             one pack into several, or stored another way    (packer.convert)
     append_table                   more rows of a table into a pack                (packer.convert)
     export_images, export_table    image files of a pack, the table of a pack      (packer.convert)
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from packer.convert.conversion_run import Report
     from packer.convert.export import export_images
     from packer.convert.image_conversion import convert_images
-    from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+    from packer.convert.repacking import append_images, merge_packs, merge_shards, repack, split_pack
     from packer.convert.repair import repair_pack
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
@@ -83,6 +84,7 @@ _HOMES = {
     "export_images": "packer.convert.export",
     "export_table": "packer.tables.table_export",
     "merge_packs": "packer.convert.repacking",
+    "merge_shards": "packer.convert.repacking",
     "open_pack": "packer.format.pack",
     "order_quality": "packer.load.order_quality",
     "pack_dataset": "packer.samples.pack_dataset",
@@ -120,6 +122,7 @@ __all__ = [
     "export_images",
     "export_table",
     "merge_packs",
+    "merge_shards",
     "open_pack",
     "order_quality",
     "pack_dataset",

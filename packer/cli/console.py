@@ -52,6 +52,7 @@ def _typed(part: Option | Call) -> str:
     if isinstance(part, Option):
         return _typed_option(part)
     words = ["packer", part.function.partition("_")[0], *map(shlex.quote, part.arguments)]
+    words += ["--index"] if part.function == "merge_shards" else []
     words += [] if part.option is None else [_typed_option(part.option)]
     return " ".join(words) + (f" && {_typed(part.then)}" if part.then else "")
 

@@ -85,20 +85,35 @@ def append(
 @click.command()
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True)
 @options(
-    option("-o --out", "OUT", "The pack to make.", required=True),
+    option("-o --out", "OUT", "The pack to make."),
+    option(
+        "--index",
+        None,
+        "List the shards that convert --only-shards has made of one PACK, and give it its name.",
+    ),
     option("--shuffle/--no-shuffle", None, "Mix the rows of all packs.", True),
     option("--seed", "N", "Of the shuffle.", 0),
     OVERWRITE,
     REWORKING,
 )
-def merge(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Put packs with equal fields together into one.
+def merge(
+    packs: tuple[str, ...], out: str | None, *, index: bool, as_json: bool, quiet: bool, **given: Any
+) -> None:
+    """Put packs with equal fields together into one; or, with --index, list the shards of one that several machines have made.
 
     \b
     packer merge cats.h5 dogs.h5 -o animals.h5
+    packer merge --index train/
     """
-    from packer.convert.repacking import merge_packs
+    from packer.convert.repacking import merge_packs, merge_shards
 
+    if index:
+        if len(packs) != 1 or out is not None:
+            raise UsageError("--index: is about one PACK, and needs no -o. Leave the others out.")
+        _tell("merge", merge_shards(packs[0]), as_json=as_json, quiet=quiet)
+        return
+    if out is None:
+        raise UsageError("-o: is missing. Pass the pack to make.")
     report = merge_packs(packs, out, progress=not quiet, **given)
     _tell("merge", report, as_json=as_json, quiet=quiet)
 

@@ -16,7 +16,9 @@
     conversion_run.py    the frame of every conversion: what is there already, progress, interruptions, the report
     conversion_task.py   a planned pack; options and result of a run
     part_run.py          one part of a pack, written and sealed
-    shard_run.py         a pack of shards, written one after the other and listed last
+    shard_run.py         a pack of shards, made one after the other or by others at once, and listed last
+    engines.py           who makes the shards: this machine, an executor, a cluster of Ray's
+    shard_tasks.py       one shard made by another process, perhaps of another machine
     block_workers.py     blocks of rows on parallel workers; the sums for mean and standard deviation
     publishing.py        packs written to stores, by URL
     row_filling.py       rows one by one, in any order, of a pack that is read meanwhile

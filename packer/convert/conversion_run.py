@@ -11,7 +11,7 @@ from typing import Any
 
 from packer import units
 from packer.arguments import ON_ERROR, check_workers, choice
-from packer.convert.conversion_task import ConversionTask, RunOptions, RunResult
+from packer.convert.conversion_task import ConversionTask, Engine, RunOptions, RunResult
 from packer.convert.part_run import write_part
 from packer.convert.shard_run import write_shards
 from packer.errors import PackerError, UsageError
@@ -28,9 +28,6 @@ from packer.format.working_folder import (
 )
 from packer.progress import Progress
 from packer.sentence import Option
-
-Engine = Callable[[ConversionTask, str, RunOptions], RunResult]
-"""What writes a planned pack: `write_pack` by default. It gets the task, the output's name and the options of the run."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +80,14 @@ class Conversion:
         progress: bool = False,
         on_progress: Callable[[int], None] | None = None,
         engine: Engine | None = None,
+        only: tuple[int, int] | None = None,
     ) -> None:
         self._engine = engine or write_pack
         self._began = time.perf_counter()
         self.out = os.fspath(out).rstrip("/")
         self.bar = Progress(progress, noun, on_progress)
         skip = choice("on_error", on_error, ON_ERROR) == "skip"
-        self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move)
+        self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, only)
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, before any work. Raises UsageError, PackerError."""
@@ -107,9 +105,13 @@ class Conversion:
         self, task: ConversionTask, nbytes: int, *, then: Callable[[], None] = lambda: None
     ) -> RunResult:
         """Write a planned pack of about so many bytes. then: called once there is room for it. Raises PackerError."""
-        check_room(self.out, nbytes)
+        rows, rest = len(task.order.samples), self.running.only
+        if rest is not None:
+            nbytes, rows = nbytes // rest[1], rows // rest[1]
+        if not getattr(self._engine, "url", ""):
+            check_room(self.out, nbytes)
         then()
-        self.bar.start(len(task.order.samples))
+        self.bar.start(rows)
         with self.bar, interrupted(self.out):
             return self._engine(task, self.out, self.running)
 

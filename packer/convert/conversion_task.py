@@ -109,7 +109,8 @@ class RunOptions:
     """Options of a run; the result does not depend on them.
 
     workers: in parallel; skip: bad inputs are left out, else the first one ends the run; overwrite: replace an existing pack;
-    resume: refuse what an interrupted run of another plan has left; progress: called with the rows done so far.
+    resume: refuse what an interrupted run of another plan has left; progress: called with the rows done so far; only: (k, of n), of the
+    shards each n-th from the k-th on, without listing them.
     """
 
     workers: int
@@ -117,3 +118,8 @@ class RunOptions:
     overwrite: bool = False
     resume: bool = False
     progress: Callable[[int], None] = field(default=lambda rows: None)
+    only: tuple[int, int] | None = None
+
+
+Engine = Callable[[ConversionTask, str, RunOptions], RunResult]
+"""What writes a planned pack: it gets the task, the output's name and the options of the run."""

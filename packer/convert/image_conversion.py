@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +15,9 @@ import numpy as np
 
 from packer import native
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, Engine, Report
-from packer.convert.conversion_task import ConversionTask
+from packer.convert.conversion_run import Conversion, Report
+from packer.convert.conversion_task import ConversionTask, Engine
+from packer.convert.engines import engine_of
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.publishing import published
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
@@ -35,7 +37,7 @@ from packer.inputs.label_values import BARS, LABEL_AS
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.image_decoder import without_pillow_warnings
-from packer.sentence import Option
+from packer.sentence import Call, Option
 from packer.version import __version__
 
 KEEP = "keep"
@@ -96,7 +98,9 @@ def convert_images(
     progress: bool = False,
     on_plan: Callable[[ConversionPlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
-    engine: Engine | None = None,
+    engine: str | Executor | Engine | None = None,
+    address: str | None = None,
+    only_shards: str | None = None,
 ) -> Report:
     """Pack images into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
@@ -147,8 +151,14 @@ def convert_images(
     progress, on_plan, on_progress
         Show a bar on stderr, or a line a minute where it is no terminal. on_plan is called once, before anything is written;
         on_progress now and then, with the images done so far.
-    engine
-        A function that writes the planned pack, of (task, out, options of the run); default: processes of this machine.
+    engine, address
+        Who makes the shards: "local", processes of this machine (default); "ray", the cluster at ``address`` ("auto", "ray://host:10001"),
+        or without one the cores of this machine, by Ray; or a ``concurrent.futures.Executor`` of processes, wherever they are. A task
+        makes a shard; all machines read the images and write the shards under the same names (a shared file system, or a store). The
+        bytes are those that "local" writes.
+    only_shards
+        "2/8": of the shards the 2nd, 10th, 18th and so on, for machines that know nothing of each other, as in a SLURM array; when all
+        eight have run, ``merge_shards(out)`` lists them, as would the same conversion without it.
 
     Returns
     -------
@@ -174,13 +184,14 @@ def convert_images(
     run = Conversion(
         out,
         "images",
+        only=None if only_shards is None else parse_part(only_shards),
         workers=workers,
         on_error=on_error,
         overwrite=overwrite,
         resume=resume,
         progress=progress,
         on_progress=on_progress,
-        engine=engine,
+        engine=engine_of(engine, address),
     )
     out = run.out
     sharded = shard_rows is not None or shard_size is not None
@@ -213,6 +224,14 @@ def convert_images(
         "shard_rows": None if shard_rows is None else whole("shard_rows", shard_rows),
     }
     RowStorage.of(options)
+    if run.running.only is not None and (not sharded or engine not in (None, "local")):
+        raise UsageError(
+            "only_shards: is of packs of several files that this machine makes. Pass ",
+            Option("shard_size", "1GB"),
+            ", and no ",
+            Option("engine"),
+            ".",
+        )
     run.check_output()
     with ExitStack() as stack:
         task, plan = plan_conversion(
@@ -233,7 +252,20 @@ def convert_images(
             return run.report(found, plan.notes, already=True)
         announce = partial(on_plan, plan) if on_plan is not None else lambda: None
         written = run.write(task, plan.bytes * (2 if task.storing.gathered else 1), then=announce)
-    return run.report(written, plan.notes)
+    return run.report(written, (*plan.notes, *_unlisted(run)))
+
+
+def _unlisted(run: Conversion) -> list[str]:
+    """Return the note that shards wait for others."""
+    if run.running.only is None:
+        return []
+    of = run.running.only[1]
+    return [
+        "These are some of the shards; when all "
+        + str(of)
+        + " parts are there, list them: "
+        + Call("merge_shards", (run.out,))
+    ]
 
 
 class PreparedConversion(NamedTuple):
@@ -383,6 +415,14 @@ def plan_conversion(
 def _missing_loops(keep: bool) -> list[str]:
     """Return a note where pixels are made without the compiled loops."""
     return [] if keep or native.COMPILED else [native.without("pixels")]
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """Return (2, 8) from "2/8". Raises UsageError."""
+    number, slash, of = str(text).partition("/")
+    if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+        return int(number), int(of)
+    raise UsageError(f"only_shards {text}: is not K/N with K from 1 to N. Pass for example 1/8.")
 
 
 def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,14 @@ class ImageRows:
         )
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs))
         self.ragged_bytes = int(source.sizes.mean()) if keep else 0
+
+    def part(self, samples: NDArray[np.int64]) -> ImageRows:
+        """See RowMaker."""
+        made = copy(self)
+        made._source, made._targets = self._source.part(samples), self._targets.part(samples)
+        made._pairs = [pair.part(samples) for pair in self._pairs]
+        made._refused = {k: self._refused[i] for k, i in enumerate(samples.tolist()) if i in self._refused}
+        return made
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return what the CSV, or the folders, say, wherever the picture lies."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from packer.convert.engines import SharedOut, engine_of
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import remove
@@ -38,11 +39,22 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
         url, given = str(out).rstrip("/"), cast("dict[str, Any]", options)
         if given.get("format") == "npy":
             raise UsageError(f"{url}: stores get HDF5 packs. Leave out ", Option("format", "npy"), ".")
+        if given.get("only_shards") is not None:
+            raise UsageError(
+                f"{url}: parts of a pack are made in a folder. Leave out ",
+                Option("only_shards"),
+                ", or pass a folder.",
+            )
         _check_free(url, overwrite=bool(given.get("overwrite")))
         local = _local(url)
         given |= {"format": "h5", "overwrite": not given.get("resume")}
-        report = convert(source, local, *args, **options)
-        _write(open_pack(local), url)
+        engine = engine_of(given.get("engine"), given.pop("address", None))
+        if isinstance(engine, SharedOut):
+            given["engine"] = replace(engine, url=url)
+            report = convert(source, local, *args, **options)
+        else:
+            report = convert(source, local, *args, **options)
+            _write(open_pack(local), url)
         remove(os.path.dirname(local))
         changed: R = replace(report, out=url)  # type: ignore[type-var]
         return changed

@@ -18,7 +18,7 @@ from packer.convert.image_conversion import ConversionPlan, parse_size, plan_con
 from packer.convert.pack_rows import PackRows, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
-from packer.convert.shard_run import append_shards, check_growable
+from packer.convert.shard_run import append_shards, check_growable, list_shards
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import NORMALIZE, Field
@@ -32,6 +32,37 @@ PathLike = str | os.PathLike[str]
 _MOST_STRATA = (
     1000  # different whole numbers of a table's label that are dealt out evenly, where they are no classes
 )
+
+
+def merge_shards(out: PathLike) -> Report:
+    """List the shards that several machines have made of one pack, and give it its name.
+
+    Parameters
+    ----------
+    out
+        As it was passed to each ``convert_images(source, out, shard_size=..., only_shards="K/N")``.
+
+    Returns
+    -------
+    Report
+        Rows, bytes and skipped inputs of the pack, which is the one that a single conversion makes, byte for byte.
+
+    Raises
+    ------
+    UsageError
+        There are no shards, or some are missing: the parts that are to be run again are named.
+    PackerError
+
+    Examples
+    --------
+    >>> from packer import convert_images, merge_shards
+    >>> for part in ("1/2", "2/2"):
+    ...     made = convert_images("photos", "parts", size=32, shard_rows=6, only_shards=part)
+    >>> merge_shards("parts").rows
+    24
+    """
+    run = Conversion(out, "shards", workers=1)
+    return run.report(RunResult(list_shards(run.out)))
 
 
 def merge_packs(

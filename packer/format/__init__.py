@@ -25,6 +25,7 @@
     verdict.py          what that found
     remote_verify.py    the same of a pack in a store
     block_hashing.py    the checksums of all blocks computed from the files; offsets and labels looked at meanwhile
+    file_systems.py     which files' data come from another machine
     file_io.py          whole reads and writes at an offset, space reserved, the page cache, swapping and flushing names
 
 Start with header.py. Imports: codecs, progress, remote.

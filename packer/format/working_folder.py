@@ -2,6 +2,8 @@
 
 <out>.packing/pack        the pack; it gets its final name by one rename, when it is whole
               journal     what has been done so far, a line a record, so that it can go on after any interruption
+              part-1-of-8 the journal of those that make some of the shards, at once with others
+              attempts/   shards that others are making, each in a folder of its own
               blocks/     blocks of fields whose stored size is not known beforehand (block_files.py)
               staging/    of a table: its rows in raw form, before their number is known
               pack.packing/  of a table: such a folder again, of its pack
@@ -32,7 +34,10 @@ from packer.format.pack import Pack, open_pack
 from packer.format.shards import INDEX_FILE
 from packer.sentence import Option
 
-_ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
+_ENTRIES = frozenset(
+    ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
+)
+_PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
 _FILLING = frozenset(("header.json", "keys", "keys.offsets", "socket", "state"))
 _UNFINISHED = frozenset(("pack", "pack.packing", "staging", "old"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
@@ -54,16 +59,18 @@ class WorkingFolder:
         plan: Mapping[str, Any] | None = None,
         resume: bool = False,
         name: str | None = None,
+        part: str = "",
     ) -> None:
         """Make the folder, or take over what is left of an interrupted run, and lock it.
 
         plan: what is to be made, as plain JSON values; None: what is there is cleared, and nothing is recorded.
         resume: refuse an interrupted run of another plan, instead of clearing it. name: of the output in messages.
-        Raises UsageError (the output exists; resume, and the plan is another), PackerError (somebody else is making
-        it, the folder cannot be made).
+        part: the name of this maker's journal, such as "part-1-of-8", where others make other parts at the same time: nothing is
+        cleared then. Raises UsageError (the output exists; the plan is another, with resume or part), PackerError (somebody else is
+        making it, the folder cannot be made).
         """
         check_output(out, overwrite=overwrite)
-        self.out, self._overwrite, self._name = out, overwrite, name or out
+        self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
         self.path = out.rstrip("/") + PARTIAL_SUFFIX
         self.pack = os.path.join(self.path, "pack")
         self.blocks = os.path.join(self.path, "blocks")
@@ -79,13 +86,14 @@ class WorkingFolder:
                     os.makedirs(self.path, exist_ok=True)
                     made = True
                 _check_ours(self.path)
-                self._lock = _lock(self.path, self._name)
+                self._lock = _lock(self.path, self._name, shared=bool(part))
             except OSError as error:
                 raise PackerError(
                     f"{self._name}: cannot be written ({error.strerror}). Pass another name."
                 ) from error
             check_output(out, overwrite=overwrite)  # again: who had the lock may just have finished it
-            self._bring_back()
+            if not part:
+                self._bring_back()
             self._take_over(plan, resume)
         except BaseException as error:
             self.close(keep=not made or self._lock < 0)  # unlocked, it may be somebody else's by now
@@ -143,7 +151,7 @@ class WorkingFolder:
         if self._journal is not None:
             self._journal.close()
         if self._lock >= 0:
-            if not keep and _same_folder(self._lock, self.path):
+            if not (keep or self._part) and _same_folder(self._lock, self.path):
                 remove(self.path)
             # In this order, as Ctrl-C may come between any two lines, and then this is called again.
             lock, self._lock = self._lock, -1
@@ -158,33 +166,55 @@ class WorkingFolder:
         remove(old)
 
     def _take_over(self, plan: Mapping[str, Any] | None, resume: bool) -> None:
-        journal = os.path.join(self.path, "journal")
-        records = read_journal(journal)
-        same = False
-        if records and not isinstance(records[0], Mapping):
-            records = []  # the line that said of what they are is damaged
-        if records and plan is not None:
-            self.cleared = difference(records[0], plan)
-            same = not self.cleared
-            if self.cleared and resume:
-                raise UsageError(
-                    f"{self.out}: ",
-                    Option("resume", True),
-                    f" cannot go on with what {self.path} holds: {self.cleared}. Undo that, or start anew without ",
-                    Option("resume", True),
-                    ".",
-                )
-            if same:
-                self.resumed = records[1:]
-        if not same:
+        journals = {name: records for name, records in _journals(self.path).items() if plan is not None}
+        differences = [difference(records[0], plan) for records in journals.values()]
+        self.cleared = next(filter(None, differences), "")
+        same = bool(journals) and not self.cleared
+        if self.cleared and self._part:
+            raise UsageError(
+                f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}. Remove that folder, or pass another name."
+            )
+        if self.cleared and resume:
+            raise UsageError(
+                f"{self.out}: ",
+                Option("resume", True),
+                f" cannot go on with what {self.path} holds: {self.cleared}. Undo that, or start anew without ",
+                Option("resume", True),
+                ".",
+            )
+        if same:
+            self.resumed = [record for records in journals.values() for record in records[1:]]
+        elif not self._part:
             for entry in os.scandir(self.path):
                 remove(entry.path)
         os.makedirs(self.blocks, exist_ok=True)
         if plan is not None:
-            self._journal = Journal(journal)
-            if not same:
+            own = self._part or "journal"
+            if own not in journals:
+                remove(os.path.join(self.path, own))  # the line that said of what it is was damaged
+            self._journal = Journal(os.path.join(self.path, own))
+            if own not in journals:
                 self._journal.add(dict(plan))
             self.recorded = bool(self.resumed)
+
+
+def _journals(path: str) -> dict[str, list[Any]]:
+    """Return the journals in a working folder, by name, whose first line says of what they are."""
+    found = {
+        name: read_journal(os.path.join(path, name)) for name in sorted(os.listdir(path)) if _is_journal(name)
+    }
+    return {name: records for name, records in found.items() if records and isinstance(records[0], Mapping)}
+
+
+def parts_of(out: str) -> dict[str, list[Any]]:
+    """Return the journals of those that made parts of a pack, by name, [] for none. Raises UsageError if there is no such work."""
+    path = out.rstrip("/") + PARTIAL_SUFFIX
+    if not os.path.isdir(path):
+        raise UsageError(
+            f"{out}: there are no shards of it ({path} does not exist). Make them, or check the name."
+        )
+    _check_ours(path)
+    return {name: records for name, records in _journals(path).items() if name != "journal"}
 
 
 def clear_idle(out: str) -> bool:
@@ -200,8 +230,8 @@ def clear_idle(out: str) -> bool:
     except (PackerError, OSError):
         return False
     try:
-        journals = (os.path.join(where, "journal") for where, _, files in os.walk(path) if "journal" in files)
-        if any(len(read_journal(journal)) > 1 for journal in journals):
+        kept = (where for where, _, files in os.walk(path) if any(map(_is_journal, files)))
+        if any(len(records) > 1 for where in kept for records in _journals(where).values()):
             return False
         remove(path)
         return True
@@ -264,7 +294,7 @@ def _check_ours(path: str) -> None:
             for entry in entries
             if not (
                 (
-                    entry.name in _ENTRIES | _FILLING
+                    (entry.name in _ENTRIES | _FILLING or _is_journal(entry.name))
                     and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
                 )
                 or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
@@ -307,14 +337,18 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _lock(path: str, out: str) -> int:
-    """Lock an existing folder for this process; the lock dies with it. Returns the lock's descriptor."""
+def _is_journal(name: str) -> bool:
+    return name == "journal" or _PART.fullmatch(name) is not None
+
+
+def _lock(path: str, out: str, *, shared: bool = False) -> int:
+    """Lock an existing folder for this process; the lock dies with it. shared: with others that ask so. Returns the lock's descriptor."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe has no writer
     patience = time.monotonic() + _DYING_SECONDS
     try:
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > patience:

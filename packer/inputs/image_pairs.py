@@ -12,6 +12,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
@@ -25,7 +27,7 @@ from packer.format.file_io import newest_file
 from packer.format.header import Field
 from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.image_archives import open_archive
-from packer.inputs.image_sources import check_bytes, read_file, split_archive
+from packer.inputs.image_sources import FolderImages, check_bytes, read_file, split_archive
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec
 from packer.pixels.mask_decoder import MaskKind, decode_mask
 from packer.sentence import Option, Sentence
@@ -51,9 +53,12 @@ class Pair:
 
     def __init__(self, name: str, spec: PixelSpec, files: _PairedFiles, like: Field | None) -> None:
         """Find out what the values are: as in ``like``, or else in the first file that can be read."""
-        self._name, self._files, self._max_pixels = name, files, spec.max_pixels
+        self._files: _PairedFiles | _SomePartners = files
+        self._name, self._max_pixels = name, spec.max_pixels
         self.refused = files.refused
         """Image -> why it has no partner, in words that follow its name."""
+        self.notes = files.notes
+        """What the user may not expect, a sentence each."""
         self._kind = (
             self._first_kind() if like is None else MaskKind(like.dtype, ((like.shape or ())[2:] or (1,))[0])
         )
@@ -65,8 +70,6 @@ class Pair:
             {"layout": "HW" if single else "HWC", "fit": spec.fit, "sampling": "nearest"},
         )
         """As it is stored: [H, W], or [H, W, C] for several channels."""
-        self.notes = files.notes
-        """What the user may not expect, a sentence each."""
         self.sizes = files.sizes
         """int64 [N], bytes of each image's partner."""
         self.times = files.times
@@ -99,6 +102,18 @@ class Pair:
         rows, columns = geometry.nearest(height, width)
         target.of(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
         return len(data)
+
+    def part(self, indices: NDArray[np.int64]) -> Pair:
+        """Return the partners of some images, in that order, which can be pickled; without notes.
+
+        Raises UsageError where they lie in an archive.
+        """
+        made = copy(self)
+        made._files = files = self._files.some(indices)
+        made.sizes, made.times = files.sizes, files.images.times
+        made.refused = {k: self.refused[i] for k, i in enumerate(indices.tolist()) if i in self.refused}
+        made.notes, made.newest = [], ""
+        return made
 
     def fingerprint(self) -> bytes:
         """Return sixteen bytes that differ if the names or sizes of the files do, or what is stored of them."""
@@ -136,7 +151,7 @@ class Pair:
                 reasons.append(Sentence(f"{self._files.place}/{self._files.path(index)}: ", error.sentence))
                 continue
             if data.startswith(_JPEG_MAGIC):
-                self._files.notes.append(
+                self.notes.append(
                     f"{self._files.place}/{self._files.path(index)} is a JPEG file, whose values are only about those that were "
                     f"saved: it has {len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
                 )
@@ -197,10 +212,35 @@ class _ListedFile(NamedTuple):
     position: int
 
 
+@dataclass(frozen=True)
+class _SomePartners:
+    """The files of some images, which can be pickled."""
+
+    place: str
+    images: FolderImages
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.images.sizes
+
+    def path(self, index: int) -> str:
+        return self.images.keys[index]
+
+    def read(self, index: int) -> bytes:
+        return self.images.read(index)
+
+    def some(self, indices: NDArray[np.int64]) -> _SomePartners:
+        return _SomePartners(self.place, self.images.some(indices))
+
+    def close(self) -> None:
+        self.images.close()
+
+
 class _PairedFiles:
-    """The file of each image. ``read`` and ``close`` are set by whoever knows what holds them."""
+    """The file of each image. ``read`` and ``close`` are set by whoever knows what holds them, ``folder`` where that is one."""
 
     read: Callable[[int], bytes]
+    folder: str | None = None
 
     def __init__(
         self, name: str, place: str, keys: list[str], entries: Callable[[], Iterable[_ListedFile]], skip: bool
@@ -291,6 +331,18 @@ class _PairedFiles:
             return ""
         return os.path.splitext(self._keys[index])[0] + self._suffixes[int(self._codes[index])]
 
+    def some(self, indices: NDArray[np.int64]) -> _SomePartners:
+        """Return those of some images. Raises UsageError where they lie in an archive."""
+        if self.folder is None:
+            raise UsageError(
+                f"{self.place}: is an archive, which only this process reads; folders can be read by others. Unpack it, or leave out ",
+                Option("engine"),
+                ".",
+            )
+        paths = [self.path(index) for index in indices.tolist()]
+        images = FolderImages(os.path.abspath(self.folder), paths, self.sizes[indices], self.times[indices])
+        return _SomePartners(self.place, images)
+
     def close(self) -> None:
         """Close what is open."""
 
@@ -352,6 +404,7 @@ def _in_folder(name: str, place: str, keys: list[str], images: str | None, skip:
         return (entry for entry in _scan(place, folders) if entry.path not in own)
 
     files = _PairedFiles(name, place, keys, entries, skip)
+    files.folder = place
     files.read = lambda index: read_file(
         on_disk(os.path.join(place, files.path(index))), (int(files.sizes[index]), int(files.times[index]))
     )

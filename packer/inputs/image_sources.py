@@ -10,6 +10,7 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -152,16 +153,9 @@ def _open_folder(name: str, arrange: Arrange, labelled: bool) -> ImageSource:
     layout = arrange(name, keys, folders)
     newest = newest_file(found, np.frombuffer(times, np.int64))
     nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
+    images = FolderImages(folder, keys, nbytes, changes)
     source = ImageSource(
-        name,
-        keys,
-        layout,
-        nbytes,
-        changes,
-        newest,
-        folder,
-        _reader(folder, keys, nbytes, changes),
-        labelled,
+        name, keys, layout, nbytes, changes, newest, folder, images.read, labelled, some=images.some
     )
     return source if labelled else _hint(source, name)
 
@@ -178,9 +172,11 @@ def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSo
     targets, owners = read_coco(parts, keys, skip=skip)
     nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
     splits = file_splits([part.split for part in parts], owners)
-    read = _reader(folder, keys, nbytes, changes)
+    images, newest = FolderImages(folder, keys, nbytes, changes), newest_file(keys, changes)
     layout = FolderLayout(None, None, splits)
-    source = ImageSource(name, keys, layout, nbytes, changes, newest_file(keys, changes), folder, read, True)
+    source = ImageSource(
+        name, keys, layout, nbytes, changes, newest, folder, images.read, True, some=images.some
+    )
     source.targets = targets
     if len(keys) < len(found):
         source.notes.append(
@@ -257,12 +253,30 @@ def _loop(root: str, key: str, folder: str, depth: int) -> SourceError:
     )
 
 
-def _reader(
-    root: str, keys: list[str], sizes: NDArray[np.int64], times: NDArray[np.int64]
-) -> Callable[[int], bytes]:
-    return lambda index: read_file(
-        on_disk(os.path.join(root, keys[index])), (int(sizes[index]), int(times[index]))
-    )
+@dataclass(frozen=True)
+class FolderImages:
+    """Files below a folder. keys: their paths; sizes, times: int64 [N], as they were when they were listed."""
+
+    root: str
+    keys: list[str]
+    sizes: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+    def read(self, index: int) -> bytes:
+        """See ImageSource."""
+        listed = int(self.sizes[index]), int(self.times[index])
+        return read_file(on_disk(os.path.join(self.root, self.keys[index])), listed)
+
+    def ahead(self, indices: NDArray[np.int64]) -> None:
+        """Do nothing: the system reads ahead."""
+
+    def close(self) -> None:
+        """Do nothing: no file is kept open."""
+
+    def some(self, indices: NDArray[np.int64]) -> FolderImages:
+        """Return some of them, wherever they are read."""
+        keys = [self.keys[index] for index in indices.tolist()]
+        return FolderImages(os.path.abspath(self.root), keys, self.sizes[indices], self.times[indices])
 
 
 MOST_BYTES_A_PIXEL = 16
@@ -414,6 +428,7 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSou
         cells = [text or "" for text in texts]
         labels, classes = number_labels(rows, cells, label_as=label_as)
     nbytes, changes = np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
+    images = FolderImages(folder, keys, nbytes, changes)
     source = ImageSource(
         name,
         keys,
@@ -422,8 +437,9 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSou
         changes,
         newest_file(keys, changes),
         folder,
-        _reader(folder, keys, nbytes, changes),
+        images.read,
         labelled,
+        some=images.some,
         refused=rows.refused,
         skipped=tuple(skipped),
     )

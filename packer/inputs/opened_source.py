@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import InitVar, dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import UsageError
 from packer.inputs.file_names import FolderLayout, notes_on
 from packer.inputs.image_targets import ImageTargets
+from packer.sentence import Option
 
 
 class SourceOptions(NamedTuple):
@@ -21,6 +24,19 @@ class SourceOptions(NamedTuple):
     label: str | None = None
     label_as: str = "auto"
     skip: bool = False
+
+
+class SomeImages(Protocol):
+    """The bytes of some images of a source, which other processes can be given: it can be pickled."""
+
+    def read(self, index: int) -> bytes:
+        """See ImageSource."""
+
+    def ahead(self, indices: NDArray[np.int64]) -> None:
+        """See ImageSource."""
+
+    def close(self) -> None:
+        """See ImageSource."""
 
 
 @dataclass(eq=False)
@@ -55,6 +71,8 @@ class ImageSource:
     """Where the keys are not files: the archives, or other files, in which their bytes lie; none if these are compressed whole."""
     targets: ImageTargets | None = None
     """What the source itself says of each image, where that is more than one label."""
+    some: Callable[[NDArray[np.int64]], SomeImages] | None = None
+    """Takes some of the images, by index; None where only this process, or this machine, can read them."""
     label_chosen: bool = False
     """True if the source took its labels from the column that was asked for."""
 
@@ -62,6 +80,27 @@ class ImageSource:
         """Take what the folders, or the list, say; note what the user may not expect, a sentence each."""
         self.labels, self.classes, self.splits = layout
         self.notes = notes_on(self.keys, labelled or self.labels is not None, self.classes)
+
+    def part(self, indices: NDArray[np.int64]) -> ImageSource:
+        """Return a source of some of the images, in that order, which can be pickled; without labels and notes.
+
+        Raises UsageError where the images cannot be read elsewhere.
+        """
+        if self.some is None:
+            raise UsageError(
+                f"{self.name}: its images lie in other files, which only this process reads; folders, lists and folders in stores can be"
+                " read by others. Unpack them, or leave out ",
+                Option("engine"),
+                ".",
+            )
+        made, images = copy(self), self.some(indices)
+        made.keys = [self.keys[index] for index in indices.tolist()]
+        made.sizes, made.times = self.sizes[indices], self.times[indices]
+        made.read, made.ahead, made.close = images.read, images.ahead, images.close
+        made.labels = made.targets = made.some = None
+        made.newest = ""
+        made.splits, made.refused, made.skipped, made.notes = {}, {}, (), []
+        return made
 
     def __len__(self) -> int:
         """Count the images."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
@@ -93,7 +94,7 @@ def _medium(pack: Pack) -> str:
     packs = pack.members or (pack,)
     if any(isinstance(one, RemotePack) for one in packs):
         return "remote"
-    return "network" if any(machine.remote_file_system(one.path) for one in packs) else "disk"
+    return "network" if any(remote_file_system(one.path) for one in packs) else "disk"
 
 
 def _places(pack: Pack, subset: Subset) -> list[Subset]:

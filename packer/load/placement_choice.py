@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from packer.errors import UsageError
 from packer.filling.memory_pack import in_memory
+from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
 from packer.load import machine
 from packer.load.batch import size_of
@@ -37,7 +38,7 @@ def parse_placement(
         device=device,
         nbytes=size_of(fields, subset.rows),
         decoded=any(f.codec for f in reader.fields),
-        path=next(filter(machine.remote_file_system, paths), paths[0]),
+        path=next(filter(remote_file_system, paths), paths[0]),
         present=placement != "disk" and in_memory(reader, fields, subset),
     )
 
@@ -87,7 +88,7 @@ def _chosen_placement(path: str, device: str, nbytes: int, decoded: bool, presen
         if fits:
             return "pinned", f"{beyond}, but {room}"
         return "disk", f"{beyond}, and a quarter of {size(host)} of available memory"
-    remote = machine.remote_file_system(path)
+    remote = remote_file_system(path)
     reason = (
         "are stored encoded" if decoded else f"lie on {remote}, a network file system," if remote else None
     )

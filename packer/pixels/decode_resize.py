@@ -36,7 +36,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -114,6 +114,9 @@ class DecodeResize:
     def __init__(self, spec: PixelSpec) -> None:
         self.spec = spec
         self._state = _ThreadState()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DecodeResize, (self.spec,)
 
     def __call__(self, data: bytes, out: NDArray[np.uint8]) -> tuple[int, int]:
         """Decode ``data`` and fill ``out``.

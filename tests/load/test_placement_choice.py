@@ -19,7 +19,8 @@ def _of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free_device_memory", lambda device: 80 * GB)
     monkeypatch.setattr(machine, "available_memory", lambda: 40 * GB)
     monkeypatch.setattr(
-        machine, "remote_file_system", lambda path: "nfs4" if path.startswith("/net") else None
+        "packer.load.placement_choice.remote_file_system",
+        lambda path: "nfs4" if path.startswith("/net") else None,
     )
 
 

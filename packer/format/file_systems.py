@@ -1,0 +1,38 @@
+"""Which files' data come from another machine, or a program."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+# File systems whose pages the kernel may have to ask another machine, or a program, for.
+_REMOTE = re.compile(
+    r"9p|afs|beegfs|ceph|cifs|fuse(\..*)?|gfs2|gpfs|lustre|nfs4?|ocfs2|orangefs|panfs|pvfs2|smb3|smbfs|wekafs"
+)
+_ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
+
+
+def remote_file_system(path: str) -> str | None:
+    """Return the type of a path's file system if its data come from another machine or a program, else None."""
+    if not sys.platform.startswith("linux"):
+        return None
+    path, best = os.path.realpath(path), ("", "")
+    for line in lines_of("/proc/self/mounts"):
+        _, folder, kind = line.split(" ")[:3]
+        # Blanks are \040; all other bytes are the name's own.
+        folder = os.fsdecode(_ESCAPED.sub(lambda m: bytes([int(m[1], 8)]), os.fsencode(folder)))
+        inside = path == folder or path.startswith(folder.rstrip("/") + "/")
+        if inside and len(folder) >= len(best[0]):  # of two at one place the later one covers the other
+            best = folder, kind
+    return best[1] if _REMOTE.fullmatch(best[1]) else None
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the lines of a file, none if it cannot be read, decoded like paths (os.fsdecode)."""
+    try:
+        with open(path, "rb") as file:
+            # Not splitlines(), which ends lines at characters that names may have.
+            return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
+    except OSError:
+        return []

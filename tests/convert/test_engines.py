@@ -1,0 +1,302 @@
+"""Shards made by other processes: the same bytes, whatever is lost on the way."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer import convert_images, open_pack
+from packer.convert import shard_tasks
+from packer.convert.engines import engine_of
+from packer.errors import PackerError, SourceError, UsageError
+from tests.remote.object_server import ObjectServer
+from tests.remote.server_fixtures import server
+
+__all__ = ["server"]
+
+
+class Elsewhere(Executor):
+    """Runs what it is given at once, from its pickled bytes, as another machine would. given: how often, and with what."""
+
+    def __init__(self, before: Callable[[int], None] = lambda number: None) -> None:
+        self.given: list[bytes] = []
+        self._before = before
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.given.append(pickle.dumps((fn, args, kwargs)))
+        future: Future[Any] = Future()
+        here = os.getcwd()
+        try:
+            self._before(len(self.given))
+            os.chdir("/")
+            fn, args, kwargs = pickle.loads(self.given[-1])
+            future.set_result(pickle.loads(pickle.dumps(fn(*args, **kwargs))))
+        except Exception as error:
+            future.set_exception(pickle.loads(pickle.dumps(error)))
+        finally:
+            os.chdir(here)
+        return future
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def masks(photo_folder: Path, tmp_path: Path) -> Path:
+    """A mask for each image, called as it is; and a CSV of boxes and labels, of which some images have none."""
+    lines = ["file,xmin,ymin,xmax,ymax,name"]
+    for number, image in enumerate(sorted(photo_folder.rglob("*.jpg"))):
+        place = tmp_path / "masks" / image.relative_to(photo_folder).with_suffix(".png")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((20, 24), number, np.uint8)).save(place)
+        key = image.relative_to(photo_folder)
+        lines += [f"{key},{box},2,{box + 20},30,{'ab'[number % 2]}" for box in range(number % 3)] or [
+            f"{key},,,,,"
+        ]
+    (tmp_path / "boxes.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "masks"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": 32},
+        {"size": 32, "store": "jpeg", "shuffle": False},
+        {"size": "keep", "store": "jpeg"},
+        {"size": 16, "split": "train=0.7,val=0.3", "channels": "gray", "compress": "zstd"},
+        {"size": 32, "pairs": True},
+        {"size": 32, "labels": True},
+    ],
+    ids=["raw", "jpeg", "keep", "split", "masks", "boxes"],
+)
+def test_the_bytes_are_those_of_one_machine(
+    photo_folder: Path, masks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    if options.get("pairs"):
+        options = options | {"pairs": {"mask": "masks"}}
+    if options.get("labels"):
+        given = {"labels": "boxes.csv", "boxes": "xmin,ymin,xmax,ymax", "label": "name"}
+        options = options | given
+    monkeypatch.chdir(tmp_path)  # others work in other folders
+    one = convert_images("photos", "one", shard_rows=7, format="h5", **options)
+    elsewhere = Elsewhere()
+    other = convert_images("photos", "other", shard_rows=7, engine=elsewhere, **options)
+    assert content(tmp_path / "other") == content(tmp_path / "one")
+    assert len(elsewhere.given) == 4
+    assert (other.rows, other.bytes_read, other.bytes_written) == (
+        one.rows,
+        one.bytes_read,
+        one.bytes_written,
+    )
+    assert not (tmp_path / "other.packing").exists()
+
+
+def test_a_task_holds_its_own_shard_only(photo_folder: Path, tmp_path: Path) -> None:
+    elsewhere = Elsewhere()
+    convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=1, shuffle=False, engine=elsewhere)
+    keys = [str(path.relative_to(photo_folder)).encode() for path in photo_folder.rglob("*.jpg")]
+    assert [sum(key in given for key in keys) for given in elsewhere.given] == [1] * 24
+
+
+def test_processes_of_an_executor(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "one", size=32, shard_rows=5)
+    done: list[int] = []
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        convert_images(
+            photo_folder, tmp_path / "other", size=32, shard_rows=5, engine=pool, on_progress=done.append
+        )
+        assert pool.submit(abs, -1).result() == 1  # it is the caller's, and goes on
+    assert content(tmp_path / "other") == content(tmp_path / "one")
+    assert done == sorted(done)
+    assert done[-1] == 24
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["some", "a whole shard"])
+def test_skipped_images(photo_folder: Path, tmp_path: Path, empty: bool) -> None:
+    for image in sorted((photo_folder / "blue").iterdir())[: 7 if empty else 3]:
+        image.write_bytes(b"no image")
+    options: dict[str, Any] = {"size": 32, "shard_rows": 7, "shuffle": False, "on_error": "skip"}
+    one = convert_images(photo_folder, tmp_path / "one", **options)
+    other = convert_images(photo_folder, tmp_path / "other", engine=Elsewhere(), **options)
+    assert content(tmp_path / "other") == content(tmp_path / "one")
+    assert other.skipped == one.skipped
+    assert len(open_pack(tmp_path / "other").shards) == (3 if empty else 4)
+
+
+def test_a_bad_image_ends_it_and_what_is_made_is_kept(photo_folder: Path, tmp_path: Path) -> None:
+    bad = sorted(photo_folder.rglob("*.jpg"))[20]
+    good = bad.read_bytes()
+    bad.write_bytes(b"no image")
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5, "shuffle": False}
+    with pytest.raises(SourceError, match=r"photos/red/4\.jpg: .*\(On .*\).* run the same command again"):
+        convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
+    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out.packing").rglob("packer-*"))
+    bad.write_bytes(good)
+
+
+@pytest.mark.parametrize("then", ["elsewhere", "here"])
+def test_the_driver_goes_on_with_what_is_there(photo_folder: Path, tmp_path: Path, then: str) -> None:
+    def lost(number: int) -> None:
+        if number == 3:
+            raise OSError("the machine is gone")
+
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    with pytest.raises(PackerError, match=r"out/0000\d\.h5: could not be made \(the machine is gone\)"):
+        convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(lost), **options)
+    elsewhere = Elsewhere()
+    engine = {"engine": elsewhere} if then == "elsewhere" else {}
+    report = convert_images(photo_folder, tmp_path / "out", resume=True, **options, **engine)
+    convert_images(photo_folder, tmp_path / "one", **options)
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+    made = 24 - report.resumed
+    assert report.resumed >= 5
+    assert len(elsewhere.given) == (0 if then == "here" else -(-made // 5))
+
+
+def test_a_shard_that_was_changed_meanwhile_is_made_again(photo_folder: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+
+    def lost(number: int) -> None:
+        if number == 3:
+            raise OSError("lost")
+
+    with pytest.raises(PackerError):
+        convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(lost), **options)
+    for shard in (tmp_path / "out.packing" / "pack").iterdir():
+        shard.write_bytes(shard.read_bytes()[:-1])
+    report = convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
+    assert report.resumed == 0
+    convert_images(photo_folder, tmp_path / "one", **options)
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
+def test_an_attempt_that_finishes_late_changes_nothing(photo_folder: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    late: list[Future[Any]] = []
+
+    def overlap(number: int) -> None:
+        if number == 3:  # the second shard was made, and its other attempt finishes now
+            late.append(Elsewhere().submit(*again(elsewhere.given[1])))
+
+    def again(given: bytes) -> tuple[Any, ...]:
+        fn, args, _ = pickle.loads(given)
+        return fn, *args
+
+    elsewhere = Elsewhere(overlap)
+    convert_images(photo_folder, tmp_path / "out", engine=elsewhere, **options)
+    assert late[0].result().bytes_read > 0
+    before = content(tmp_path / "out")
+    convert_images(photo_folder, tmp_path / "one", **options)
+    assert before == content(tmp_path / "one")
+    with pytest.raises(PackerError, match=r"writing failed"):  # and once the pack has its name
+        Elsewhere().submit(*again(elsewhere.given[0])).result()
+    assert content(tmp_path / "out") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "photos"]
+
+
+def test_other_libraries_are_refused_by_name(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = shard_tasks.decoder_versions()
+    monkeypatch.setattr(shard_tasks, "decoder_versions", lambda: versions | {"opencv": "4.0.0"})
+    with pytest.raises(
+        SourceError, match=rf"opencv is {versions['opencv']}, here it is 4\.0\.0\. Install the same"
+    ):
+        convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=Elsewhere())
+    assert not (tmp_path / "out").exists()
+
+
+def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+
+    def lost(number: int) -> None:
+        if number == 3:
+            raise OSError("lost")
+
+    with pytest.raises(PackerError, match=r"s3://bucket/train/0000\d\.h5: could not be made"):
+        convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(lost), **options)
+    assert 1 <= len(server.objects) < 5
+    elsewhere = Elsewhere()
+    report = convert_images(photo_folder, "s3://bucket/train/", engine=elsewhere, **options)
+    assert len(elsewhere.given) == 5 - report.resumed // 5
+    convert_images(photo_folder, tmp_path / "one", **options)
+    assert server.objects == {
+        f"bucket/train/{name}": data for name, data in content(tmp_path / "one").items()
+    }
+    assert server.written[-1] == "bucket/train/index.json"
+    assert (report.out, report.rows) == ("s3://bucket/train", 24)
+    with pytest.raises(UsageError, match="is there already"):
+        convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(), **options)
+
+
+def test_images_of_a_store(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:
+    for path in photo_folder.rglob("*.jpg"):
+        server.objects[f"bucket/photos/{path.relative_to(photo_folder)}"] = path.read_bytes()
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    convert_images("s3://bucket/photos", tmp_path / "one", **options)
+    convert_images("s3://bucket/photos", tmp_path / "other", engine=Elsewhere(), **options)
+    assert content(tmp_path / "other") == content(tmp_path / "one")
+
+
+def test_another_disk_of_this_machine(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system: attempts are made in the folder for temporary files, and copied."""
+    monkeypatch.setattr(shard_tasks, "remote_file_system", lambda path: "nfs")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    convert_images(photo_folder, tmp_path / "one", size=32, shard_rows=5)
+    convert_images(photo_folder, tmp_path / "other", size=32, shard_rows=5, engine=Elsewhere())
+    assert content(tmp_path / "other") == content(tmp_path / "one")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"one shard of HDF5 each\. Pass shard_size='1GB', or leave out engine=\."),
+        ({"shard_rows": 5, "format": "npy"}, "one shard of HDF5 each"),
+        ({"shard_rows": 5, "engine": "dask"}, r"engine 'dask': is neither local nor ray nor an executor"),
+        ({"shard_rows": 5, "engine": "local", "address": "auto"}, r"Pass engine='ray', or leave it out"),
+        ({"shard_rows": 5, "only_shards": "1/2"}, r"and no engine="),
+    ],
+)
+def test_what_other_processes_cannot_make(
+    photo_folder: Path, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        convert_images(photo_folder, tmp_path / "out", **{"size": 32, "engine": Elsewhere()} | options)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_threads_are_refused() -> None:
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="processes are needed"):
+        engine_of(pool)
+
+
+def test_archives_are_refused(photo_folder: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "photos"), "zip", tmp_path, "photos")
+    with pytest.raises(UsageError, match=r"photos\.zip: its images lie in other files"):
+        convert_images(archive, tmp_path / "out", size=32, shard_rows=5, engine=Elsewhere())
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_process_that_dies(photo_folder: Path, tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        pool.submit(signal.raise_signal, signal.SIGKILL)
+        with pytest.raises(PackerError, match=r"a worker process died\)\. If an image crashes its decoder"):
+            convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=pool)
+    assert not (tmp_path / "out").exists()

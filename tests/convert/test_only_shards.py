@@ -1,0 +1,129 @@
+"""Parts of a pack made by machines that know nothing of each other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packer import convert_images, merge_shards, open_pack
+from packer.errors import BusyError, SourceError, UsageError
+from tests.convert.test_engines import content
+
+OPTIONS: dict[str, Any] = {"size": 32, "shard_rows": 5, "split": "train=0.7,val=0.3"}
+
+
+def convert(source: Path, out: Path, part: str | None = None, **options: Any) -> Any:
+    return convert_images(source, out, only_shards=part, **OPTIONS | options)
+
+
+def test_parts_in_any_order_make_the_same_pack(photo_folder: Path, tmp_path: Path) -> None:
+    convert(photo_folder, tmp_path / "one")
+    done: list[int] = []
+    made = [convert(photo_folder, tmp_path / "out", f"{k}/3", on_progress=done.append) for k in (3, 1, 2)]
+    assert [report.rows for report in made] == [5, 10, 9]
+    assert max(done) == 10
+    assert "list them: merge_shards(" in made[0].notes[-1]
+    assert not (tmp_path / "out").exists()
+    report = merge_shards(tmp_path / "out")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+    assert (report.rows, report.bytes_written) == (24, convert(photo_folder, tmp_path / "two").bytes_written)
+    assert not (tmp_path / "out.packing").exists()
+
+
+def test_a_conversion_of_all_makes_what_is_missing(photo_folder: Path, tmp_path: Path) -> None:
+    convert(photo_folder, tmp_path / "one")
+    convert(photo_folder, tmp_path / "out", "2/2")
+    with pytest.raises(UsageError, match=r"3 of its 5 shards are missing\. .* only_shards= 1/2: it makes"):
+        merge_shards(tmp_path / "out")
+    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 10
+    assert convert(photo_folder, tmp_path / "out", resume=True).resumed == 10
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
+@pytest.mark.parametrize("lost", ["removed", "changed"])
+def test_a_part_makes_again_what_is_lost(photo_folder: Path, tmp_path: Path, lost: str) -> None:
+    for part in ("1/2", "2/2"):
+        convert(photo_folder, tmp_path / "out", part)
+    shard = tmp_path / "out.packing/pack/00003.h5"
+    if lost == "removed":
+        shard.unlink()
+    else:
+        shutil.copy(shard.with_name("00001.h5"), shard)
+    with pytest.raises(UsageError, match=r"1 of its 5 shards are missing\. .* 2/2: it makes"):
+        merge_shards(tmp_path / "out")
+    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 5
+    merge_shards(tmp_path / "out")
+    convert(photo_folder, tmp_path / "one")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
+def test_shards_whose_images_are_all_skipped(photo_folder: Path, tmp_path: Path) -> None:
+    for image in sorted((photo_folder / "blue").iterdir())[:7]:
+        image.write_bytes(b"no image")
+    options = {"split": None, "shuffle": False, "on_error": "skip"}
+    one = convert(photo_folder, tmp_path / "one", **options)
+    made = [
+        convert(photo_folder, tmp_path / "out", part, **options)
+        for part in ("1/5", "2/5", "3/5", "4/5", "5/5")
+    ]
+    assert [report.rows for report in made] == [0, 3, 5, 5, 4]
+    report = merge_shards(tmp_path / "out")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+    assert report.skipped == one.skipped
+    assert open_pack(tmp_path / "out").header.skipped == one.skipped
+
+
+def test_parts_of_another_conversion_are_refused(photo_folder: Path, tmp_path: Path) -> None:
+    convert(photo_folder, tmp_path / "out", "1/2")
+    with pytest.raises(
+        UsageError, match=r"holds parts of another conversion: options size was 32x32, now it is 16x16"
+    ):
+        convert(photo_folder, tmp_path / "out", "2/2", size=16)
+    convert(photo_folder, tmp_path / "out", "2/2")
+    assert merge_shards(tmp_path / "out").rows == 24
+
+
+def test_parts_are_made_at_once_but_not_beside_a_whole(photo_folder: Path, tmp_path: Path) -> None:
+    convert(photo_folder, tmp_path / "out", "1/2")
+    held = os.open(tmp_path / "out.packing", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)  # as another part holds it
+    convert(photo_folder, tmp_path / "out", "2/2")
+    for whole in (lambda: merge_shards(tmp_path / "out"), lambda: convert(photo_folder, tmp_path / "out")):
+        with pytest.raises(BusyError):
+            whole()
+    os.close(held)
+    assert merge_shards(tmp_path / "out").rows == 24
+
+
+def test_a_bad_image_leaves_the_others_parts(photo_folder: Path, tmp_path: Path) -> None:
+    convert(photo_folder, tmp_path / "out", "1/2", split=None, shuffle=False)
+    bad = sorted(photo_folder.rglob("*.jpg"))[6]
+    good, times = bad.read_bytes(), os.stat(bad)
+    bad.write_bytes(b"x" * len(good))
+    os.utime(bad, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(SourceError, match="What has been done is kept"):
+        convert(photo_folder, tmp_path / "out", "2/2", split=None, shuffle=False)
+    bad.write_bytes(good)
+    os.utime(bad, ns=(times.st_atime_ns, times.st_mtime_ns))
+    convert(photo_folder, tmp_path / "out", "2/2", split=None, shuffle=False)
+    assert merge_shards(tmp_path / "out").rows == 24
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "-1/2", ""])
+def test_what_is_no_part(photo_folder: Path, tmp_path: Path, part: str) -> None:
+    with pytest.raises(UsageError, match=r"is not K/N with K from 1 to N"):
+        convert(photo_folder, tmp_path / "out", part)
+
+
+def test_what_has_no_parts(photo_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Pass shard_size='1GB'"):
+        convert_images(photo_folder, tmp_path / "out", size=32, only_shards="1/2")
+    with pytest.raises(UsageError, match="there are no shards of it"):
+        merge_shards(tmp_path / "out")
+    with pytest.raises(UsageError, match="parts of a pack are made in a folder"):
+        convert(photo_folder, "s3://bucket/out", "1/2")  # type: ignore[arg-type]
