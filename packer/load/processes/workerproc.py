@@ -94,6 +94,8 @@ def run(
     connection.send_bytes(_message(READY))
     for job in _jobs(connection, parent):
         try:
+            if job.slot is not None and transform.batched:  # else others are writing their rows of it
+                memory.populate(*job.slot)
             reply = _message(
                 maker.outputs(job) if job.slot is None else maker.fill(job, memory.at(*job.slot))
             )
