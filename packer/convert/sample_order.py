@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ def parse_split(text: str | Mapping[str, float]) -> dict[str, float]:
         named = shares and len(shares) == len(pairs) and all(shares)
         if not named or not all(share > 0 for share in shares.values()):
             raise ValueError
-    except ValueError:
+    except (ValueError, TypeError):
         raise UsageError(
             f"split {text}: is not a list of names and positive shares. Pass for example train=0.9,val=0.1."
         ) from None
@@ -82,6 +82,29 @@ def parse_split(text: str | Mapping[str, float]) -> dict[str, float]:
             f"split {text}: the shares make {sum(shares.values()):g}; 1 is needed. Pass for example train=0.9,val=0.1."
         )
     return dict(sorted(shares.items()))
+
+
+def parse_spans(split: Mapping[str, Any]) -> dict[str, range]:
+    """Return splits that are given as the samples of each, sorted by name. Raises UsageError unless they have each sample once."""
+    ranges = [span for span in split.values() if isinstance(span, range) and span.step == 1]
+    spans = sorted((span for span in ranges if span), key=lambda span: span.start)
+    ends = [0, *(span.stop for span in spans)]
+    each_once = len(ranges) == len(split) and ends[:-1] == [span.start for span in spans]
+    if not spans or not each_once or not all(str(name).strip() for name in split):
+        raise UsageError(
+            f"split {dict(split)}: does not have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}}."
+        )
+    return {str(name).strip(): split[name] for name in sorted(split)}
+
+
+def members_of(spans: Mapping[str, range], count: int) -> dict[str, NDArray[np.int64]]:
+    """Return name -> samples, as stratified does, of splits that are given as the samples of each. Raises UsageError."""
+    total = sum(map(len, spans.values()))
+    if total != count:
+        raise UsageError(
+            f"split: has {total:,} samples in all, and there are {count:,}. Pass ranges that have each once."
+        )
+    return {name: np.arange(span.start, span.stop) for name, span in spans.items()}
 
 
 def stratified(

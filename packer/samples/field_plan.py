@@ -94,9 +94,11 @@ class FieldPlan:
             return row
         if "row_shape" not in about:
             raise ValueRefusedError(f"is {_kind(found)}, and the field is {self.described}")
+        if found.shape == (0,):  # an empty list, of whatever was to be in it; float64 for NumPy
+            return b""
         if found.ndim == 0 or list(found.shape[1:]) != list(about["row_shape"]):
             raise self._shape(found.shape)
-        if not found.size:  # an empty list is float64 for NumPy
+        if not found.size:
             return b""
         return fit(found, np.dtype(about["dtype"])).tobytes()
 

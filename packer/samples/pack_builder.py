@@ -286,7 +286,7 @@ def create(
     store: str = "raw",
     quality: int = 90,
     compress: str = "none",
-    split: str | Mapping[str, float] | None = None,
+    split: str | Mapping[str, float] | Mapping[str, range] | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shard_rows: int | None = None,

@@ -53,7 +53,7 @@ def pack_dataset(
     store: str = "raw",
     quality: int = 90,
     compress: str = "none",
-    split: str | Mapping[str, float] | None = None,
+    split: str | Mapping[str, float] | Mapping[str, range] | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shard_rows: int | None = None,
@@ -94,7 +94,8 @@ def pack_dataset(
         Of a dataset: what identifies its content, for example "birds v3". With it an interrupted run is gone on with; an equal key
         vouches for equal samples. Arrays and files need none, their values are compared.
     store, quality, compress, split, shuffle, seed, shard_rows, shard_size, overwrite, resume, progress, on_progress
-        As in convert_images. Splits get equal shares of each label where labels are arrays. A dataset's draws from the global
+        As in convert_images. Splits get equal shares of each label where labels are arrays. Or `split` says which samples each has, as
+        ranges: ``{"train": range(50000), "test": range(50000, 60000)}``. A dataset's draws from the global
         generators of Python, NumPy and torch are keyed by (seed, sample).
     workers
         Processes that ask a dataset for samples (threads where forking is not safe); default: one for each core. The result does not

@@ -16,7 +16,7 @@ from packer.convert.image_conversion import parse_size
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
-from packer.convert.sample_order import arrange, parse_split, stratified
+from packer.convert.sample_order import arrange, members_of, parse_spans, parse_split, stratified
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
@@ -56,6 +56,7 @@ class PackingOptions:
     shuffle: bool
     seed: int
     split: dict[str, float] | None
+    spans: dict[str, range] | None
 
     @classmethod
     def of(
@@ -75,7 +76,7 @@ class PackingOptions:
         compress: str,
         shuffle: bool,
         seed: int,
-        split: str | Mapping[str, float] | None,
+        split: str | Mapping[str, float] | Mapping[str, range] | None,
         shard_rows: int | None,
         shard_size: int | str | None,
     ) -> PackingOptions:
@@ -100,6 +101,7 @@ class PackingOptions:
             raise UsageError(
                 f"size {size}: 'image' is declared as {declared.text}, which has a size too. Leave one of them out."
             )
+        spanned = isinstance(split, Mapping) and any(isinstance(part, range) for part in split.values())
         return cls(
             forms,
             {str(old): str(new) for old, new in (rename or {}).items()},
@@ -110,7 +112,8 @@ class PackingOptions:
             shard_size,
             shuffle,
             whole("seed", seed),
-            None if split is None else parse_split(split),
+            None if split is None or spanned else parse_split(split),  # type: ignore[arg-type]
+            parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
@@ -164,6 +167,8 @@ class PackingOptions:
         members = {"": np.arange(count)}
         if self.split is not None:
             members = stratified(labels, count, self.split, self.seed)
+        elif self.spans is not None:
+            members = members_of(self.spans, count)
         order = arrange(members, shuffle=self.shuffle, seed=self.seed)
         storing = self.storing
         if self.shard_size is not None:
@@ -171,7 +176,9 @@ class PackingOptions:
             storing = storing.sharded(row[0].row_bytes, self.shard_size)
         options = {
             "seed": self.seed if self.shuffle else None,
-            "split": self.split,
+            "split": self.split
+            if self.spans is None
+            else {name: [span.start, span.stop] for name, span in self.spans.items()},
             "split_seed": None if self.split is None else self.seed,
             "channels": self.channels,
             "fit": None if self.sized is None else self.sized.fit,

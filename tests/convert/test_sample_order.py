@@ -13,6 +13,8 @@ from packer import randomness
 from packer.convert.sample_order import (
     arrange,
     fill,
+    members_of,
+    parse_spans,
     parse_split,
     stratified,
 )
@@ -87,6 +89,7 @@ def test_shares_from_text_or_mapping(given_: Any):
         "a=nan,b=0.5",
         "a=0.5,b=nan",
         "",
+        {"a": None},
         {},
     ],
 )
@@ -229,3 +232,40 @@ def test_the_last_good_rows_of_a_split_fill_its_holes():
 
 
 # --- tables ------------------------------------------------------------------------------------------------
+
+
+def test_splits_may_be_given_as_the_samples_of_each():
+    spans = parse_spans({"val": range(7, 9), "train": range(7), "none": range(3, 3)})
+    assert list(spans) == ["none", "train", "val"]
+    members = members_of(spans, 9)
+    assert {name: samples.tolist() for name, samples in members.items()} == {
+        "none": [],
+        "train": list(range(7)),
+        "val": [7, 8],
+    }
+    with pytest.raises(UsageError) as error:
+        members_of(spans, 10)
+    assert (
+        str(error.value) == "split: has 9 samples in all, and there are 10. Pass ranges that have each once."
+    )
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [
+        {"a": range(3), "b": range(4, 5)},
+        {"a": range(3), "b": range(2, 5)},
+        {"a": range(1, 3)},
+        {"a": range(0, 6, 2), "b": range(1, 6, 2)},
+        {"a": range(3), "b": 0.5},
+        {"a": range(0)},
+        {" ": range(3)},
+    ],
+    ids=str,
+)
+def test_ranges_have_each_sample_once(given_: Any):
+    with pytest.raises(UsageError) as error:
+        parse_spans(given_)
+    assert str(error.value) == (
+        f"split {given_}: does not have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}}."
+    )

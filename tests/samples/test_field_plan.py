@@ -117,3 +117,10 @@ def test_images_declared_as_they_are_stored_or_as_they_come() -> None:
     np.testing.assert_array_equal(stored.row(pixels), pixels.transpose(1, 2, 0))
     given_so = plan_field("image", [pixels], parse_form("image", "uint8[3,8,6]"))
     np.testing.assert_array_equal(given_so.row(pixels), pixels)
+
+
+def test_an_empty_list_is_a_row_of_nothing() -> None:
+    plan = plan_field("boxes", [np.ones((2, 4), np.float32)], parse_form("boxes", "float32[*,4]"))
+    assert plan.row([]) == plan.row(np.zeros((0, 4))) == b""
+    with pytest.raises(ValueRefusedError, match="has the shape \\[4\\]"):
+        plan.row([1, 2, 3, 4])
