@@ -176,7 +176,14 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.read",
     },
-    "packer.integrations": {"packer.augment", "packer.load", "packer.load.batch_dataset"},
+    "packer.integrations": {"packer.augment", "packer.format", "packer.load", "packer.load.batch_dataset"},
+    "packer.integrations.huggingface": {
+        "packer.convert",
+        "packer.format",
+        "packer.orders",
+        "packer.read",
+        "packer.samples",
+    },
     "packer.augment": {"packer.randomness"},
     "packer.previews": {
         "packer.augment",

@@ -86,7 +86,7 @@ class ExportRows:
 
     def ending(self, f: Field) -> str:
         """Return the ending of a mask's files."""
-        return ".png" if _fits_png(f) else ".npy"
+        return ".png" if fits_png(f) else ".npy"
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
         """Yield (position, first row, rows) of runs that are read at once."""
@@ -106,7 +106,7 @@ class ExportRows:
             yield ExportedFile(position + i, "image", data)
         for f in self.masks:
             for i, values in enumerate(self.reader.array(f, run)):
-                yield ExportedFile(position + i, f.name, _png(values) if _fits_png(f) else _npy(values))
+                yield ExportedFile(position + i, f.name, png(values) if fits_png(f) else _npy(values))
 
     def estimate(self) -> int:
         """Return the estimated bytes of all files, from a sample."""
@@ -122,14 +122,14 @@ class ExportRows:
                 return
             for number, data in enumerate(stored, first):
                 (image,) = decode_ragged(self.pack, self.pack.header.field("image"), [data], [number])
-                yield _png(image)
+                yield png(image)
             return
         shape = self.image.shape
         assert shape is not None
         pixels = np.empty((run.total, *shape), np.uint8)
         self.reader.read("image", run, pixels.reshape(run.total, -1))
         for image in pixels:
-            yield _png(image) if self.format == "png" else self._jpeg(image)
+            yield png(image) if self.format == "png" else self._jpeg(image)
 
     def _jpeg(self, image: NDArray[np.uint8]) -> bytes:
         try:
@@ -154,13 +154,13 @@ def _is_mask(f: Field) -> bool:
     return f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3) and f.name not in RESERVED
 
 
-def _fits_png(f: Field) -> bool:
+def fits_png(f: Field) -> bool:
     """True if packer convert reads rows of a field back exactly from PNG files."""
     channels = (f.shape or ())[2:] or (1,)
     return (f.dtype, channels[0]) in (("|u1", 1), ("|u1", 3), ("|u1", 4), ("<u2", 1))
 
 
-def _png(values: NDArray[Any]) -> memoryview:
+def png(values: NDArray[Any]) -> memoryview:
     """Encode a PNG file. values: uint8 [H, W], [H, W, 1], RGB or RGBA, or uint16 [H, W], [H, W, 1]."""
     if values.ndim == 3 and values.shape[2] > 1:
         turned = cv2.COLOR_RGB2BGR if values.shape[2] == 3 else cv2.COLOR_RGBA2BGRA

@@ -1,0 +1,318 @@
+"""to_hf, from_hf: a pack as a Dataset of Hugging Face's `datasets`, and the other way, value by value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from packer.convert.export_files import fits_png, png
+from packer.errors import MissingDependencyError, PackerError, UsageError
+from packer.format.checksums import digest
+from packer.format.pack import Pack, open_pack
+from packer.orders.runs import Subset, one_run
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.row_selection import ALL, select, select_fields, stored
+from packer.samples.field_plan import IMAGE, LABEL
+from packer.samples.pack_dataset import pack_dataset
+from packer.starting import cores
+from packer.version import __version__
+
+try:
+    import datasets
+except ImportError:
+    raise MissingDependencyError("datasets", "packer.integrations.huggingface", "huggingface") from None
+
+if TYPE_CHECKING:
+    from packer.convert.conversion_run import Report
+    from packer.format.header import Field
+
+_PIECE_BYTES = 16 << 20
+_GROUP_ROWS = 100
+"""Rows that datasets writes at once, as it does for images."""
+
+
+def to_hf(
+    pack: str | os.PathLike[str] | Pack,
+    *,
+    fields: Sequence[str] | None = None,
+    split: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Return the rows of a pack as a Dataset of Hugging Face's `datasets`.
+
+    Parameters
+    ----------
+    pack : str, path or Pack
+        The pack, or its URL.
+    fields : sequence of str, optional
+        Names of those wanted; default: all, texts too.
+    split : str, optional
+        One split, or "all" for every row. Default: of a pack with splits a DatasetDict of them.
+    cache_dir : str or path, optional
+        Folder of the Arrow files that are written; default: that of `datasets`, which knows the pack by its checksums and writes it once.
+
+    Returns
+    -------
+    datasets.Dataset or datasets.DatasetDict
+        Rows in the order of the pack. Images of 8 bits are ``Image``, as PNG files without loss, those stored as JPEG as they are stored;
+        labels with class names ``ClassLabel``; masks and other arrays ``Array2D`` to ``Array5D``; vectors and ragged fields ``List``; text
+        and numbers ``Value``.
+
+    Raises
+    ------
+    MissingDependencyError
+        `datasets` is not installed (when this module is imported).
+    FormatError
+        It is no whole pack, or damaged.
+    UsageError
+        A field or split is not there, or a field has more axes than `datasets` knows.
+
+    Notes
+    -----
+    Rows pass through memory some at a time, and the Dataset is mapped from its files.
+
+    Examples
+    --------
+    ::
+
+        from packer.integrations.huggingface import to_hf
+
+        photos = to_hf("train.h5")
+        photos[0]["image"], photos.features["label"].names
+    """
+    opened = pack if isinstance(pack, Pack) else open_pack(pack)
+    if split is None and opened.header.splits:
+        found = {
+            name: to_hf(opened, fields=fields, split=name, cache_dir=cache_dir)
+            for name in opened.header.splits
+        }
+        return datasets.DatasetDict(found)
+    chosen = stored(select_fields(opened, [f.name for f in opened.fields] if fields is None else fields))
+    own = [opened.header.field(field.name) for field in chosen]
+    features = datasets.Features({field.name: _feature(opened, field) for field in own})
+    told = [
+        opened.seal or os.urandom(16),
+        *(f.name.encode() for f in own),
+        str(split).encode(),
+        __version__.encode(),
+    ]
+    try:
+        return datasets.Dataset.from_generator(
+            partial(_rows, opened, own, select(opened, split=split)),
+            features=features,
+            cache_dir=None if cache_dir is None else os.fspath(cache_dir),
+            fingerprint=digest(told).hex(),
+            split=datasets.NamedSplit(split if split and split != ALL and split.isidentifier() else "train"),
+            writer_batch_size=_GROUP_ROWS,
+        )
+    except datasets.exceptions.DatasetGenerationError as error:
+        if isinstance(error.__cause__, PackerError):
+            raise error.__cause__ from None
+        raise PackerError(
+            f"{opened.path}: datasets cannot hold its rows ({error.__cause__ or error}). Leave the field out by fields."
+        ) from error
+
+
+def _feature(pack: Pack, field: Field) -> Any:
+    """Return the feature whose values are a field's. Raises UsageError."""
+    shape, about = field.shape, field.about
+    if field.ragged:
+        if (field.codec or {}).get("name") == "jpeg":
+            return datasets.Image()
+        if "row_shape" not in about:
+            return datasets.Value("string" if "encoding" in about else "binary")
+        inner = tuple(about["row_shape"])
+        value = datasets.Value(_name(about["dtype"]))
+        return _array(pack, field.name, (None, *inner), value) if inner else datasets.List(value)
+    assert shape is not None
+    if _is_image(field):
+        return datasets.Image()
+    if field.name == LABEL and shape == () and pack.header.classes:
+        return datasets.ClassLabel(names=list(pack.header.classes))
+    value = datasets.Value(_name(field.dtype))
+    if len(shape) < 2:
+        return datasets.List(value, length=shape[0]) if shape else value
+    return _array(pack, field.name, shape, value)
+
+
+def _is_image(field: Field) -> bool:
+    return field.about.get("layout") == "HWC" and fits_png(field)
+
+
+def _name(dtype: str) -> str:
+    import numpy as np
+
+    return np.dtype(dtype).name
+
+
+def _array(pack: Pack, name: str, shape: tuple[int | None, ...], value: Any) -> Any:
+    kinds = {2: datasets.Array2D, 3: datasets.Array3D, 4: datasets.Array4D, 5: datasets.Array5D}
+    if len(shape) not in kinds:
+        raise UsageError(
+            f"{pack.path}: rows of {name!r} have {len(shape)} axes; datasets has arrays of 2 to 5. Leave it out by fields."
+        )
+    return kinds[len(shape)](shape, value.dtype)
+
+
+def _rows(pack: Pack, fields: Sequence[Field], subset: Subset) -> Iterator[dict[str, Any]]:
+    """Yield rows as `datasets` encodes them, read and encoded some at a time."""
+    row_bytes = sum(field.row_bytes for field in fields if not field.ragged)
+    step = max(1, min(_GROUP_ROWS, _PIECE_BYTES // max(1, row_bytes)))
+    reader = RowReader(pack, fields, verify=all(part.sealed for part in pack.parts))
+    try:
+        with ThreadPoolExecutor(cores(), thread_name_prefix="packer-to-hf") as threads:
+            for start in range(0, subset.rows, step):
+                runs = subset.place(one_run(start, min(start + step, subset.rows)))
+                columns = []
+                for field in fields:
+                    if field.ragged:
+                        rows: Any = reader.read_ragged(field.name, runs)
+                        if (field.codec or {}).get("name") == "jpeg":
+                            rows = [{"bytes": row, "path": None} for row in rows]
+                        else:
+                            rows = decode_ragged(pack, field, rows, runs.rows().tolist())
+                    else:
+                        rows = reader.array(field, runs)
+                        if _is_image(field):
+                            rows = [{"bytes": bytes(file), "path": None} for file in threads.map(png, rows)]
+                    columns.append(rows)
+                for values in zip(*columns, strict=True):
+                    yield dict(zip((field.name for field in fields), values, strict=True))
+    finally:
+        reader.close()
+
+
+def from_hf(
+    dataset: Any,
+    out: str | os.PathLike[str],
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    fields: Sequence[str] | None = None,
+    **options: Any,
+) -> Report:
+    """Pack a Dataset of Hugging Face's `datasets`: `pack_dataset`, with the fields that its features tell.
+
+    Parameters
+    ----------
+    dataset : datasets.Dataset, DatasetDict or IterableDataset
+        Of a DatasetDict the pack has its splits, under their names.
+    out : str or path
+        As in convert_images.
+    image, label : str, optional
+        Columns that become the fields ``image`` and ``label``; default: those of that name, else the only column of Image, and of
+        ClassLabel. The names of that label's classes are the pack's.
+    fields : sequence of str, optional
+        Columns that are packed; default: all.
+    **options
+        Other arguments of pack_dataset: size, fit, store, shuffle, seed, shard_rows, workers, on_error, overwrite, resume, ...
+
+    Returns
+    -------
+    Report
+        Rows, seconds, bytes, skipped samples and notes.
+
+    Raises
+    ------
+    MissingDependencyError
+        `datasets` is not installed (when this module is imported).
+    UsageError
+        A column is not there, cannot be packed, or several could be the image or the label; or as pack_dataset raises.
+    SourceError
+        A sample does not fit, or holds None.
+
+    Notes
+    -----
+    Values are stored exactly. Images are turned upright as `datasets` does; those of different sizes need size=.
+
+    Examples
+    --------
+    ::
+
+        from datasets import load_dataset
+        from packer.integrations.huggingface import from_hf
+
+        from_hf(load_dataset("uoft-cs/cifar10"), "cifar10.h5")
+        PackedBatchDataset("cifar10.h5", 256, split="train", shuffle=True)
+    """
+    if isinstance(dataset, datasets.IterableDatasetDict):
+        raise UsageError(
+            f"IterableDatasetDict: holds several datasets ({', '.join(dataset)}), whose lengths are unknown. Pass one of them."
+        )
+    if isinstance(dataset, datasets.DatasetDict):
+        if "split" in options:
+            raise UsageError(
+                f"split: the dataset has splits of its own ({', '.join(dataset)}). Leave it out, or pass one of them."
+            )
+        options["split"], first = {}, 0
+        for name, part in dataset.items():
+            options["split"][str(name)] = range(first, first := first + len(part))
+        dataset = datasets.concatenate_datasets(list(dataset.values()))
+    features = dataset.features
+    if features is None:
+        raise UsageError(
+            "IterableDataset: does not know its features. Pass dataset.cast(features), or use pack_dataset."
+        )
+    names = [*features] if fields is None else list(fields)
+    if missing := [name for name in (*names, image, label) if name is not None and name not in features]:
+        raise UsageError(
+            f"{missing[0]}: is no column of the dataset, which has {', '.join(features)}. Pass some of these."
+        )
+    roles = {
+        IMAGE: image or _only(features, names, IMAGE, datasets.Image),
+        LABEL: label or _only(features, names, LABEL, datasets.ClassLabel),
+    }
+    renamed = {column: role for role, column in roles.items() if column is not None and column != role}
+    rename = {str(old): str(new) for old, new in options.pop("rename", {}).items()} | renamed
+    forms = {rename.get(name, name): _form(name, features[name]) for name in names}
+    for name in names:
+        if isinstance(features[name], datasets.Image) and not features[name].decode:
+            dataset = dataset.cast_column(name, datasets.Image())
+    dataset = dataset.with_format(None).select_columns(names)
+    return pack_dataset(dataset, out, fields=forms, rename=rename, **options)
+
+
+def _only(features: Mapping[str, Any], names: Sequence[str], role: str, kind: type) -> str | None:
+    """Return the column that becomes the field `role`: the one of that name, or the only one of that kind. Raises UsageError."""
+    if role in names:
+        return role
+    found = [name for name in names if isinstance(features[name], kind)]
+    if len(found) > 1:
+        raise UsageError(f"{role}: {' and '.join(found)} could be it. Pass {role}={found[0]!r}, or another.")
+    return found[0] if found else None
+
+
+def _form(name: str, feature: Any) -> str | None:
+    """Return how pack_dataset declares the values of a feature; None: as the first ones show. Raises UsageError."""
+    if isinstance(feature, datasets.Image):
+        return None
+    if isinstance(feature, datasets.ClassLabel):
+        return "int64"
+    if (
+        isinstance(feature, datasets.Value)
+        and (text := str(_VALUES.get(feature.dtype, feature.dtype))) in _FORMS
+    ):
+        return text
+    sides: list[int | None] = []
+    inner = feature
+    if isinstance(feature, (datasets.Array2D, datasets.Array3D, datasets.Array4D, datasets.Array5D)):
+        sides, inner = list(feature.shape), datasets.Value(feature.dtype)
+    while isinstance(inner, datasets.List):
+        sides.append(None if inner.length == -1 else inner.length)
+        inner = inner.feature
+    if sides and isinstance(inner, datasets.Value) and inner.dtype in _FORMS[2:] and None not in sides[1:]:
+        return f"{inner.dtype}[{','.join('*' if side is None else str(side) for side in sides)}]"
+    raise UsageError(
+        f"{name}: is {feature}, which no field of a pack holds; images, numbers, text, bytes, arrays and lists of one kind of number are"
+        " packed. Leave it out by fields, or map it to such columns."
+    )
+
+
+_VALUES = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
+_FORMS = (
+    *("text", "bytes", "bool", "float16", "float32", "float64"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
