@@ -1,0 +1,236 @@
+"""Packs from 50,000 to 5,000,000,000 images on one machine, and the ranks of 1,000 GPUs, simulated.
+
+    python benchmarks/scale.py                        CIFAR-10, ImageNet-1k and 10^8 photos of 256 px: a minute or two
+    python benchmarks/scale.py --full                 10^9 and 5 x 10^9, too: half an hour, 4 GB of disk, 2 GB of memory
+    python benchmarks/scale.py --rows 3e7 --ranks 64
+
+The packs are sparse files: index, headers, trailers and block checksums are real, rows are holes and read as zeros (HDF5's own tables of
+chunks, which packer does not read, are holes too). Each pack is opened, ordered and read by a process of its own; then once more by URL,
+from a server in this process. Core-hours of conversion are those of results/converters-2-cores.json a photo.
+
+Ranks are simulated (simulated_ranks.py), 8 a node, of --batch rows each: that their positions are the epoch's, each once, and that
+every row comes once (up to 2^27 rows each is marked; beyond, the rows of three nodes are different ones); the rows of a read, neighbours
+as one; what a rank without a cache (a window of 1 GiB) fetches from a store in stretches of 8 MiB, by what it needs; the share of the pack
+that a node with a cache fetches in the first epoch, and what of the second epoch's was not in the first's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from simulated_ranks import NODE, Cluster, check_shares, simulate
+from sparse_pack import SHARD_ROWS, by_url, write_pack
+
+from packer import PackedBatchDataset, open_pack
+from packer.bench.conditions import load, machine, versions
+from packer.format.header import block_rows
+from packer.format.pack import Pack
+from packer.format.shards import INDEX_FILE
+from packer.orders.epochs import Context, RowOrder
+from packer.orders.regions import Regions
+from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
+
+ROOT = Path(__file__).parents[1]
+POINTS = {"CIFAR-10": (50_000, 32), "ImageNet-1k": (1_281_167, 256), "10^8 photos": (10**8, 256)}
+FULL = {"10^9 photos": (10**9, 256), "5 x 10^9 photos": (5 * 10**9, 256)}
+
+
+def resident() -> float:
+    """Return the megabytes of this process that are its own."""
+    with open("/proc/self/statm") as file:
+        _, all_pages, shared = map(int, file.read().split()[:3])
+    return (all_pages - shared) * resource.getpagesize() / 1e6
+
+
+def used(pack: Pack, order: RowOrder, ranks: int, batch: int) -> dict[str, float]:
+    """Make a dataset of the last rank, read a batch, and go on in the middle of the epoch as a new process would."""
+    took, began = {}, time.perf_counter()
+    with PackedBatchDataset(
+        pack, batch, order=order, rank=ranks - 1, world_size=ranks, output="numpy", ends="uneven"
+    ) as data:
+        assert not next(iter(data))[0].any()
+        took["first_seconds"] = time.perf_counter() - began
+        state = data.state_dict()
+    took["state_bytes"] = len(json.dumps(state))
+    state |= {"rows": pack.rows // (2 * ranks * batch) * ranks * batch}
+    began = time.perf_counter()
+    with PackedBatchDataset(
+        pack, batch, order=order, rank=ranks - 1, world_size=ranks, output="numpy", ends="uneven"
+    ) as data:
+        data.load_state_dict(json.loads(json.dumps(state)))
+        next(iter(data))
+        took["resumed_seconds"] = time.perf_counter() - began
+    return took
+
+
+def opened(place: str, ranks: int, batch: int) -> dict[str, Any]:
+    """Open a pack, by its path or URL, and read of it; in a process of its own, which has read from another one before."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_pack(f"{folder}/warm", 1000, 32)
+        for order in orders(1).values():
+            used(open_pack(f"{folder}/warm"), order, 1, batch)
+    before, began = resident(), time.perf_counter()
+    pack = open_pack(place)
+    found: dict[str, Any] = {"open_seconds": time.perf_counter() - began, "pack_mb": resident() - before}
+    chosen = orders(ranks)
+    if "://" in place:
+        chosen = {name: chosen[name] for name in ("regions of ranks",)}
+    found["orders"] = {name: used(pack, order, ranks, batch) for name, order in chosen.items()}
+    found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return found
+
+
+def orders(ranks: int) -> dict[str, RowOrder]:
+    """Return the orders that are compared."""
+    many = Regions(regions=ranks)
+    return {
+        "sequential": Sequential(),
+        "slices": Slices(),
+        "blocks": Blocks(),
+        "rows": Rows(),
+        "regions": Regions(),
+        "regions of ranks": many,
+    }
+
+
+def measured(name: str, rows: int, side: int, work: str, ranks: int, batch: int) -> dict[str, Any]:
+    """Write a sparse pack and measure what opens and reads it."""
+    folder = f"{work}/pack"
+    began = time.perf_counter()
+    write_pack(folder, rows, side)
+    found: dict[str, Any] = {"name": name, "rows": rows, "write_seconds": time.perf_counter() - began}
+    found["shards"], found["index_bytes"] = -(-rows // SHARD_ROWS), os.path.getsize(f"{folder}/{INDEX_FILE}")
+    found["bytes"] = rows * (side * side * 3 + 8)
+
+    def run(place: str, keys: dict[str, str]) -> dict[str, Any]:
+        command = [sys.executable, __file__, "--opened", place, "--ranks", str(ranks), "--batch", str(batch)]
+        done = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **keys}
+        )
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    found["local"] = run(folder, {})
+    found["remote"] = by_url(work, run)
+    found["core_hours"] = rows / converted(side) / 3600
+    return found
+
+
+def converted(side: int) -> float:
+    """Return the images that a core converts in a second: photos, as measured; thumbnails as in results/README.md."""
+    if side == 32:
+        return 36_400 / 2
+    record = json.loads((ROOT / "benchmarks/results/converters-2-cores.json").read_text())
+    return float(
+        median(run["images"] / run["seconds"] for run in record["runs"]["packer"])
+        / record["options"]["workers"]
+    )
+
+
+def report(points: list[dict[str, Any]]) -> None:
+    """Print the tables."""
+    print("\n| | " + " | ".join(one["name"] for one in points) + " |\n|---" * 1 + "|---" * len(points) + "|")
+    lines = {
+        "bytes": lambda one: f"{one['bytes'] / 1e12:,.4g} TB",
+        "shards": lambda one: f"{one['shards']:,}",
+        "index": lambda one: f"{one['index_bytes'] / 1e6:,.3g} MB",
+        "open, local": lambda one: f"{one['local']['open_seconds']:,.3g} s",
+        "open, by URL": lambda one: (
+            f"{one['remote']['open_seconds']:,.3g} s, {one['remote']['index_requests']} request"
+        ),
+        "pack in memory": lambda one: f"{one['local']['pack_mb']:,.0f} MB",
+        "checkpoint": lambda one: f"{max(o['state_bytes'] for o in one['local']['orders'].values())} bytes",
+        "core-hours": lambda one: f"{one['core_hours']:,.3g}",
+        **{
+            f"{name}: first batch, resumed": (
+                lambda one, name=name: " / ".join(
+                    f"{one['local']['orders'][name][key]:.2g} s"
+                    for key in ("first_seconds", "resumed_seconds")
+                )
+            )
+            for name in points[0]["local"]["orders"]
+        },
+    }
+    for name, line in lines.items():
+        print(f"| {name} | " + " | ".join(map(line, points)) + " |")
+    for one in points:
+        if "simulated" not in one:
+            continue
+        print(
+            f"\n{one['name']}, {one['ranks']:,} ranks of {one['batch']}; rows of the largest rank by the mean {one['largest']:.6f}\n"
+        )
+        print(
+            "| order | every row once | rows a read | fetched / needed | node, epoch 1 | epoch 2, new | us a batch | kB |"
+        )
+        print("|---|---|---|---|---|---|---|---|")
+        for name, own in one["simulated"].items():
+            print(
+                f"| {name} | {own['checked']} | {own['rows_a_read']:.1f} | {own['fetched_by_needed']:.2f} | {own['node_share']:.2%}"
+                f" | {own['node_share_new']:.2%} | {own['batch_us']:,.0f} | {own['memory_kb']:,.0f} |"
+            )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, simulate, and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=float, help="one pack of so many photos instead")
+    parser.add_argument("--full", action="store_true", help="10^9 and 5 x 10^9 photos, too")
+    parser.add_argument("--ranks", type=int, default=1000, help="of 8 a node; of small packs fewer")
+    parser.add_argument("--batch", type=int, default=64, help="rows of a rank's batch")
+    parser.add_argument("--work", help="folder for the packs; default: a temporary one")
+    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--opened", help=argparse.SUPPRESS)
+    given = parser.parse_args(argv)
+    if given.opened:
+        print(json.dumps(opened(given.opened, given.ranks, given.batch)))
+        return 0
+    points = (
+        {f"{int(given.rows):,} photos": (int(given.rows), 256)}
+        if given.rows
+        else POINTS | (FULL if given.full else {})
+    )
+    about = (
+        machine()
+        | versions()
+        | {"load_before": load(), "descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}
+    )
+    found = []
+    for name, (rows, side) in points.items():
+        ranks = min(given.ranks, max(NODE, rows // 5000 // NODE * NODE))
+        with tempfile.TemporaryDirectory(dir=given.work) as work:
+            one = measured(name, rows, side, work, ranks, given.batch)
+        cluster = Cluster(
+            rows,
+            ranks,
+            given.batch,
+            min(rows, SHARD_ROWS),
+            block_rows(min(rows, SHARD_ROWS), side * side * 3),
+        )
+        context = Context(rows, side * side * 3 + 8, cluster.stretch_rows, ranks * given.batch)
+        one |= {"ranks": ranks, "batch": given.batch, "largest": check_shares(cluster)}
+        one["simulated"] = {
+            name: simulate(order.bind(context), cluster) for name, order in orders(ranks).items()
+        }
+        found.append(one)
+        print(f"{name}: done", file=sys.stderr, flush=True)
+    about["load_after"] = load()
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    report(found)
+    if given.json:
+        Path(given.json).write_text(json.dumps({"conditions": about, "points": found}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Sparse packs of any number of rows, on the disk and by URL. Used by scale.py.
+
+Index, headers, trailers and block checksums are real; rows, and HDF5's own tables, which packer does not read, are holes: zeros.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer.bench.conditions import versions
+from packer.format.checksums import Trailer, block_checksum, digest
+from packer.format.header import Extent, Field, Header, block_rows
+from packer.format.listed_headers import ListedHeader, seal_of
+from packer.format.shards import INDEX_FILE, Shard, write_index
+
+SHARD_ROWS = 1 << 16  # 12.9 GB of photos of 256 px: the work of a core for a minute
+_OFFSET = 1 << 20  # of the first row in its file
+
+
+def write_pack(folder: str, rows: int, side: int) -> None:
+    """Write a pack of shards whose rows are holes: images [side, side, 3] and labels of 1,000 classes."""
+    os.makedirs(folder)
+    fields = (
+        Field("image", "|u1", (side, side, 3), {"layout": "HWC", "color": "rgb"}),
+        Field("label", "<i8", ()),
+    )
+    row_bytes = fields[0].row_bytes
+    draws, shards, listed, tables = np.random.default_rng(0), [], [], {}
+    for number, first in enumerate(range(0, rows, SHARD_ROWS)):
+        count = min(SHARD_ROWS, rows - first)
+        block, labels = block_rows(count, row_bytes), _OFFSET + count * row_bytes
+        header = Header(
+            count,
+            block,
+            fields,
+            {"image": (Extent("", _OFFSET, count, row_bytes),), "label": (Extent("", labels, count, 8),)},
+            classes=tuple(f"class {k}" for k in range(1000)),
+            seed=0,
+            statistics={"image": {name: draws.random(3).tolist() for name in ("mean", "std")}},
+            provenance={"options": {"size": [side, side]}, "versions": versions()},
+        )
+        if count not in tables:
+            sums = [
+                [
+                    block_checksum(np.zeros(min(block, count - b * block) * n, np.uint8))
+                    for n in (row_bytes, 8)
+                ]
+                for b in (0, header.blocks - 1)
+            ]
+            tables[count] = np.array([sums[0]] * (header.blocks - 1) + [sums[1]], "<u8").tobytes()
+        text, table, at = header.to_bytes(), tables[count], labels + count * 8
+        end = at + len(table) + len(text)
+        seal = Trailer(
+            end, at + len(table), len(text), digest([text]), at, len(table), digest([table]), bytes(16)
+        )
+        with open(f"{folder}/{number:05d}.h5", "wb") as file:
+            file.seek(at)
+            file.write(table + text + seal.to_bytes())
+        shards.append(Shard(f"{number:05d}.h5", count, seal_of(seal.to_bytes())))
+        listed.append(ListedHeader(header, seal.to_bytes()))
+    write_index(folder, shards, headers=listed)
+
+
+class _Files(dict[str, Any]):
+    """The objects of a bucket: files of a folder."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        path = Path(self["folder"], *key.split("/")[1:])
+        return np.memmap(path, np.uint8, "r") if path.is_file() else default
+
+
+def by_url(folder: str, run: Callable[[str, dict[str, str]], dict[str, Any]]) -> dict[str, Any]:
+    """Run something with a pack served by S3's protocol from this process; return what it finds, and what was asked for."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.remote import object_server
+
+    object_server.digest = lambda data: str(len(data))  # type: ignore[assignment]
+    server = object_server.ObjectServer()
+    server.objects = _Files(folder=folder)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    keys = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    try:
+        found = run("s3://bucket/pack", keys)
+    finally:
+        server.shutdown()
+    asked = sum(count for (method, _), count in server.requests.items() if method == "GET")
+    index = sum(count for (_, key), count in server.requests.items() if key.endswith(INDEX_FILE))
+    return found | {"requests": asked, "index_requests": index}
