@@ -41,6 +41,7 @@ from packer.orders.regions import Regions
 from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
 
 ROOT = Path(__file__).parents[1]
+REGIONS = "regions of ranks"
 POINTS = {"CIFAR-10": (50_000, 32), "ImageNet-1k": (1_281_167, 256), "10^8 photos": (10**8, 256)}
 FULL = {"10^9 photos": (10**9, 256), "5 x 10^9 photos": (5 * 10**9, 256)}
 
@@ -73,33 +74,32 @@ def used(pack: Pack, order: RowOrder, ranks: int, batch: int) -> dict[str, float
     return took
 
 
-def opened(place: str, ranks: int, batch: int) -> dict[str, Any]:
-    """Open a pack, by its path or URL, and read of it; in a process of its own, which has read from another one before."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_pack(f"{folder}/warm", 1000, 32)
+def opened(folder: str, url: str, ranks: int, batch: int) -> dict[str, Any]:
+    """Open a pack by its path and by its URL, and read of it; in a process of its own, which has read from another one before."""
+    with tempfile.TemporaryDirectory() as other:
+        write_pack(f"{other}/warm", 1000, 32)
         for order in orders(1).values():
-            used(open_pack(f"{folder}/warm"), order, 1, batch)
-    before, began = resident(), time.perf_counter()
-    pack = open_pack(place)
-    found: dict[str, Any] = {"open_seconds": time.perf_counter() - began, "pack_mb": resident() - before}
-    chosen = orders(ranks)
-    if "://" in place:
-        chosen = {name: chosen[name] for name in ("regions of ranks",)}
-    found["orders"] = {name: used(pack, order, ranks, batch) for name, order in chosen.items()}
-    found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+            used(open_pack(f"{other}/warm"), order, 1, batch)
+    found: dict[str, Any] = {}
+    for way, place in (("local", folder), ("remote", url)):
+        before, began = resident(), time.perf_counter()
+        pack = open_pack(place)
+        own = found[way] = {"open_seconds": time.perf_counter() - began, "pack_mb": resident() - before}
+        chosen = {name: order for name, order in orders(ranks).items() if way == "local" or name == REGIONS}
+        own["orders"] = {name: used(pack, order, ranks, batch) for name, order in chosen.items()}
+        own["own_mb"] = resident()
     return found
 
 
 def orders(ranks: int) -> dict[str, RowOrder]:
     """Return the orders that are compared."""
-    many = Regions(regions=ranks)
     return {
         "sequential": Sequential(),
         "slices": Slices(),
         "blocks": Blocks(),
         "rows": Rows(),
         "regions": Regions(),
-        "regions of ranks": many,
+        REGIONS: Regions(regions=ranks),
     }
 
 
@@ -112,15 +112,24 @@ def measured(name: str, rows: int, side: int, work: str, ranks: int, batch: int)
     found["shards"], found["index_bytes"] = -(-rows // SHARD_ROWS), os.path.getsize(f"{folder}/{INDEX_FILE}")
     found["bytes"] = rows * (side * side * 3 + 8)
 
-    def run(place: str, keys: dict[str, str]) -> dict[str, Any]:
-        command = [sys.executable, __file__, "--opened", place, "--ranks", str(ranks), "--batch", str(batch)]
+    def run(url: str, keys: dict[str, str]) -> dict[str, Any]:
+        command = [
+            sys.executable,
+            __file__,
+            "--opened",
+            folder,
+            url,
+            "--ranks",
+            str(ranks),
+            "--batch",
+            str(batch),
+        ]
         done = subprocess.run(
             command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **keys}
         )
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
-    found["local"] = run(folder, {})
-    found["remote"] = by_url(work, run)
+    found |= by_url(work, run)
     found["core_hours"] = rows / converted(side) / 3600
     return found
 
@@ -139,29 +148,27 @@ def converted(side: int) -> float:
 def report(points: list[dict[str, Any]]) -> None:
     """Print the tables."""
     print("\n| | " + " | ".join(one["name"] for one in points) + " |\n|---" * 1 + "|---" * len(points) + "|")
-    lines = {
-        "bytes": lambda one: f"{one['bytes'] / 1e12:,.4g} TB",
-        "shards": lambda one: f"{one['shards']:,}",
-        "index": lambda one: f"{one['index_bytes'] / 1e6:,.3g} MB",
-        "open, local": lambda one: f"{one['local']['open_seconds']:,.3g} s",
-        "open, by URL": lambda one: (
-            f"{one['remote']['open_seconds']:,.3g} s, {one['remote']['index_requests']} request"
-        ),
-        "pack in memory": lambda one: f"{one['local']['pack_mb']:,.0f} MB",
-        "checkpoint": lambda one: f"{max(o['state_bytes'] for o in one['local']['orders'].values())} bytes",
-        "core-hours": lambda one: f"{one['core_hours']:,.3g}",
-        **{
-            f"{name}: first batch, resumed": (
-                lambda one, name=name: " / ".join(
-                    f"{one['local']['orders'][name][key]:.2g} s"
-                    for key in ("first_seconds", "resumed_seconds")
-                )
+    lines: dict[str, list[str]] = {}
+    for one in points:
+        local, remote = one["local"], one["remote"]
+        found = {
+            "rows": f"{one['bytes'] / 1e12:,.3g} TB",
+            "shards": f"{one['shards']:,}",
+            "index": f"{one['index_bytes'] / 1e6:,.3g} MB",
+            "opened": f"{local['open_seconds']:,.2g} s",
+            "by URL": f"{remote['open_seconds']:,.2g} s, {one['index_requests']} request",
+            "memory of the open pack": f"{local['pack_mb']:,.0f} MB",
+            "state": f"{max(own['state_bytes'] for own in local['orders'].values())} bytes",
+            "conversion": f"{one['core_hours']:,.2g} core-hours",
+        }
+        for name, own in local["orders"].items():
+            found[f"{name}: first batch, resumed"] = (
+                f"{own['first_seconds']:.2f} s, {own['resumed_seconds']:.2f} s"
             )
-            for name in points[0]["local"]["orders"]
-        },
-    }
-    for name, line in lines.items():
-        print(f"| {name} | " + " | ".join(map(line, points)) + " |")
+        for name, value in found.items():
+            lines.setdefault(name, []).append(value)
+    for name, values in lines.items():
+        print(f"| {name} | " + " | ".join(values) + " |")
     for one in points:
         if "simulated" not in one:
             continue
@@ -190,10 +197,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=64, help="rows of a rank's batch")
     parser.add_argument("--work", help="folder for the packs; default: a temporary one")
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
-    parser.add_argument("--opened", help=argparse.SUPPRESS)
+    parser.add_argument("--opened", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if given.opened:
-        print(json.dumps(opened(given.opened, given.ranks, given.batch)))
+        print(json.dumps(opened(given.opened[0], given.opened[1], given.ranks, given.batch)))
         return 0
     points = (
         {f"{int(given.rows):,} photos": (int(given.rows), 256)}

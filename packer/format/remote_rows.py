@@ -15,7 +15,7 @@ from packer.format.file_io import pread_all
 from packer.format.header import Extent
 from packer.format.remote_pack import RemotePack
 from packer.format.stretch_window import CONNECTIONS, StretchWindow
-from packer.format.stretches import STRETCH_BYTES, StretchMap
+from packer.format.stretches import STRETCH_BYTES, StretchMap, StretchRuns
 
 ONE_FILE = "pack.h5"
 """The name in a cache of a pack that is one file."""
@@ -27,6 +27,7 @@ _NEAR, _STEPS = (
     2,
 )  # stretches that a step onwards goes at most, and such steps until what follows is asked for
 _LOOK = 64  # reads between looks at whether all of an array has come
+_LOOKED_AT = 1 << 16  # stretches, at a time
 
 Numbers = NDArray[np.int64]
 
@@ -128,7 +129,7 @@ class RemoteArrival:
     def __init__(self, rows: RemoteRows, extents: Sequence[Extent]) -> None:
         self._rows, extents = rows, [extent for extent in extents if extent.nbytes]
         stretches = rows.map
-        self._blobs = stretches.blob_of(extents)
+        self._blob = stretches.blob_of(extents)
         self._firsts = np.cumsum([0, *(extent.rows for extent in extents)])
         self._addresses = np.array([stretches.address(e.file) + e.offset for e in extents], np.int64)
         self._row_bytes = extents[0].row_bytes if extents else 1
@@ -136,7 +137,7 @@ class RemoteArrival:
             (n for n, own in rows.pack.header.extents.items() if own[:1] == tuple(extents[:1])), None
         )
         self._all = None if array is None else stretches.numbers(array)  # None: bytes of several arrays
-        self._whole, self._reads = False, 0
+        self._whole, self._reads, self._there = False, 0, 0
         self._latest, self._steps = -1, 0
 
     def take(self, starts: Numbers, lengths: Numbers, out: NDArray[np.uint8]) -> bool:
@@ -170,8 +171,10 @@ class RemoteArrival:
         # Threads read parts of a batch in any order; several small steps onwards are no chance.
         self._steps = self._steps + 1 if last > before and -_NEAR <= first - before <= _NEAR else 0
         if self._all is not None and self._steps >= _STEPS:
-            place = int(np.searchsorted(self._all, last, "right"))
-            self._ask(self._all[place : place + CONNECTIONS])
+            run = int(np.searchsorted(self._all.firsts, last, "right")) - 1
+            near = StretchRuns(*(numbers[run : run + CONNECTIONS + 1] for numbers in self._all))
+            place = last - int(near.firsts[0]) + 1
+            self._ask(near.part(place, min(place + CONNECTIONS, near.total)))
 
     def _ask(self, numbers: Numbers) -> None:
         client = self._rows.client
@@ -185,16 +188,21 @@ class RemoteArrival:
         self._reads += 1
         if self._reads % _LOOK or self._rows.client is None or self._all is None:
             return
-        states = self._rows.client.states(self._all)
-        self._whole = bool(((states != 0) & (states != PASSING)).all())
+        total = self._all.total
+        numbers = self._all.part(self._there, min(self._there + _LOOKED_AT, total))
+        states = self._rows.client.states(numbers)
+        missing = np.flatnonzero((states == 0) | (states == PASSING))
+        self._there += int(missing[0]) if len(missing) else len(numbers)
+        self._whole = self._there == total
 
     def _numbers(self, begins: Numbers, ends: Numbers) -> Numbers:
         stretches = self._rows.map
-        if self._blobs:
-            offsets = stretches.offsets_of(self._blobs)
+        if self._blob:
+            blobs = [(part, self._blob) for part in stretches.parts_of(begins, ends)]
+            offsets = stretches.offsets_of(blobs)
             if len(offsets):
                 self._rows.wait(offsets)  # together
-                stretches.find_blobs(self._blobs, self._rows.load)
+                stretches.find_blobs(blobs, self._rows.load)
         return stretches.of_addresses(begins, ends)
 
     def _bytes(self, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers]:

@@ -14,6 +14,8 @@ from packer.format.stretches import STRETCH_BYTES, StretchMap
 from packer.format.verdict import Problem, Verdict
 from packer.progress import Progress
 
+_AT_ONCE = 4096  # stretches that are handed to the threads; a pack may have millions
+
 
 def verify_remote(url: str, bar: Progress) -> Verdict:
     """Compare a pack by its URL with its checksums. Raises FormatError if there is no pack; RemoteError."""
@@ -34,12 +36,14 @@ def verify_remote(url: str, bar: Progress) -> Verdict:
     bar.start(pack.nbytes)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         try:
-            for number, (size, wrong) in enumerate(pool.map(stretches.check, range(stretches.count))):
-                for block in wrong:
-                    problems.append(_problem(pack, stretches, number, block))
-                    damaged.add(block)
-                nbytes += size
-                bar.move(nbytes)
+            for first in range(0, stretches.count, _AT_ONCE):
+                some = range(first, min(first + _AT_ONCE, stretches.count))
+                for number, (size, wrong) in zip(some, pool.map(stretches.check, some), strict=True):
+                    for block in wrong:
+                        problems.append(_problem(pack, stretches, number, block))
+                        damaged.add(block)
+                    nbytes += size
+                    bar.move(nbytes)
             problems += filter(None, pool.map(_check_rest, pack.parts))
         except BaseException:
             pool.shutdown(cancel_futures=True)

@@ -24,6 +24,31 @@ Load = Callable[[int], memoryview]
 """Returns the bytes of a stretch."""
 
 
+class StretchRuns(NamedTuple):
+    """Numbers of stretches that follow each other, in runs. firsts: of each run; lengths: of each."""
+
+    firsts: Numbers
+    lengths: Numbers
+
+    @property
+    def total(self) -> int:
+        """Numbers in all runs together."""
+        return int(self.lengths.sum())
+
+    def numbers(self) -> Numbers:
+        """Return all of them."""
+        before = np.cumsum(self.lengths) - self.lengths
+        return np.repeat(self.firsts - before, self.lengths) + np.arange(self.total)
+
+    def part(self, start: int, stop: int) -> Numbers:
+        """Return numbers start..stop-1, counted over all of them; 0 <= start <= stop <= total."""
+        ends = np.cumsum(self.lengths)
+        begins = np.maximum(ends - self.lengths, start)
+        lengths = np.minimum(ends, stop) - begins
+        some = lengths > 0
+        return StretchRuns((self.firsts + begins - ends + self.lengths)[some], lengths[some]).numbers()
+
+
 class _Stretches(NamedTuple):
     """The stretches of one array of one part. first: number of the first one; step: blocks of each."""
 
@@ -34,38 +59,77 @@ class _Stretches(NamedTuple):
     blocks: int
 
 
+class _Segments(NamedTuple):
+    """Runs of bytes by address, rising, each of one array of one part: all of it, or, where blocks are compressed, a stretch.
+
+    firsts: number of the first stretch; counts: of stretches; strides: bytes of each but the last, 0 where only a blob's offsets tell.
+    """
+
+    starts: Numbers
+    stops: Numbers
+    firsts: Numbers
+    counts: Numbers
+    strides: Numbers
+
+
 class StretchMap:
     """The places of a pack's stretches. Thread-safe.
 
     count: of stretches. Their numbers follow from the pack's header alone. Bytes have an address: all files one after the other.
+    What is kept is of the parts of the pack, and of those stretches alone whose place does not follow from their number: a pack may
+    have millions of them.
     """
 
     def __init__(self, pack: RemotePack) -> None:
         self._pack = pack
         self.files = list(pack.files)
         sizes = [pack.files[file].info.size for file in self.files]
-        self._bases = dict(zip(self.files, np.cumsum([0, *sizes]).tolist(), strict=False))
+        self._bases = np.cumsum([0, *sizes])
+        self._numbers_of = {file: number for number, file in enumerate(self.files)}
+        self._columns = pack.header.columns  # of each part the same
         self._runs: list[_Stretches] = []
-        at = 0
-        for number, part in enumerate(pack.parts):
-            for array in part.header.columns:
-                nbytes = sum(extent.nbytes for extent in part.header.extents[array])
-                blocks = part.header.blocks
-                step = max(1, min(blocks, STRETCH_BYTES * blocks // max(1, nbytes)))
-                if not _together(part.header.extents[array]):
-                    step = 1
-                self._runs.append(_Stretches(number, array, at, step, blocks))
-                at += -(-blocks // step)
-        self.count = at
-        self._firsts = np.array([run.first for run in self._runs], np.int64)
-        self._bounds: dict[tuple[int, str], tuple[Numbers, Numbers]] = {}
+        self._bounds: dict[tuple[int, str], tuple[Numbers, Numbers]] = {}  # of blocks that differ in size
         self._tables: dict[int, NDArray[np.uint64]] = {}
         self._reading: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # read once
         self._lock = threading.Lock()
-        self._sorted: tuple[Numbers, Numbers, Numbers] | None = None
-        for run in self._runs:
-            if not self._is_blob(run):
-                self._bounds[run.part, run.array] = self._known_bounds(run)
+        segments: list[Numbers] = []
+        self.count = 0
+        for number, part in enumerate(pack.parts):
+            for array in self._columns:
+                extents, blocks = part.header.extents[array], part.header.blocks
+                nbytes = sum(extent.nbytes for extent in extents)
+                step = max(1, min(blocks, STRETCH_BYTES * blocks // max(1, nbytes)))
+                if not _together(extents):
+                    step = 1
+                run = _Stretches(number, array, self.count, step, blocks)
+                self._runs.append(run)
+                segments.append(self._segments_of(run))
+                self.count += -(-blocks // step)
+        self._run_firsts = np.array([run.first for run in self._runs], np.int64)
+        table = np.concatenate(segments, axis=1)  # columns: see _Segments
+        table = table[:, table[0] < table[1]]  # those of empty arrays hold nothing
+        self._segments = _Segments(*table[:, np.argsort(table[0], kind="stable")])
+
+    def _segments_of(self, run: _Stretches) -> Numbers:
+        """Return where the stretches of a run lie, int64 [5, segments]. Raises FormatError."""
+        part = self._pack.parts[run.part]
+        header, extents = part.header, part.header.extents[run.array]
+        base, count = int(self._bases[run.part]), -(-run.blocks // run.step)
+        if header.field(run.array.removesuffix(OFFSETS)).compressed:
+            begins = np.array([extent.offset for extent in extents], np.int64)
+            ends = np.array([extent.end for extent in extents], np.int64)
+            self._bounds[run.part, run.array] = begins, ends
+            lasts = np.minimum(np.arange(run.step, run.blocks + run.step, run.step), run.blocks) - 1
+            one = np.ones(count, np.int64)
+            starts, stops = base + begins[:: run.step], base + ends[lasts]
+            return np.stack([starts, stops, run.first + np.arange(count), one, one << 62])
+        if not extents:
+            return np.empty((5, 0), np.int64)
+        stride = 0 if self._is_blob(run) else run.step * header.block_rows * extents[0].row_bytes
+        if len(extents) > 1 and stride:
+            raise FormatError(f"{part.path}: {run.array!r} lies in several pieces. Repack it: packer repack.")
+        bounds = base + extents[0].offset, base + max(extent.end for extent in extents)
+        return np.array([*bounds, run.first, count, stride], np.int64).reshape(5, 1)
 
     def file(self, number: int) -> str:
         """Return the name of the file of the pack in which a stretch lies."""
@@ -77,52 +141,80 @@ class StretchMap:
 
     def place(self, number: int) -> tuple[int, int]:
         """Return where in its file a stretch begins and ends."""
-        begins, ends, first, stop = self._blocks(number)
-        return int(begins[first]), int(ends[first:stop].max(initial=int(begins[first])))
+        begins, ends, _ = self._blocks(number)
+        return int(begins[0]), int(ends.max(initial=int(begins[0])))
 
     def of_addresses(self, begins: Numbers, ends: Numbers) -> Numbers:
         """Return the stretches that hold any of these bytes, [begin, end) by address, each once, rising."""
-        table = self._sorted
-        if table is None:
-            with self._lock:
-                table = self._sorted = self._table()
-        starts, stops, numbers = table
-        first = np.maximum(np.searchsorted(starts, begins, "right") - 1, 0)
-        stop = np.searchsorted(starts, ends, "left")
         some = begins < ends
         if not some.all():
-            begins, ends, first, stop = begins[some], ends[some], first[some], stop[some]
+            begins, ends = begins[some], ends[some]
+        table = self._segments
+        low = np.searchsorted(table.starts, begins, "right") - 1
+        high = np.searchsorted(table.starts, ends, "left") - 1
         # Bytes of no stretch would never be fetched, and read as zeros.
-        if (stop <= first).any() or (starts[first] > begins).any() or (stops[stop - 1] < ends).any():
-            raise FormatError(f"{self._pack.path}: rows lie outside its blocks. Convert the images again.")
-        if (stop - first == 1).all():
-            return np.unique(numbers[first])
-        if any(
-            (starts[a + 1 : b] != stops[a : b - 1]).any()
-            for a, b in zip(first.tolist(), stop.tolist(), strict=True)
+        if (low < 0).any() or (table.stops[high] < ends).any():
+            raise self._outside()
+        firsts, lasts = self._numbered(low, begins), self._numbered(high, ends - 1)
+        over = np.flatnonzero(low < high)
+        if not len(over):
+            return np.unique(StretchRuns(firsts, lasts - firsts + 1).numbers())
+        found = [StretchRuns(firsts, np.where(low < high, 0, lasts - firsts + 1)).numbers()]
+        for a, b, first, last in zip(
+            *(each[over].tolist() for each in (low, high, firsts, lasts)), strict=True
         ):
-            raise FormatError(f"{self._pack.path}: rows lie outside its blocks. Convert the images again.")
-        return np.unique(
-            np.concatenate([numbers[a:b] for a, b in zip(first.tolist(), stop.tolist(), strict=True)])
-        )
+            if (table.starts[a + 1 : b + 1] != table.stops[a:b]).any():
+                raise self._outside()
+            begun, stopped = table.firsts[a : b + 1].copy(), table.firsts[a : b + 1] + table.counts[a : b + 1]
+            begun[0], stopped[-1] = first, last + 1
+            found.append(StretchRuns(begun, stopped - begun).numbers())
+        return np.unique(np.concatenate(found))
+
+    def _numbered(self, at: Numbers, addresses: Numbers) -> Numbers:
+        """Return the stretch in which each address lies. at: the segment of each."""
+        table = self._segments
+        stride = table.strides[at]
+        places = np.minimum((addresses - table.starts[at]) // np.maximum(stride, 1), table.counts[at] - 1)
+        numbers: Numbers = table.firsts[at] + places
+        blobs = np.flatnonzero(stride == 0)
+        for segment in np.unique(at[blobs]).tolist():
+            run = self._run(int(table.firsts[segment]))
+            if (run.part, run.array) not in self._bounds:
+                raise self._outside()
+            own = blobs[at[blobs] == segment]
+            begins, ends = self._bounds[run.part, run.array]
+            inside = addresses[own] - self._bases[run.part]
+            if (inside < begins[0]).any() or (inside >= ends[-1]).any():
+                raise self._outside()
+            numbers[own] = run.first + np.searchsorted(begins[:: run.step], inside, "right") - 1
+        return numbers
+
+    def _outside(self) -> FormatError:
+        return FormatError(f"{self._pack.path}: rows lie outside its blocks. Convert the images again.")
 
     def address(self, file: str) -> int:
         """Return the address of a file's first byte."""
-        return int(self._bases[file])
+        return int(self._bases[self._numbers_of[file]])
 
-    def blob_of(self, extents: Sequence[Extent]) -> list[tuple[int, str]]:
-        """Return the parts and the name of the blob whose extents these are; none if they are another array's."""
+    def parts_of(self, begins: Numbers, ends: Numbers) -> list[int]:
+        """Return the parts in which any of these bytes lie, each [begin, end) in one, rising."""
+        found: list[int] = np.unique(
+            np.searchsorted(self._bases, begins[begins < ends], "right") - 1
+        ).tolist()
+        return found
+
+    def blob_of(self, extents: Sequence[Extent]) -> str:
+        """Return the name of the blob whose extents these are; "" if they are another array's."""
         for name, own in self._pack.header.extents.items():
             if own[:1] == tuple(extents[:1]) and self._pack.header.field(name.removesuffix(OFFSETS)).ragged:
-                return (
-                    [] if name.endswith(OFFSETS) else [(part, name) for part in range(len(self._pack.parts))]
-                )
-        return []
+                return "" if name.endswith(OFFSETS) else name
+        return ""
 
     def offsets_of(self, blobs: Sequence[tuple[int, str]]) -> Numbers:
-        """Return the stretches that hold the offsets of these blobs, as far as they are not known yet."""
-        wanted = {(part, name + OFFSETS) for part, name in blobs if (part, name) not in self._bounds}
-        runs = [run for run in self._runs if (run.part, run.array) in wanted]
+        """Return the stretches that hold the offsets of these blobs (part and name), as far as they are not known yet."""
+        runs = [
+            self._run_of(part, name + OFFSETS) for part, name in blobs if (part, name) not in self._bounds
+        ]
         return np.concatenate([np.empty(0, np.int64), *(self._numbers(run) for run in runs)]).astype(np.int64)
 
     def find_blobs(self, blobs: Sequence[tuple[int, str]], load: Load) -> None:
@@ -130,7 +222,7 @@ class StretchMap:
         for part, name in blobs:
             if (part, name) in self._bounds:
                 continue
-            [run] = [run for run in self._runs if (run.part, run.array) == (part, name + OFFSETS)]
+            run = self._run_of(part, name + OFFSETS)
             offsets = np.frombuffer(b"".join(load(number) for number in self._numbers(run).tolist()), "<i8")
             header = self._pack.parts[part].header
             rows = np.minimum(np.arange(run.blocks + 1) * header.block_rows, header.rows)
@@ -142,12 +234,12 @@ class StretchMap:
             bounds = bounds + (extents[0].offset if extents else 0)
             with self._lock:
                 self._bounds[part, name] = bounds[:-1], bounds[1:]
-                self._sorted = None
 
     def needs_offsets(self, number: int) -> list[tuple[int, str]]:
         """Return the blob that a stretch is of, if its place is not known yet."""
         run = self._run(number)
-        return [] if (run.part, run.array) in self._bounds else [(run.part, run.array)]
+        needed = self._is_blob(run) and (run.part, run.array) not in self._bounds
+        return [(run.part, run.array)] if needed else []
 
     def fetch(self, number: int, take: Take | None = None) -> memoryview:
         """Read a stretch from the store, compare its blocks with their checksums, and return its bytes. Raises PackerError.
@@ -198,10 +290,10 @@ class StretchMap:
 
     def _check(self, number: int) -> _BlockComparison:
         run = self._run(number)
-        begins, ends, first, stop = self._blocks(number)
-        column = self._pack.parts[run.part].header.columns.index(run.array)
-        sums = self._checksums(run.part)[first:stop, column]
-        return _BlockComparison(first, (ends[first:stop] - begins[first]).tolist(), sums.tolist())
+        begins, ends, first = self._blocks(number)
+        column = self._columns.index(run.array)
+        sums = self._checksums(run.part)[first : first + len(ends), column]
+        return _BlockComparison(first, (ends - begins[0]).tolist(), sums.tolist())
 
     @property
     def blobs(self) -> list[str]:
@@ -214,9 +306,11 @@ class StretchMap:
         assert isinstance(part, RemotePack)
         return part
 
-    def numbers(self, array: str) -> Numbers:
-        """Return the stretches of an array, of all parts."""
-        return np.concatenate([self._numbers(run) for run in self._runs if run.array == array])
+    def numbers(self, array: str) -> StretchRuns:
+        """Return the stretches of an array, of all parts: a run a part."""
+        runs = [run for run in self._runs if run.array == array]
+        counts = [-(-run.blocks // run.step) for run in runs]
+        return StretchRuns(np.array([run.first for run in runs], np.int64), np.array(counts, np.int64))
 
     def _checksums(self, part: int) -> NDArray[np.uint64]:
         with self._reading[part]:
@@ -225,61 +319,33 @@ class StretchMap:
         return self._tables[part]
 
     def _run(self, number: int) -> _Stretches:
-        return self._runs[int(np.searchsorted(self._firsts, number, "right")) - 1]
+        return self._runs[int(np.searchsorted(self._run_firsts, number, "right")) - 1]
 
     def _numbers(self, run: _Stretches) -> Numbers:
         return np.arange(run.first, run.first - (-run.blocks // run.step), dtype=np.int64)
 
-    def _blocks(self, number: int) -> tuple[Numbers, Numbers, int, int]:
-        """Return where its array's blocks begin and end, and which of them are a stretch's."""
+    def _run_of(self, part: int, array: str) -> _Stretches:
+        return self._runs[part * len(self._columns) + self._columns.index(array)]
+
+    def _blocks(self, number: int) -> tuple[Numbers, Numbers, int]:
+        """Return where the blocks of a stretch begin and end, and the number of the first of them."""
         run = self._run(number)
-        begins, ends = self._bounds[run.part, run.array]
         first = (number - run.first) * run.step
-        return begins, ends, first, min(first + run.step, run.blocks)
+        stop = min(first + run.step, run.blocks)
+        bounds = self._bounds.get((run.part, run.array))
+        if bounds is not None:
+            return bounds[0][first:stop], bounds[1][first:stop], first
+        header = self._pack.parts[run.part].header
+        extents = header.extents[run.array]
+        rows = np.minimum(np.arange(first, stop + 1) * header.block_rows, header.rows)
+        if stop == run.blocks:
+            rows[-1] = header.rows + run.array.endswith(OFFSETS)
+        ends = (extents[0].offset if extents else 0) + rows * (extents[0].row_bytes if extents else 1)
+        return ends[:-1], ends[1:], first
 
     def _is_blob(self, run: _Stretches) -> bool:
         field = self._pack.header.field(run.array.removesuffix(OFFSETS))
         return field.ragged and run.array == field.name
-
-    def _known_bounds(self, run: _Stretches) -> tuple[Numbers, Numbers]:
-        """Return where the blocks of an array begin and end that is no blob. Raises FormatError."""
-        part = self._pack.parts[run.part]
-        header, extents = part.header, part.header.extents[run.array]
-        if header.field(run.array.removesuffix(OFFSETS)).compressed:
-            begins = np.array([extent.offset for extent in extents], np.int64)
-            ends = np.array([extent.end for extent in extents], np.int64)
-        else:
-            if len(extents) > 1:
-                raise FormatError(
-                    f"{part.path}: {run.array!r} lies in several pieces. Repack it: packer repack."
-                )
-            entries = header.rows + run.array.endswith(OFFSETS)
-            firsts = np.minimum(np.arange(run.blocks + 1) * header.block_rows, header.rows)
-            firsts[-1:] = entries
-            bounds = (extents[0].offset if extents else 0) + firsts * (extents[0].row_bytes if extents else 1)
-            begins, ends = bounds[:-1], bounds[1:]
-        return begins, ends
-
-    def _table(self) -> tuple[Numbers, Numbers, Numbers]:
-        """Return address of the first byte, of the end, and number of the stretches whose place is known, sorted."""
-        begins, ends, numbers = [], [], []
-        for run in self._runs:
-            if (run.part, run.array) not in self._bounds:
-                continue
-            own_begins, own_ends = self._bounds[run.part, run.array]
-            base = self.address(self.files[run.part])
-            begins.append(base + own_begins[:: run.step])
-            ends.append(
-                base
-                + own_ends[np.minimum(np.arange(run.step, run.blocks + run.step, run.step), run.blocks) - 1]
-            )
-            numbers.append(self._numbers(run))
-        first, last, which = (
-            np.concatenate([np.empty(0, np.int64), *one]) for one in (begins, ends, numbers)
-        )
-        some = first < last  # those of empty arrays hold nothing
-        order = np.argsort(first[some], kind="stable")
-        return first[some][order], last[some][order], which[some][order].astype(np.int64)
 
 
 class _BlockComparison:

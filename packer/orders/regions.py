@@ -254,7 +254,8 @@ class _RegionEpoch:
         self._short = cut.places.windows_of(np.array(slots) * block)  # the window of the shorter stretch
         ends = np.array([cut.places.slots(int(window))[1] for window in self._short])
         self._edges = ends * block - cut.missing
-        self._tables: dict[int, NDArray[np.int64]] = {}
+        # By window: rows, and the regions whose rows are there.
+        self._tables: dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
 
     @staticmethod
     @lru_cache(maxsize=8)
@@ -278,7 +279,7 @@ class _RegionEpoch:
             turned = (places[own] - first * block + self._turns[some]) % length
             mixed = randomness.permute(turned, length, randomness.key(self._key, "window", window))
             slots = mixed // block
-            rows[own] = self._table(window)[some, slots] + (mixed - slots * block)
+            rows[own] = self._table(window, some)[some, slots] + (mixed - slots * block)
         rows += cut.lead[regions]
         rows -= cut.sizes[regions] * (rows >= cut.sizes[regions])
         rows += cut.starts[regions]
@@ -293,25 +294,32 @@ class _RegionEpoch:
         for region, low, high in zip(regions.tolist(), lows.tolist(), highs.tolist(), strict=True):
             size, lead = int(cut.sizes[region]), int(cut.lead[region])
             for window in range(low, high):
-                starts = np.sort(self._table(window)[region])
+                starts = np.sort(self._table(window, np.array([region]))[region])
                 lengths = np.minimum(cut.places.block, size - starts)
                 runs = on_ring(starts[lengths > 0], lengths[lengths > 0], size, lead) if size else found[0]
                 found.append(Runs(runs.starts + cut.starts[region], runs.lengths))
         return Runs(*map(np.concatenate, zip(*found, strict=True)))
 
-    def _table(self, window: int) -> NDArray[np.int64]:
-        """Return the first row of each stretch of a window in each region, counted on its ring: int64 [regions, slots]."""
-        table = self._tables.get(window)
-        if table is None:
-            slots = np.arange(*self._cut.places.slots(window))
-            table = np.stack([randomness.permute(slots, self._blocks, key) for key in self._keys])
-            for region in np.flatnonzero(self._short == window):
-                own = table[region]
-                table[region] = np.append(own[own != self._blocks - 1], self._blocks - 1)
-            table *= self._cut.places.block
+    def _table(self, window: int, regions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first row of each stretch of a window in these regions, counted on its ring: int64 [all regions, slots].
+
+        Others may not be filled in: a rank reads few of thousands.
+        """
+        slots = np.arange(*self._cut.places.slots(window))
+        kept = self._tables.get(window)
+        if kept is None:
+            kept = np.empty((len(self._keys), len(slots)), np.int64), np.zeros(len(self._keys), bool)
             if len(self._tables) >= _TABLES:
                 self._tables.clear()
-            self._tables[window] = table
+            self._tables[window] = kept
+        table, known = kept
+        if not known[regions].all():
+            for region in np.unique(regions[~known[regions]]).tolist():
+                own = randomness.permute(slots, self._blocks, self._keys[region])
+                if self._short[region] == window:
+                    own = np.append(own[own != self._blocks - 1], self._blocks - 1)
+                table[region] = own * self._cut.places.block
+                known[region] = True
         return table
 
 

@@ -260,7 +260,7 @@ def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path,
     folder = folder_in(tmp_path)
     (folder / "boot").write_text("another run of the system")
     places = StretchMap(open_remote("s3://bucket/raw.h5"))
-    begin, _ = places.place(int(places.numbers("image")[1]))
+    begin, _ = places.place(int(places.numbers("image").numbers()[1]))
     with open(folder / "files" / "pack.h5", "r+b") as file:
         file.seek(begin + 5000)
         file.write(bytes(4096))  # a page that had not reached the disk
@@ -284,7 +284,7 @@ def test_a_full_disk_lets_rows_pass(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with remote_process.StretchSource(pack, folder, stretches, states, 1 << 30) as source:
-        units = np.concatenate([stretches.numbers("image"), stretches.numbers("key" + OFFSETS)])
+        units = np.concatenate([stretches.numbers(name).numbers() for name in ("image", "key" + OFFSETS)])
         source.arrived(units[:2], source.start(units[:2]).result())
         with monkeypatch.context() as patched:
             patched.setattr(remote_process, "pwrite_all", full)
@@ -469,6 +469,12 @@ def test_a_shard_is_read_with_one_request_more_than_its_rows(store: ObjectServer
     assert Counter(key for key, *_ in store.ranges)["bucket/shards/00000.h5"] == 2
 
 
+def test_texts_are_read_without_the_offsets_of_other_shards(store: ObjectServer) -> None:
+    with contextlib.closing(PackedDataset("s3://bucket/shards/", fields=["key", "label"])) as rows:
+        assert rows[3].key.endswith(".png")
+    assert {key for key, *_ in store.ranges} == {"bucket/shards/index.json", "bucket/shards/00000.h5"}
+
+
 def test_an_index_without_headers(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
     """As packer 0.1 wrote it: each shard is opened at once."""
     write_index(str(tmp_path), read_index(str(packs / "shards")).shards)
@@ -580,7 +586,7 @@ def test_verifying_names_what_is_damaged(store: ObjectServer, kind: str) -> None
     pack = open_remote(f"s3://bucket/{kind}")
     places = StretchMap(pack)
     places.find_blobs([(0, name) for name in places.blobs], places.fetch)
-    begin, _ = places.place(int(places.numbers("image")[0]))
+    begin, _ = places.place(int(places.numbers("image").numbers()[0]))
     data[begin + 10] ^= 4
     data[0x60] ^= 4  # of HDF5's own
     store.objects[f"bucket/{kind}"] = bytes(data)
