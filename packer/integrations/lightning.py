@@ -215,9 +215,12 @@ def _check_alike(train: Pipeline, judged: Pipeline) -> None:
         f"{one.output_dtype} {list(one.output_shape)}".removeprefix("torch.") for one in (train, judged)
     )
     if trained != found:
+        _, height, width = train.output_shape
+        size = height if height == width else (height, width)
         raise UsageError(
             f"eval_augment: without the transforms that draw, augment makes {found} of an image, and with them {trained};"
-            " a model is judged on such as it was trained on. Pass for example eval_augment='CenterCrop(224), Normalize()'."
+            " a model is judged on such images as it was trained on."
+            f" Pass for example eval_augment='CenterCrop({size}), Normalize()'."
         )
 
 

@@ -127,6 +127,9 @@ if __name__ == "__main__":
     distributed.init_process_group("gloo", timeout=timedelta(seconds=120))
     rank = distributed.get_rank()
     found = by_torchrun(pack, batch) | by_lightning(pack, batch) | by_accelerate(pack, batch)
+    from tests.integrations.lightning_module import by_lightning_module
+
+    found |= by_lightning_module(pack, folder, batch) | {"folder": str(folder)}
     (folder / f"{rank}.json").write_text(json.dumps(found))
     distributed.barrier()
     distributed.destroy_process_group()

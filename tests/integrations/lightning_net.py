@@ -11,18 +11,8 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from packer.integrations.lightning import CountAnew
 from tests.integrations.rows import dataset_of, rows_of
-
-
-class CountAnew(lightning.Callback):
-    """After going on with another number of devices: count the batches of the epoch as these devices do."""
-
-    def on_train_start(self, trainer, module):
-        current = trainer.fit_loop.epoch_loop.batch_progress.current
-        data = trainer.train_dataloader
-        shift = len(data) - data.batches_left - current.ready
-        for name in ("ready", "started", "processed", "completed"):
-            setattr(current, name, getattr(current, name) + shift)
 
 
 class Net(lightning.LightningModule):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +33,3 @@ def joined(ranks: list[list[list[int]]]) -> list[int]:
     """Batches of each rank -> rows, in the order of the steps and ranks."""
     steps = max(map(len, ranks))
     return [row for step in range(steps) for rank in ranks if step < len(rank) for row in rank[step]]
-
-
-def is_documented(thing: type) -> bool:
-    """Whether docs/python.md shows this source, word for word."""
-    page = Path(__file__).parents[2] / "docs" / "python.md"
-    return textwrap.indent(inspect.getsource(thing), "    ") in page.read_text()

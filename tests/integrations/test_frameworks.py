@@ -93,3 +93,48 @@ def test_what_would_shard_twice_or_take_batches_for_rows_is_refused(ranks: list[
         assert sharding.startswith(
             "accelerate's dispatch_batches=False over PackedBatchDataset: it would shard"
         )
+
+
+def epoch_of(ranks: list[dict[str, Any]], run: str, epoch: int, what: int = 0) -> list[int]:
+    """Rows of an epoch, those of all ranks, in the order of the steps. what: 0: trained on; 1: validated."""
+    return joined([[rows for number, _, rows in rank[run][what] if number == epoch] for rank in ranks])
+
+
+@pytest.mark.parametrize("run", ["sampler", "no sampler", "sharded"])
+def test_a_data_module_shares_rows_whatever_lightning_would_sample(
+    ranks: list[dict[str, Any]], numbered: Path, run: str
+):
+    """Where ranks wait for each other at each step, in validation too: 641 rows are one, or two, more than whole batches."""
+    repeated = -ROWS % len(ranks)
+    for epoch, expected in enumerate(sequences(numbered, len(ranks), 2)):
+        assert epoch_of(ranks, run, epoch) == expected
+        judged = epoch_of(ranks, run, epoch, 1)
+        assert judged == [*range(ROWS), *range(repeated)]
+
+
+@pytest.mark.parametrize(("whole", "resumed"), [("sampler", "resumed"), ("sharded", "sharded, resumed")])
+def test_a_data_module_goes_on_in_mid_epoch(ranks: list[dict[str, Any]], whole: str, resumed: str):
+    for rank in ranks:
+        assert rank[resumed][0] == rank[whole][0][4:]
+        assert rank[resumed][2] == pytest.approx(rank[whole][2][4:], rel=1e-5)
+
+
+def test_sharded_training_has_the_losses_of_ddp(ranks: list[dict[str, Any]]):
+    for rank in ranks:
+        assert rank["sharded"][2] == pytest.approx(rank["sampler"][2], rel=1e-5)
+    assert ranks[0]["sharded"][2] != ranks[1]["sharded"][2]
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's own, as in test_lightning.py
+def test_a_data_module_goes_on_with_one_device(ranks: list[dict[str, Any]], numbered: Path, tmp_path: Path):
+    """Lightning counts the batches that are left anew, and so validates at the end of the epoch."""
+    from tests.integrations.lightning_module import fit
+
+    world = len(ranks)
+    alone = fit(
+        numbered, tmp_path, resume=Path(ranks[0]["folder"]) / "ddp" / "4.ckpt", batch_size=BATCH[world]
+    )
+    (first,) = sequences(numbered, world, 1)
+    left = [row for epoch, _, rows in alone.given if epoch == 0 for row in rows]
+    assert left == first[4 * world * BATCH[world] : ROWS]
+    assert {epoch for epoch, _, _ in alone.validated} == {0, 1}

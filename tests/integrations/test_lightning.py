@@ -1,4 +1,4 @@
-"""Lightning's Trainer with a dataset as its loader, with no code of the user's: epochs, checkpoints, devices."""
+"""Lightning's Trainer with a dataset as its loader, with no code of the user's, and with PackedDataModule: epochs, checkpoints, devices."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from packer.errors import UsageError
-from tests.integrations.rows import ROWS, epochs_of, is_documented, joined
+from packer import convert_images
+from packer.errors import MissingDependencyError, UsageError
+from tests.integrations.rows import ROWS, epochs_of, joined
 
 # Lightning's own: of the number of workers, of what torch deprecates, of checkpoints' folders that exist.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -35,10 +38,15 @@ def fit(*given: Any, **options: Any) -> Any:
 
 def lightning_net() -> Any:
     """The module of the training."""
+    return imported("tests.integrations.lightning_net")
+
+
+def imported(name: str) -> Any:
+    """Import a module that needs Lightning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it imports what torch deprecates
         pytest.importorskip("lightning")
-        return importlib.import_module("tests.integrations.lightning_net")
+        return importlib.import_module(name)
 
 
 def sequence(given: list[tuple[int, int, list[int]]], epoch: int) -> list[int]:
@@ -109,10 +117,6 @@ def test_it_goes_on_with_other_numbers_of_devices(numbers: Path, tmp_path: Path,
     assert last.validated == [1, 2]
 
 
-def test_the_docs_show_the_same_callback():
-    assert is_documented(lightning_net().CountAnew)
-
-
 def test_overfitting_a_shuffled_dataset_says_what_to_pass(numbers: Path, tmp_path: Path):
     """Lightning would give a dataset of its own another sampler; batches of a shuffle are others in each epoch."""
     with pytest.raises(
@@ -121,3 +125,101 @@ def test_overfitting_a_shuffled_dataset_says_what_to_pass(numbers: Path, tmp_pat
         fit(numbers, tmp_path, max_epochs=2, overfit_batches=2)
     given = fit(numbers, tmp_path, max_epochs=2, overfit_batches=2, order="sequential").given
     assert [rows for _, _, rows in given] == 2 * [list(range(10)), list(range(10, 20))]
+
+
+def module_of(*sources: Any, **options: Any) -> Any:
+    return imported("packer.integrations.lightning").PackedDataModule(
+        *sources, **{"batch_size": 10} | options
+    )
+
+
+def test_it_goes_on_in_mid_epoch(numbers: Path, tmp_path: Path):
+    """On one device; test_frameworks.py has more."""
+    script = imported("tests.integrations.lightning_module")
+    whole = script.fit(numbers, tmp_path)
+    for epoch, expected in enumerate(epochs_of(numbers, 2)):
+        for given in (whole.given, whole.validated):
+            rows = [row for number, _, rows in given if number == epoch for row in rows]
+            assert rows == (expected if given is whole.given else list(range(ROWS)))
+    rest = script.fit(numbers, tmp_path / "again", resume=tmp_path / "8.ckpt")
+    assert (rest.given, rest.losses) == (whole.given[8:], pytest.approx(whole.losses[8:], rel=1e-5))
+
+
+@pytest.fixture
+def packs(photo_folder: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A pack of three classes, and one of other images, which has another mean."""
+    train, val = tmp_path / "train.h5", tmp_path / "val.h5"
+    convert_images(photo_folder, train, size=32)
+    convert_images(photo_folder / "red", val, size=32)
+    return train, val
+
+
+def test_judging_draws_nothing_and_normalizes_as_training_does(packs: tuple[Path, Path]):
+    train, val = packs
+    data = module_of(train, val, augment="RandomHorizontalFlip(), RandomCrop(32, padding=4), Normalize()")
+    trained, judged = data.loader("train"), data.loader("val")
+    assert [type(one).__name__ for one in trained.views["image"].transforms] == [
+        *("RandomHorizontalFlip", "RandomCrop", "Normalize")
+    ]
+    mean, std = (np.float32(trained.pack.header.statistics["image"][name]) for name in ("mean", "std"))
+    assert judged.pack.header.statistics["image"]["mean"] != pytest.approx(mean)
+    images = np.concatenate([batch.image.numpy() for batch in judged])
+    stored = judged.pack.read("image", 0, 8).transpose(0, 3, 1, 2)
+    expected = (stored / np.float32(255) - mean[:, None, None]) / std[:, None, None]
+    np.testing.assert_allclose(images, expected, atol=1e-5)
+    assert (trained.order.name, judged.order.name) == ("rows", "sequential") or trained.order.name == "blocks"
+    data.teardown("fit")
+
+
+def test_other_arguments_go_to_all_and_a_mapping_has_its_own(packs: tuple[Path, Path]):
+    train, _ = packs
+    own = {"path": train, "batch_size": 3, "fields": ("image", "label", "key")}
+    data = module_of(train, own, train, seed=7, order="slices", drop_last=True, threads=1)
+    trained, judged, tested = (data.loader(role) for role in ("train", "val", "test"))
+    assert (trained.order.name, trained.ends, trained.seed, trained.threads) == ("slices", "drop", 7, 1)
+    assert (judged.order.name, judged.batch_size, judged.seed) == ("sequential", 3, 7)
+    assert next(iter(judged))._fields == ("image", "label", "key")
+    assert (tested.batch_size, len(tested)) == (10, 3)
+    assert not hasattr(type(data).predict_dataloader, "func")
+    assert data.val_dataloader().batch_size == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"augment": "RandomResizedCrop(16), Normalize()"},
+            r"^eval_augment: without the transforms that draw, augment makes float32 \[3, 32, 32\] of an image, and with them"
+            r" float32 \[3, 16, 16\]; .* Pass for example eval_augment='CenterCrop\(16\), Normalize\(\)'\.$",
+        ),
+        (
+            {"transform": lambda sample: sample},
+            r"^transform: is given for all, and may draw; .* Pass val=\{'path': \.\.\., 'transform': \.\.\.\}\.$",
+        ),
+        ({"num_workers": 4}, r"^num_workers=: is no argument of PackedBatchDataset; "),
+    ],
+)
+def test_what_would_judge_otherwise_is_refused(
+    packs: tuple[Path, Path], options: dict[str, Any], sentence: str
+):
+    with pytest.raises(UsageError, match=sentence):
+        module_of(packs[0], packs[0], **options).loader("val")
+
+
+def test_without_lightning_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    monkeypatch.delitem(sys.modules, "packer.integrations.lightning", raising=False)
+    with pytest.raises(
+        MissingDependencyError, match=r"^PackedDataModule: lightning is not installed\. Run: pip install "
+    ):
+        importlib.import_module("packer.integrations.lightning")
+
+
+def test_the_example_of_its_docstring_runs(packs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch):
+    script, lightning = imported("tests.integrations.lightning_module"), imported("lightning")
+    monkeypatch.chdir(packs[0].parent)
+    code = textwrap.dedent(module_of().__doc__.rpartition("::\n")[2])
+    model = script.Net()
+    exec(code, {"model": model, "lightning": lightning})
+    assert [len(rows) for _, _, rows in model.given] == 6 * [8]
