@@ -65,7 +65,7 @@ def run(rank: int, world_size: int, folder: Path, pickled: PackedBatchDataset, s
     again.load_state_dict(state)
     found["tail"] = [synchronous(again) for _ in range(2)]
 
-    # One row is left at the end: only the first rank gets a batch of it, and `Join` covers for the others.
+    # A row or three are left at the end: the first ranks alone get a batch of them, and `Join` covers for the others.
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         differing = dataset_of(path, 102 // world_size, ends="uneven")

@@ -1,16 +1,19 @@
-"""Ray Train's workers, with torch.distributed and without."""
+"""Ray Train's workers, with torch.distributed and without; a pack as a Ray Dataset."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from packer import convert_images, pack_dataset
 from packer.load.ranks import found_ranks
 from tests.integrations.ray_worker import run
 from tests.integrations.rows import ROWS, epochs_of, joined
@@ -32,11 +35,14 @@ def _cluster() -> Iterator[None]:
     root = str(Path(__file__).parents[2])
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ray.init(
+        "local",  # not one that somebody else runs on this machine
         num_cpus=2,
         include_dashboard=False,
         configure_logging=False,
         _system_config={"worker_niceness": 0},  # 15, the default, is three minutes on a busy machine
-        runtime_env={"env_vars": {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}},
+        runtime_env={
+            "env_vars": {"PYTHONPATH": f"{root}{os.pathsep}{root}/examples", "OMP_NUM_THREADS": "1"}
+        },
     )
     yield
     ray.shutdown()
@@ -64,6 +70,64 @@ def test_its_workers_are_found(numbers: Path, tmp_path: Path, trainer: str):
     assert [one["world"] for one in found] == [2, 2]
     for number, epoch in enumerate(epochs_of(numbers, 2)):
         assert joined([one["given"][number] for one in found]) == epoch[: ROWS // 20 * 20]
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_a_pack_as_a_dataset_of_ray(tmp_path: Path):
+    from packer.integrations.ray import dataset
+
+    draws = np.random.default_rng(0)
+    samples = [
+        {
+            "image": draws.integers(0, 256, (4, 5, 3), np.uint8),
+            "label": k,
+            "points": np.full((k % 3, 2), k, "f4"),
+        }
+        for k in range(23)
+    ]
+    pack_dataset(samples, tmp_path / "p.h5", shuffle=False)
+    rows = dataset(tmp_path / "p.h5", override_num_blocks=4)
+    assert rows.count() == 23
+    for sample, row in zip(samples, sorted(rows.take_all(), key=lambda row: row["label"]), strict=True):
+        assert row.keys() == sample.keys()
+        for name, value in sample.items():
+            assert np.array_equal(row[name], value)
+    brightest = dataset(tmp_path / "p.h5", fields=("image", "key")).map_batches(
+        lambda batch: {"key": batch["key"], "most": batch["image"].max((1, 2, 3))}
+    )
+    assert {int(row["key"]): row["most"] for row in brightest.take_all()} == {
+        k: sample["image"].max() for k, sample in enumerate(samples)
+    }
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("_cluster")
+def test_the_example_trains_on_every_row_once_an_epoch_though_a_worker_dies(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    from ray_train import main
+
+    pack = tmp_path / "train.h5"
+    convert_images(photo_folder, pack, size=32)
+    small = (
+        "--batch-size",
+        "3",
+        "--save-every",
+        "2",
+        "--epochs",
+        "4",
+        "--results",
+        str(tmp_path / "results"),
+    )
+    killed = main(
+        [str(pack), *small, "--kill-at", "7"]
+    )  # there are 4 steps an epoch, and step 6 was the last that is saved
+    assert Path(f"{pack}.killed").exists()
+    assert killed["rows by count"] == {4: 24}
+    whole = main([str(pack), *small, "--results", str(tmp_path / "whole")])
+    assert whole["rows by count"] == {4: 24}
+    assert killed["loss"] == pytest.approx(whole["loss"], abs=1e-4)
 
 
 def test_outside_of_a_worker_nothing_is_found_and_nothing_said(monkeypatch: pytest.MonkeyPatch):

@@ -1,7 +1,7 @@
 """Train in several processes, and go on from a checkpoint in any number of them.
 
-    torchrun --nproc-per-node 4 examples/train_ddp.py train.h5
-    torchrun --nproc-per-node 2 examples/train_ddp.py train.h5 --batch-size 128   # interrupted: the same rows, in the same order
+    torchrun --nproc-per-node 4 examples/torchrun_ddp.py train.h5
+    torchrun --nproc-per-node 2 examples/torchrun_ddp.py train.h5 --batch-size 128   # interrupted: the same rows, in the same order
 
 Prints a line an epoch: the rows handed out, and their mean loss since it began or went on.
 """

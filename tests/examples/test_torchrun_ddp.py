@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from packer import convert_images
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "train_ddp.py"
+SCRIPT = Path(__file__).parents[2] / "examples" / "torchrun_ddp.py"
 
 
 def run(*arguments: str | Path, **environment: str) -> list[str]:
@@ -69,6 +71,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 
 
+def torchrun(ranks: int) -> tuple[str | Path, ...]:
+    """Arguments of Python that start the script in so many processes."""
+    return "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", SCRIPT
+
+
 def test_it_goes_on_in_another_number_of_processes_as_if_nothing_had_been(photo_folder: Path, tmp_path: Path):
     """And no thread that holds a tensor outlives the process group.
 
@@ -76,9 +83,8 @@ def test_it_goes_on_in_another_number_of_processes_as_if_nothing_had_been(photo_
     """
     pack = tmp_path / "train.h5"
     convert_images(photo_folder, pack, size=32)
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT)
     checkpoint = ("--checkpoint", tmp_path / "checkpoint.pt", "--save-every", "5")  # once: there are 9 steps
-    whole = epochs(run(*torchrun, pack, "--batch-size", "4", *checkpoint))
+    whole = epochs(run(*torchrun(2), pack, "--batch-size", "4", *checkpoint))
     assert [whole[epoch][0] for epoch in range(3)] == [24, 24, 24]
     assert whole[2][1] < whole[0][1]
     *printed, spied = run("-c", RUN, SCRIPT, pack, "--batch-size", "8", *checkpoint, **ALONE)
@@ -91,3 +97,25 @@ def test_it_goes_on_in_another_number_of_processes_as_if_nothing_had_been(photo_
     assert found["reduced"] == [True, True]
     assert not found["lives"]
     assert found["after"] < found["before"]
+
+
+@pytest.mark.soak
+def test_losses_are_those_of_one_process_and_four_go_on_as_two(photo_folder: Path, tmp_path: Path):
+    pack = tmp_path / "train.h5"
+    convert_images(photo_folder, pack, size=32)
+
+    def losses(start: tuple[str | Path, ...], ranks: int, *options: str | Path, **more: str) -> list[float]:
+        found = epochs(run(*start, pack, "--batch-size", str(12 // ranks), *options, **more))
+        assert {rows for rows, _ in found.values()} == {24}
+        return [loss for _, loss in found.values()]
+
+    four, saving = ("--epochs", "4"), ("--checkpoint", tmp_path / "four.pt", "--save-every", "3")
+    alone = losses((SCRIPT,), 1, *four, **ALONE)
+    assert alone[3] < alone[0]
+    for ranks in (2, 3, 4):
+        more = saving if ranks == 4 else ()
+        assert losses(torchrun(ranks), ranks, *four, *more) == pytest.approx(alone, abs=2e-4)
+    # There are two steps an epoch, and the last checkpoint was of step 6. One of step 3 is in the middle of epoch 1.
+    (tmp_path / "four.pt").unlink()
+    losses(torchrun(4), 4, "--epochs", "2", *saving)
+    assert losses(torchrun(2), 2, *four, *saving[:2])[1:] == pytest.approx(alone[2:], abs=2e-4)
