@@ -70,7 +70,8 @@ class RunResult:
     """The result of a run.
 
     header: of the whole pack; before: the pack that was added to; skipped: inputs left out, those that it listed before aside;
-    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a channel.
+    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a channel; seal: of the pack, as
+    the process that made it has it, "" where that is this one.
     """
 
     header: Header
@@ -78,6 +79,7 @@ class RunResult:
     resumed: int = 0
     cleared: str = ""
     narrowed: int = 0
+    seal: str = ""
     before: Pack | None = None
     added_skipped: list[Mapping[str, str]] = field(default_factory=list)
 

@@ -140,9 +140,14 @@ def write_shards(
                 made.empty[file] = list(result.skipped)
                 place.record([file, made.empty[file]])
             else:
+                shards[number] = pack = open_pack(_at(folder, file))
+                if result.seal not in ("", seal_of(pack.seal)):
+                    raise FormatError(
+                        f"{pack.path}: is not the shard that was written there. Look for who writes it, too;"
+                        " the same command makes it again."
+                    )
                 done.add(result)
-                shards[number] = open_pack(_at(folder, file))
-                place.record([file, seal_of(shards[number].seal)])
+                place.record([file, seal_of(pack.seal)])
             kept = True
         skipped = [*task.skipped, *made.skipped]
         if only is not None:

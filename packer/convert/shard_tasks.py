@@ -26,6 +26,8 @@ from packer.errors import PackerError, SourceError
 from packer.format.file_io import fsync_path, remove
 from packer.format.file_systems import remote_file_system
 from packer.format.header import Header
+from packer.format.listed_headers import seal_of
+from packer.format.pack import read_seal
 from packer.format.working_folder import difference, failure
 from packer.pixels.decode_resize import decoder_versions
 from packer.remote.urls import is_url, join
@@ -73,6 +75,7 @@ def make_shard(given: ShardTask) -> RunResult:
         with _scratch(given) as folder:
             path = os.path.join(folder, given.file)
             made = write_part(given.task, path, RunOptions(1, given.skip), given.name)
+            seal = seal_of(read_seal(path))
             _publish(path, given)
     except OSError as error:
         raise failure(f"{given.name} (on {host})", error) from error
@@ -81,7 +84,7 @@ def make_shard(given: ShardTask) -> RunResult:
     except PackerError as error:
         error.extend(f" (On {host}.)")
         raise
-    return replace(made, header=Header(0, 1, (), {}))
+    return replace(made, header=Header(0, 1, (), {}), seal=seal)
 
 
 def _check_versions(task: ConversionTask, host: str) -> None:

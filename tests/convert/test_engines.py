@@ -19,7 +19,7 @@ from PIL import Image
 from packer import convert_images, open_pack
 from packer.convert import shard_tasks
 from packer.convert.engines import engine_of
-from packer.errors import PackerError, SourceError, UsageError
+from packer.errors import FormatError, PackerError, SourceError, UsageError
 from tests.remote.object_server import ObjectServer
 from tests.remote.server_fixtures import server
 
@@ -240,6 +240,18 @@ def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path,
     assert (report.out, report.rows) == ("s3://bucket/train", 24)
     with pytest.raises(UsageError, match="is there already"):
         convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(), **options)
+
+
+def test_what_the_store_has_made_of_a_shard_is_looked_at(
+    server: ObjectServer, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mixed_up(number: int) -> None:
+        if number == 3:
+            server.objects["bucket/train/00001.h5"] = server.objects["bucket/train/00000.h5"]
+
+    with pytest.raises(FormatError, match=r"train/00001\.h5: is not the shard that was written there"):
+        convert_images(photo_folder, "s3://bucket/train/", size=32, shard_rows=5, engine=Elsewhere(mixed_up))
+    assert "bucket/train/index.json" not in server.objects
 
 
 def test_images_of_a_store(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:

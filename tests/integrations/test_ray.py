@@ -1,4 +1,4 @@
-"""Ray Train's workers, with torch.distributed and without; a pack as a Ray Dataset."""
+"""Ray Train's workers, with torch.distributed and without; a pack as a Ray Dataset; shards made by Ray's tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from packer import convert_images, pack_dataset
+from packer.errors import SourceError, UsageError
 from packer.load.ranks import found_ranks
+from tests.convert.test_engines import content
 from tests.integrations.ray_worker import run
 from tests.integrations.rows import ROWS, epochs_of, joined
 
@@ -128,6 +130,34 @@ def test_the_example_trains_on_every_row_once_an_epoch_though_a_worker_dies(
     whole = main([str(pack), *small, "--results", str(tmp_path / "whole")])
     assert whole["rows by count"] == {4: 24}
     assert killed["loss"] == pytest.approx(whole["loss"], abs=1e-4)
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_its_tasks_make_the_shards_of_a_pack(photo_folder: Path, tmp_path: Path):
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5, "on_error": "skip"}
+    next(photo_folder.rglob("*.jpg")).write_bytes(b"no image")
+    one = convert_images(photo_folder, tmp_path / "one", **options)
+    done: list[int] = []
+    other = convert_images(photo_folder, tmp_path / "other", engine="ray", on_progress=done.append, **options)
+    assert content(tmp_path / "other") == content(tmp_path / "one")
+    assert other.skipped == one.skipped
+    assert done[-1] == 24
+    bad = photo_folder / "red" / "7.jpg"
+    bad.write_bytes(b"no image")
+    with pytest.raises(
+        SourceError, match=r"red/7\.jpg: .* \(On .*\).*run the same command again to go on\.$"
+    ):
+        convert_images(photo_folder, tmp_path / "bad", engine="ray", **options | {"on_error": "stop"})
+    assert imported().is_initialized()  # it is the caller's, and goes on
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_no_cluster_answers(photo_folder: Path, tmp_path: Path):
+    imported().shutdown()
+    with pytest.raises(UsageError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
+        convert_images(
+            photo_folder, tmp_path / "out", size=32, shard_rows=5, engine="ray", address="127.0.0.1:1"
+        )
 
 
 def test_outside_of_a_worker_nothing_is_found_and_nothing_said(monkeypatch: pytest.MonkeyPatch):

@@ -6,6 +6,7 @@ import hashlib
 import socket
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,7 +166,7 @@ class Handler(BaseHTTPRequestHandler):
         self.body()
         with self.server.lock:
             if "uploads" in self.query:
-                number = str(len(self.server.uploads))
+                number = uuid.uuid4().hex
                 self.server.uploads[number] = {}
                 answer = f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId></InitiateMultipartUploadResult>"
             else:
