@@ -153,9 +153,9 @@ def convert_images(
         on_progress now and then, with the images done so far.
     engine, address
         Who makes the shards: "local", processes of this machine (default); "ray", the cluster at ``address`` ("ray://host:10001"), or
-        without one that which Ray finds, or else this machine's cores, by Ray; or a ``concurrent.futures.Executor`` of processes, wherever they are. A task
-        makes a shard; all machines read the images and write the shards under the same names (a shared file system, or a store). The
-        bytes are those that "local" writes.
+        without one that which Ray finds, or else this machine's cores; or a ``concurrent.futures.Executor`` of processes, wherever they
+        are. A task makes a shard. All machines read the images and write the shards under the same names: on a shared file system, or in
+        stores. The bytes are those that "local" writes.
     only_shards
         "2/8": of the shards the 2nd, 10th, 18th and so on, for machines that know nothing of each other, as in a SLURM array; when all
         eight have run, ``merge_shards(out)`` lists them, as would the same conversion without it.

@@ -210,9 +210,8 @@ def parts_of(out: str) -> dict[str, list[Any]]:
     """Return the journals of those that made parts of a pack, by name, [] for none. Raises UsageError if there is no such work."""
     path = out.rstrip("/") + PARTIAL_SUFFIX
     if not os.path.isdir(path):
-        raise UsageError(
-            f"{out}: there are no shards of it ({path} does not exist). Make them, or check the name."
-        )
+        found = "is there already, and no" if os.path.lexists(out) else "no"
+        raise UsageError(f"{out}: {found} shards wait to be listed ({path} does not exist). Check the name.")
     _check_ours(path)
     return {name: records for name, records in _journals(path).items() if name != "journal"}
 

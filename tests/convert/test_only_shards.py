@@ -31,6 +31,8 @@ def test_parts_in_any_order_make_the_same_pack(photo_folder: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
     report = merge_shards(tmp_path / "out")
     assert content(tmp_path / "out") == content(tmp_path / "one")
+    with pytest.raises(UsageError, match="out: is there already, and no shards wait to be listed"):
+        merge_shards(tmp_path / "out")
     assert (report.rows, report.bytes_written) == (24, convert(photo_folder, tmp_path / "two").bytes_written)
     assert not (tmp_path / "out.packing").exists()
 
@@ -123,7 +125,7 @@ def test_what_is_no_part(photo_folder: Path, tmp_path: Path, part: str) -> None:
 def test_what_has_no_parts(photo_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Pass shard_size='1GB'"):
         convert_images(photo_folder, tmp_path / "out", size=32, only_shards="1/2")
-    with pytest.raises(UsageError, match="there are no shards of it"):
+    with pytest.raises(UsageError, match="out: no shards wait to be listed"):
         merge_shards(tmp_path / "out")
     with pytest.raises(UsageError, match="parts of a pack are made in a folder"):
         convert(photo_folder, "s3://bucket/out", "1/2")  # type: ignore[arg-type]
