@@ -115,7 +115,7 @@ CONVERT = options(
            "Parallel workers; default: the cores at hand. The result does not depend on it."),
     ON_ERROR,
     option("--engine", ("local", "ray"), "Who makes the shards: this machine, or a cluster of Ray's, a task each.", "local", about=IMAGES),
-    option("--address", "ADDRESS", "Of the Ray cluster; default: the one that Ray finds, or else this machine's cores.", about=IMAGES),
+    option("--address", "ADDRESS", "Of the Ray cluster; default: RAY_ADDRESS, or else Ray on this machine's cores.", about=IMAGES),
     option("--only-shards", "K/N",
            "Each N-th of the shards from the K-th on, as in a SLURM array; then packer merge --index OUT.", about=IMAGES),
     option("--max-pixels", "N", "Refuse larger inputs undecoded; default: 178,956,970.", about=IMAGES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
@@ -21,6 +22,7 @@ from packer.starting import cores
 ENGINES = ("local", "ray")
 _AHEAD = 2  # tasks handed out for each that can run
 _TICK_SECONDS = 0.1
+_PATIENCE_SECONDS = 10.0
 _RETRIES = 4  # of a shard whose process or machine was lost
 
 
@@ -149,18 +151,18 @@ def _ray(address: str | None) -> Iterator[Executor]:
     try:
         import ray
     except ImportError:
-        raise MissingDependencyError("ray", "ray") from None
+        raise MissingDependencyError("ray", Option("engine", "ray"), "ray") from None
     ours = not ray.is_initialized()
     if ours:
+        # "local", as Ray would else look for clusters that ran here before, and wait for them.
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
+        _check_answers(address)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 ray.init(address=address, configure_logging=False, log_to_driver=False)
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UsageError(
-                    f"address {address}: no Ray cluster answers there ({str(error).splitlines()[0]})."
-                    " Start one (ray start --head), or leave the address out."
-                ) from None
+                raise _no_cluster(address, str(error).splitlines()[0]) from None
     executor = _RayExecutor(ray)
     try:
         yield executor
@@ -168,6 +170,23 @@ def _ray(address: str | None) -> Iterator[Executor]:
         executor.shutdown(cancel_futures=True)
         if ours:
             ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise UsageError where nobody listens: Ray would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from None
+
+
+def _no_cluster(address: str, why: str) -> UsageError:
+    return UsageError(
+        f"address {address}: no Ray cluster answers there ({why}). Start one (ray start --head), or leave the address out."
+    )
 
 
 class _RayExecutor(Executor):

@@ -152,8 +152,8 @@ def convert_images(
         Show a bar on stderr, or a line a minute where it is no terminal. on_plan is called once, before anything is written;
         on_progress now and then, with the images done so far.
     engine, address
-        Who makes the shards: "local", processes of this machine (default); "ray", the cluster at ``address`` ("ray://host:10001"), or
-        without one that which Ray finds, or else this machine's cores; or a ``concurrent.futures.Executor`` of processes, wherever they
+        Who makes the shards: "local", processes of this machine (default); "ray", the cluster at ``address`` ("10.0.0.1:6379"; without
+        one RAY_ADDRESS, or else this machine's cores); or a ``concurrent.futures.Executor`` of processes, wherever they
         are. A task makes a shard. All machines read the images and write the shards under the same names: on a shared file system, or in
         stores. The bytes are those that "local" writes.
     only_shards
