@@ -71,13 +71,14 @@ def lanes(photos: str, pack: Pack) -> dict[str, Iterator[int]]:
 
 def main() -> None:
     """Parse the command line, measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("photos", help="a folder of class folders")
     parser.add_argument("pack", help="what packer convert made of it")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     pack = open_pack(options.pack)
-    found: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
     given = lanes(options.photos, pack).items()
     for number, (name, batches) in itertools.product(range(options.rounds + 1), given):
         busy = 1.0
@@ -86,14 +87,16 @@ def main() -> None:
             sleep(0.05)
             busy += process_time()
         sum(itertools.islice(batches, QUEUED))
-        began = perf_counter()
+        began, used = perf_counter(), process_time()
         rows = sum(itertools.islice(batches, -(-pack.rows // BATCH)))
         if number:
-            found.setdefault(name, []).append(rows / (perf_counter() - began))
-    for name, rates in found.items():
-        ratio = median(a / b for a, b in zip(rates, found["DALI," + name.partition(",")[2]], strict=True))
+            rates.setdefault(name, []).append(rows / (perf_counter() - began))
+            costs.setdefault(name, []).append((process_time() - used) / rows * 1e6)
+    for name, own in rates.items():
+        ratio = median(a / b for a, b in zip(own, rates["DALI," + name.partition(",")[2]], strict=True))
+        spread = f"({min(own):,.0f} to {max(own):,.0f})"
         print(
-            f"{name:24} {median(rates):10,.0f} images/s  x{ratio:.1f}  ({min(rates):,.0f} to {max(rates):,.0f})"
+            f"{name:24} {median(own):8,.0f} images/s {spread}, x{ratio:.1f}, {median(costs[name]):,.0f} CPU s a million"
         )
     print(machine(), "load", load())
 
