@@ -226,7 +226,8 @@ def from_hf(
 
     Notes
     -----
-    Values are stored exactly. Images are turned upright as `datasets` does; those of different sizes need size=.
+    Values are stored exactly. Images are turned upright as `datasets` does; those of different sizes need size=. Another column of
+    images, or of arrays, of the size of the image is a mask, which augmentation moves with it.
 
     Examples
     --------
@@ -265,6 +266,12 @@ def from_hf(
         IMAGE: image or _only(features, names, IMAGE, datasets.Image),
         LABEL: label or _only(features, names, LABEL, datasets.ClassLabel),
     }
+    others = [name for name in names if isinstance(features[name], datasets.Image) and name != roles[IMAGE]]
+    if others and options.get("size") is not None:
+        raise UsageError(
+            f"size: {others[0]} holds images too, and only {roles[IMAGE]} would be resized. Resize both in the dataset, by map, or leave"
+            f" {others[0]} out by fields."
+        )
     renamed = {column: role for role, column in roles.items() if column is not None and column != role}
     rename = {str(old): str(new) for old, new in options.pop("rename", {}).items()} | renamed
     forms = {rename.get(name, name): _form(name, features[name]) for name in names}

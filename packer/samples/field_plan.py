@@ -298,6 +298,24 @@ def plan_rows(
     return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray)
 
 
+def with_masks(plans: Mapping[str, FieldPlan]) -> dict[str, FieldPlan]:
+    """Return the plans, those of fields with a value for each pixel of `image` marked as masks, which augmentation moves with it."""
+    image = plans.get(IMAGE)
+    size = (
+        (image.field.shape or ())[:2]
+        if image is not None and image.field.about.get("layout") == "HWC"
+        else ()
+    )
+    marked = dict(plans)
+    for name, plan in plans.items():
+        shape, layout = plan.field.shape or (), plan.field.about.get("layout")
+        flat = len(shape) == 2 and name not in ("boxes", "keypoints")
+        if size and name != IMAGE and shape[:2] == size and (flat or (len(shape) == 3 and layout == "HWC")):
+            about = {**plan.field.about, "layout": layout or "HW", "sampling": "nearest"}
+            marked[name] = replace(plan, field=replace(plan.field, about=about))
+    return marked
+
+
 def ragged_field(name: str, dtype: np.dtype[Any], row_shape: Iterable[int] = ()) -> Field:
     """Return a field of arrays [n, *row_shape] of any length."""
     return Field(name, "|u1", None, {"dtype": np.dtype(dtype).str, "row_shape": list(row_shape)})

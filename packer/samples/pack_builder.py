@@ -15,7 +15,7 @@ from packer.convert.conversion_task import RunResult
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
 from packer.format.working_folder import WorkingFolder, check_output, failure
-from packer.samples.field_plan import FieldPlan, Forms, check_name, plan_field
+from packer.samples.field_plan import FieldPlan, Forms, check_name, plan_field, with_masks
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.row_staging import RowStaging, StagedSamples
 from packer.samples.values import ValueRefusedError, as_array, plain
@@ -232,7 +232,7 @@ class PackBuilder:
         if not plans:
             raise SourceError(f"sample {number}: has no fields. Pass at least one, for example image=...")
         self._check_names(first, f"sample {number}", plans)
-        self.plan(plans)
+        self.plan(with_masks(plans))
 
     def _check_names(
         self, given: Iterable[str], which: str, plans: Mapping[str, FieldPlan] | None = None

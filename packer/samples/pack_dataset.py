@@ -29,7 +29,7 @@ from packer.samples.dataset_rows import (
     probe,
     told,
 )
-from packer.samples.field_plan import LABEL, Forms
+from packer.samples.field_plan import LABEL, Forms, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
@@ -259,6 +259,8 @@ class _Job:
                 columns[name] = ColumnField.of_list(name, found.where, found.values, forms.get(name), sized)
             elif found.column is not None:
                 columns[name] = ColumnField.of_column(name, found.column, forms.get(name), sized)
+        for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
+            columns[name].plan = marked
         options = self._options.for_fields(source.classes, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
         notes = [*source.notes, *_turned(columns)]
@@ -361,7 +363,7 @@ class _Job:
         options = self._options.for_fields(classes, [one.field for one in plan.values()])
         with PackBuilder(self._run, options, notes) as builder:
             self._run.bar.start(None, "rows")
-            builder.plan(plan)
+            builder.plan(with_masks(plan))
             for rows in itertools.chain([first], slabs):
                 builder.write_rows(**rows)
             return builder.finish()

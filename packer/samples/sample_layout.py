@@ -10,7 +10,15 @@ import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.format.header import Field
-from packer.samples.field_plan import FieldPlan, Form, Sized, check_name, is_image_like, plan_field
+from packer.samples.field_plan import (
+    FieldPlan,
+    Form,
+    Sized,
+    check_name,
+    is_image_like,
+    plan_field,
+    with_masks,
+)
 from packer.samples.values import ValueRefusedError
 
 _NAMES = {"img", "images", "pixel_values", "pixels", "picture", "photo"}
@@ -107,7 +115,7 @@ def plan_samples(
                 ragged += sum(len(plans[name].row(value)) for value in column) // len(column)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
-    return SamplePlan(layout, plans, ragged, tuple(notes))
+    return SamplePlan(layout, with_masks(plans), ragged, tuple(notes))
 
 
 def _layout(

@@ -202,6 +202,23 @@ def test_columns_are_found_named_and_chosen(datasets: ModuleType, tmp_path: Path
     assert from_hf(dataset, tmp_path / "p.h5", resume=True, **chosen).already
 
 
+def test_a_second_image_is_a_mask_that_moves_and_is_not_resized(datasets: ModuleType, tmp_path: Path):
+    torch = pytest.importorskip("torch")
+    from packer.integrations.huggingface import from_hf
+
+    both = datasets.Features({"image": datasets.Image(), "annotation": datasets.Image()})
+    pictures = [Image.fromarray(sample["image"]) for sample in samples()[:6]]
+    table = {"image": pictures, "annotation": [picture.getchannel(0) for picture in pictures]}
+    dataset = datasets.Dataset.from_dict(table, features=both)
+    from_hf(dataset, tmp_path / "p.h5", workers=1)
+    (batch,) = PackedBatchDataset(tmp_path / "p.h5", 6, augment="RandomHorizontalFlip(0.5)")
+    assert torch.equal(batch.image[:, :1], batch.annotation)
+    with pytest.raises(
+        UsageError, match=r"^size: annotation holds images too, and only image would be resized\. "
+    ):
+        from_hf(dataset, tmp_path / "resized.h5", size=16)
+
+
 def test_values_that_are_missing_are_told(datasets: ModuleType, tmp_path: Path):
     from packer.integrations.huggingface import from_hf
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
-from packer import merge_packs, open_pack, pack_dataset, repack, split_pack
+from packer import PackedBatchDataset, create, merge_packs, open_pack, pack_dataset, repack, split_pack
 from packer.cli import cli
 from packer.errors import UsageError
 from packer.format.pack import Pack
@@ -170,3 +171,31 @@ def test_a_damaged_pack_is_packed_again(path: Path) -> None:
     assert "was made of samples from Python; blocks of images and tables are made anew" in str(
         result.exception
     )
+
+
+@pytest.mark.parametrize("given", ["arrays", "dataset", "generator", "create"])
+def test_masks_move_with_their_images(given: str, tmp_path: Path) -> None:
+    """A field with a value for each pixel; one of another size stays, and so does an array of other axes."""
+    torch = pytest.importorskip("torch")
+    images = draws.integers(0, 256, (6, 8, 10, 3), dtype=np.uint8)
+    columns = {"image": images, "mask": images[..., 0].astype(np.int32), "grid": images[:, :4, :5, 1].copy()}
+    layered = Image.fromarray(images[0, ..., 2])
+    numbers = [{name: column[i] for name, column in columns.items()} for i in range(6)]
+    if given in ("dataset", "generator"):
+        numbers = [sample | {"second": layered} for sample in numbers]
+    if given == "create":
+        with create(tmp_path / "p.h5") as builder:
+            for sample in numbers:
+                builder.write(**sample)
+    else:
+        source: Any = {"arrays": columns, "dataset": numbers, "generator": iter(numbers)}[given]
+        pack_dataset(source, tmp_path / "p.h5", workers=1)
+    (plain,) = PackedBatchDataset(tmp_path / "p.h5", 6)
+    (moved,) = PackedBatchDataset(tmp_path / "p.h5", 6, augment="RandomHorizontalFlip(1.0)")
+    assert torch.equal(moved.image, plain.image.flip(3))
+    assert torch.equal(moved.mask, plain.mask.flip(2))
+    assert torch.equal(moved.mask, moved.image[:, 0].int())
+    assert torch.equal(moved.grid, plain.grid)
+    if given in ("dataset", "generator"):
+        assert torch.equal(moved.second.flip(-1), plain.second)
+        assert not torch.equal(moved.second, plain.second)
