@@ -57,7 +57,7 @@ def train(options: argparse.Namespace) -> None:
     data = PackedBatchDataset(
         options.train, options.batch_size, shuffle=True, augment=options.augment, **common
     )
-    # Equally many batches on all ranks, as FSDP's forward waits for all of them.
+    # Equally many batches on all ranks, as FSDP's forward waits for all of them: a few rows (fewer than there are ranks) are judged twice.
     val = PackedBatchDataset(
         options.val, 4 * options.batch_size, ends="even", augment=options.eval_augment, **common
     )

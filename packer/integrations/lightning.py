@@ -178,17 +178,18 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
         if given is None:
             return None
         with PackedBatchDataset(**reference | {"augment": given}) as dataset:
-            views, images = dataset.views, dataset.pack.header.field("image")
+            views, fields = dataset.views, dataset.pack.fields
         if self._eval_augment is None:
             plain = {name: without_draws(view) for name, view in views.items()}
-            if images.shape is not None and "transform" not in reference:
-                height, width, channels = images.shape
+            image = next((one for one in fields if one.name == "image"), None)
+            if image is not None and image.shape is not None and "transform" not in reference:
+                height, width, channels = image.shape
                 for name, view in views.items():
                     _check_alike(
                         view.at((channels, height, width)), plain[name].at((channels, height, width))
                     )
             views = plain
-        return views if isinstance(given, Mapping) else views["image"]
+        return views if isinstance(given, Mapping) else views.get("image")
 
 
 def without_draws(pipeline: Pipeline) -> Pipeline:

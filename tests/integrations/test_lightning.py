@@ -174,7 +174,7 @@ def test_judging_draws_nothing_and_normalizes_as_training_does(packs: tuple[Path
 def test_other_arguments_go_to_all_and_a_mapping_has_its_own(packs: tuple[Path, Path]):
     train, _ = packs
     own = {"path": train, "batch_size": 3, "fields": ("image", "label", "key")}
-    data = module_of(train, own, train, seed=7, order="slices", drop_last=True, threads=1)
+    data = module_of(train, own, train, seed=7, order="slices", drop_last=True, threads=1, augment=[])
     trained, judged, tested = (data.loader(role) for role in ("train", "val", "test"))
     assert (trained.order.name, trained.ends, trained.seed, trained.threads) == ("slices", "drop", 7, 1)
     assert (judged.order.name, judged.batch_size, judged.seed) == ("sequential", 3, 7)
