@@ -9,7 +9,7 @@ chunks, which packer does not read, are holes too). Each pack is opened, ordered
 from a server in this process. Core-hours of conversion are those of results/converters-2-cores.json a photo.
 
 Ranks are simulated (simulated_ranks.py), 8 a node, of --batch rows each: that their positions are the epoch's, each once, and that
-every row comes once (up to 2^27 rows each is marked; beyond, the rows of three nodes are different ones); the rows of a read, neighbours
+every row comes once (up to 2^27 rows each is marked; beyond, the rows of a node are different ones); the rows of a read, neighbours
 as one; what a rank without a cache (a window of 1 GiB) fetches from a store in stretches of 8 MiB, by what it needs; the share of the pack
 that a node with a cache fetches in the first epoch, and what of the second epoch's was not in the first's.
 """
@@ -108,7 +108,8 @@ def measured(name: str, rows: int, side: int, work: str, ranks: int, batch: int)
     folder = f"{work}/pack"
     began = time.perf_counter()
     write_pack(folder, rows, side)
-    found: dict[str, Any] = {"name": name, "rows": rows, "write_seconds": time.perf_counter() - began}
+    found: dict[str, Any] = {"name": name, "rows": rows, "ranks": ranks, "batch": batch}
+    found["write_seconds"] = time.perf_counter() - began
     found["shards"], found["index_bytes"] = -(-rows // SHARD_ROWS), os.path.getsize(f"{folder}/{INDEX_FILE}")
     found["bytes"] = rows * (side * side * 3 + 8)
 
@@ -216,21 +217,20 @@ def main(argv: list[str] | None = None) -> int:
     for name, (rows, side) in points.items():
         ranks = min(given.ranks, max(NODE, rows // 5000 // NODE * NODE))
         with tempfile.TemporaryDirectory(dir=given.work) as work:
-            one = measured(name, rows, side, work, ranks, given.batch)
-        cluster = Cluster(
-            rows,
-            ranks,
-            given.batch,
-            min(rows, SHARD_ROWS),
-            block_rows(min(rows, SHARD_ROWS), side * side * 3),
-        )
+            found.append(measured(name, rows, side, work, ranks, given.batch))
+        print(f"{name}: measured", file=sys.stderr, flush=True)
+    for one, (rows, side) in zip(found, points.values(), strict=True):
+        ranks, shard = one["ranks"], min(rows, SHARD_ROWS)
+        cluster = Cluster(rows, ranks, given.batch, shard, block_rows(shard, side * side * 3))
         context = Context(rows, side * side * 3 + 8, cluster.stretch_rows, ranks * given.batch)
-        one |= {"ranks": ranks, "batch": given.batch, "largest": check_shares(cluster)}
-        one["simulated"] = {
-            name: simulate(order.bind(context), cluster) for name, order in orders(ranks).items()
-        }
-        found.append(one)
-        print(f"{name}: done", file=sys.stderr, flush=True)
+        one["largest"], one["simulated"] = check_shares(cluster), {}
+        for name, order in orders(ranks).items():
+            one["simulated"][name] = simulate(order.bind(context), cluster)
+            print(f"{one['name']}, {name}: simulated", file=sys.stderr, flush=True)
+            if given.json:
+                Path(given.json).write_text(
+                    json.dumps({"conditions": about, "points": found}, indent=1) + "\n"
+                )
     about["load_after"] = load()
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     report(found)

@@ -31,7 +31,7 @@ def write_pack(folder: str, rows: int, side: int) -> None:
         Field("image", "|u1", (side, side, 3), {"layout": "HWC", "color": "rgb"}),
         Field("label", "<i8", ()),
     )
-    row_bytes = fields[0].row_bytes
+    row_bytes, classes = fields[0].row_bytes, tuple(f"class {k}" for k in range(1000))
     draws, shards, listed, tables = np.random.default_rng(0), [], [], {}
     for number, first in enumerate(range(0, rows, SHARD_ROWS)):
         count = min(SHARD_ROWS, rows - first)
@@ -41,7 +41,7 @@ def write_pack(folder: str, rows: int, side: int) -> None:
             block,
             fields,
             {"image": (Extent("", _OFFSET, count, row_bytes),), "label": (Extent("", labels, count, 8),)},
-            classes=tuple(f"class {k}" for k in range(1000)),
+            classes=classes,
             seed=0,
             statistics={"image": {name: draws.random(3).tolist() for name in ("mean", "std")}},
             provenance={"options": {"size": [side, side]}, "versions": versions()},

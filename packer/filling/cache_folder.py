@@ -3,7 +3,7 @@
 A cache is a folder of the user's. Each pack has a folder of its own there, named after its content (its seal), never by the URL alone:
 
     NAME-DIGEST.cached/     about.json  what it is, so that nothing is removed that we did not make; a number drawn when it was made
-                            files/      the files of the pack, sparse, as long as they are in the store
+                            files/      the files of the pack, sparse, as long as they are in the store, each made when it is first needed
                             state       of each stretch (unit_states.py); suspects: stretches to be compared when they are needed
                             reserved    bytes that this pack may take
                             boot        the system's run in which the states were written
@@ -64,7 +64,10 @@ def boot_id() -> str:
 
 
 class CacheFolder:
-    """The folder of one pack, locked: for the process that fills it. nonce: of this folder, another one once it was made anew."""
+    """The folder of one pack, locked: for the process that fills it.
+
+    nonce: of this folder, another one once it was made anew. files: those of the pack that are there; fresh: nothing of it is in them.
+    """
 
     def __init__(self, folder: str, pack: RemotePack) -> None:
         """Make the folder or take it up. Raises BusyError if another process has it, UsageError, SpaceError."""
@@ -75,7 +78,11 @@ class CacheFolder:
             if self._lock is None:
                 raise BusyError(f"{folder}: is being filled by another process.")
             self.nonce = self._about(pack.path)
-            self.fresh = self._make_files(pack)
+            self._sizes = {file: one.info.size for file, one in pack.files.items()}
+            self.files = self._files()
+            self.fresh = not os.path.exists(os.path.join(folder, STATES)) or any(
+                stat.st_size != self._sizes[file] for file, stat in self.files.items()
+            )
             os.utime(os.path.join(folder, ABOUT))  # opened now
         except OSError as error:
             raise SpaceError(
@@ -103,20 +110,12 @@ class CacheFolder:
         _write(path, json.dumps({"kind": _KIND, "url": url, "nonce": nonce}))
         return nonce
 
-    def _make_files(self, pack: RemotePack) -> bool:
-        """Make the files of the pack, as long as they will be; return True if one was not there."""
+    def _files(self) -> dict[str, os.stat_result]:
+        """Return the files of the pack that are there, by the names that extents have."""
         os.makedirs(os.path.join(self.path, FILES), exist_ok=True)
-        fresh = False
-        for file, one in pack.files.items():
-            fd = os.open(path_of(self.path, file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                if os.fstat(fd).st_size != one.info.size:
-                    fresh = True
-                    os.ftruncate(fd, 0)
-                    os.ftruncate(fd, one.info.size)
-            finally:
-                os.close(fd)
-        return fresh or not os.path.exists(os.path.join(self.path, STATES))
+        with os.scandir(os.path.join(self.path, FILES)) as entries:
+            found = {("" if e.name == ONE_FILE else e.name): e.stat(follow_symlinks=False) for e in entries}
+        return {file: stat for file, stat in found.items() if file in self._sizes}
 
 
 class CacheBudget:

@@ -24,7 +24,7 @@ from packer.filling.filling_messages import (
 )
 from packer.filling.filling_server import FillingServer
 from packer.filling.unit_states import MISSING, UnitStates
-from packer.format.file_io import FULL, pread_path, pwrite_all, remove
+from packer.format.file_io import FULL, open_sparse, pread_path, pwrite_all, remove
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.format.remote_rows import PASSING
 from packer.format.stretch_window import CONNECTIONS
@@ -54,8 +54,6 @@ def _fill(link: Link[Any, Any], job: Mapping[str, Any]) -> None:
     folder = CacheFolder(job["folder"], pack)
     stretches = StretchMap(pack)
     states = UnitStates.open(os.path.join(folder.path, STATES), stretches.count, writable=True)
-    if folder.fresh:
-        states.values[:] = MISSING
     with StretchSource(pack, folder, stretches, states, job["cache_size"]) as source:
         ready = {"units": stretches.count, "nonce": folder.nonce, "pid": os.getpid()}
         remove(os.path.join(folder.path, SOCKET))
@@ -93,15 +91,24 @@ class StretchSource:
             os.path.join(folder.path, "suspects"), stretches.count, writable=True
         )
         least = _OVERHEAD + 16 * stretches.count
-        sizes = {path: os.stat(path) for path in self._paths.values()}
-        taken = sum(size.st_blocks * 512 for size in sizes.values())
+        there = folder.files
+        taken = sum(stat.st_blocks * 512 for stat in there.values())
         values, suspects = states.values, self._suspects.values
-        if folder.fresh or taken + least > most:
-            values[:] = suspects[:] = taken = 0
-            for path, size in sizes.items():
-                os.truncate(path, 0)
-                os.truncate(path, size.st_size)
         values[values == PASSING] = MISSING
+        # A file that was lost would be made anew, and its stretches read as zeros.
+        lost = not folder.fresh and any(
+            file not in there and (values[first:last].any() or suspects[first:last].any())
+            for file, (first, last) in ((file, stretches.of_file(file)) for file in pack.files)
+        )
+        if folder.fresh or lost or taken + least > most:
+            taken = 0
+            for states_of in (values, suspects):
+                states_of[states_of != MISSING] = (
+                    MISSING  # those alone: a page that is written to takes memory
+                )
+            for file in there:
+                os.truncate(self._paths[file], 0)
+                os.truncate(self._paths[file], pack.files[file].info.size)
         if folder.boot_changed():  # the system may have gone down between a state and its bytes
             suspects |= values
             values[:] = MISSING
@@ -141,9 +148,9 @@ class StretchSource:
         if blobs := stretches.needs_offsets(number):
             stretches.find_blobs(blobs, self._offsets)
         begin, end = stretches.place(number)
-        path = self._paths[stretches.file(number)]
+        file = stretches.file(number)
         if self._suspects.values[number]:
-            data = memoryview(pread_path(path, end - begin, begin))
+            data = memoryview(pread_path(self._paths[file], end - begin, begin))
             if len(data) == end - begin and not stretches.damaged(number, data):
                 return int(KEPT)
         if not self._budget.take(cost(begin, end)):
@@ -157,9 +164,10 @@ class StretchSource:
                 raise self._refused(error) from None
 
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise self._refused(error) from None
+            fd = self._opened(file)
+        except _FullError:
+            self._budget.end()
+            return int(PASSING)
         try:
             stretches.fetch(number, write)
         except _FullError:
@@ -168,6 +176,13 @@ class StretchSource:
         finally:
             os.close(fd)
         return int(KEPT)
+
+    def _opened(self, file: str) -> int:
+        """Return a descriptor of a file of the cache, which is made if need be. Raises SpaceError."""
+        try:
+            return open_sparse(self._paths[file], self._pack.files[file].info.size)
+        except OSError as error:
+            raise self._refused(error) from None
 
     def _refused(self, error: OSError) -> SpaceError:
         kind = _FullError if error.errno in FULL else SpaceError

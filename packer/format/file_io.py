@@ -29,6 +29,18 @@ _SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _RENAMEAT2: Any = getattr(ctypes.CDLL(None), "renameat2", None)
 
 
+def open_sparse(path: str, nbytes: int) -> int:
+    """Return a descriptor of a file of that length, for reading and writing; it is made, of zeros, if need be. Raises OSError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        if os.fstat(fd).st_size != nbytes:
+            os.ftruncate(fd, nbytes)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 def pread_all(fd: int, count: int, offset: int) -> bytes:
     """Return the bytes at that offset, fewer only at the file's end."""
     pieces = []

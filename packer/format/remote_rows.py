@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError
-from packer.format.file_io import pread_all
+from packer.format.file_io import open_sparse, pread_all
 from packer.format.header import Extent
 from packer.format.remote_pack import RemotePack
 from packer.format.stretch_window import CONNECTIONS, StretchWindow
@@ -88,8 +89,16 @@ class RemoteRows:
         return RemoteArrival(self, extents)
 
     def path(self, file: str) -> str:
-        """See StoredRows."""
-        return os.devnull if self.client is None else os.path.join(self.folder, file or ONE_FILE)
+        """See StoredRows. A file of which no row has come is made."""
+        if self.client is None:
+            return os.devnull
+        path = os.path.join(self.folder, file or ONE_FILE)
+        if not os.path.exists(path):
+            states = self.client.states(np.arange(*self.map.of_file(file)))
+            if not ((states != 0) & (states != PASSING)).any():  # else it is lost, and would be read as zeros
+                with suppress(OSError):  # then opening it says what is wrong
+                    os.close(open_sparse(path, self.pack.files[file].info.size))
+        return path
 
     def close(self) -> None:
         """Leave the process that fills, and forget what is in memory."""

@@ -135,6 +135,11 @@ class StretchMap:
         """Return the name of the file of the pack in which a stretch lies."""
         return self.files[self._run(number).part]
 
+    def of_file(self, file: str) -> tuple[int, int]:
+        """Return [first, last + 1) of the stretches of a file of the pack."""
+        firsts = [*self._run_firsts[:: len(self._columns)][self._numbers_of[file] :][:2].tolist(), self.count]
+        return firsts[0], firsts[1]
+
     def array(self, number: int) -> str:
         """Return the name of the array that a stretch is of."""
         return self._run(number).array

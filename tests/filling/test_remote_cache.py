@@ -269,6 +269,38 @@ def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path,
     assert [place[1] for place in store.ranges if place[2] - place[1] > END_BYTES] == [begin]
 
 
+def test_files_are_made_when_they_are_needed(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    with contextlib.closing(
+        PackedDataset(with_cache(open_remote("s3://bucket/shards"), tmp_path, "1GB"))
+    ) as rows:
+        files = folder_in(tmp_path) / "files"
+        assert list(files.iterdir()) == []
+        assert int(rows[1000].label) == int(open_pack(packs / "shards").read("label", 1000, 1001)[0])
+        assert len(list(files.iterdir())) == 3  # so few are opened at once
+
+
+@pytest.mark.parametrize("boot", [True, False])
+def test_a_file_that_was_lost_is_fetched_again(
+    store: ObjectServer, packs: Path, tmp_path: Path, boot: bool
+) -> None:
+    check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
+    (folder_in(tmp_path) / "files" / "00001.h5").unlink()
+    if boot:
+        (folder_in(tmp_path) / "boot").write_text("another run of the system")
+    check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
+
+
+def test_a_file_that_is_lost_meanwhile_is_no_zeros(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+    check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
+    pack = with_cache(open_remote("s3://bucket/shards"), tmp_path, "1GB")
+    (folder_in(tmp_path) / "files" / "00001.h5").unlink()
+    with (
+        contextlib.closing(PackedDataset(pack)) as rows,
+        pytest.raises(FormatError, match=r"00001\.h5: cannot be read"),
+    ):
+        rows[1000]
+
+
 def test_a_full_disk_lets_rows_pass(
     store: ObjectServer, packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
