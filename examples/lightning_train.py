@@ -57,10 +57,15 @@ class Measurements(lightning.Callback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.epochs: list[Stats] = []
+        self.cpu_seconds: list[float] = []
         self.validations: list[tuple[float, float, float]] = []
         self._began = 0.0
 
+    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+        self._began = time.process_time()
+
     def on_validation_start(self, trainer: Any, module: Any) -> None:
+        self.cpu_seconds.append(time.process_time() - self._began)
         self._began = time.perf_counter()
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
@@ -73,7 +78,13 @@ class Measurements(lightning.Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         if trainer.is_global_zero:  # the data module closes its datasets afterwards
-            report(self.epochs, self.validations, trainer.train_dataloader, trainer.optimizers[0])
+            report(
+                self.epochs,
+                self.cpu_seconds,
+                self.validations,
+                trainer.train_dataloader,
+                trainer.optimizers[0],
+            )
 
 
 if __name__ == "__main__":

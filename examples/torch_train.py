@@ -74,8 +74,10 @@ def train(options: argparse.Namespace) -> None:
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
 
     epochs: list[Stats] = []
+    cpu_seconds: list[float] = []
     validations: list[tuple[float, float, float]] = []
     for _ in range(options.epochs):
+        began = time.process_time()
         for images, labels in data:
             with precision:
                 loss = cross_entropy(model(images), labels)
@@ -84,13 +86,14 @@ def train(options: argparse.Namespace) -> None:
             scaler.step(optimizer)
             scaler.update()
         epochs.append(data.stats())
+        cpu_seconds.append(time.process_time() - began)
         validations.append(judged(model, val, precision, gradients=not options.no_gradients))
         # Early stopping: the best loss is longer ago than the patience. All ranks have the same losses, and stop together.
         losses = [loss for loss, _, _ in validations]
         if options.patience and len(losses) - 1 - losses.index(min(losses)) >= options.patience:
             break
     if data.rank == 0:
-        report(epochs, validations, data, optimizer)
+        report(epochs, cpu_seconds, validations, data, optimizer)
     data.close()
     val.close()
 

@@ -119,13 +119,15 @@ def local_bytes(tensors: Iterable[Any]) -> int:
 
 def report(
     epochs: list[Stats],
+    cpu_seconds: list[float],
     validations: list[tuple[float, float, float]],
     data: PackedBatchDataset,
     optimizer: torch.optim.Optimizer,
 ) -> None:
     """Print what a run gave, on one line of JSON.
 
-    epochs: statistics of each epoch of training. validations: loss, accuracy and seconds of each validation.
+    epochs, cpu_seconds: statistics of each epoch of training, and this process's time on the cores.
+    validations: loss, accuracy and seconds of each validation.
     """
     warm = epochs[1:] or epochs
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
@@ -137,6 +139,7 @@ def report(
     found = {
         "epochs": len(epochs),
         "images_per_second": data.world_size * statistics.median(one.rows_per_second for one in warm),
+        "cpu_ms": statistics.median(s / one.rows * 1e3 for s, one in zip(cpu_seconds, epochs, strict=True)),
         "waiting": statistics.median(one.wait_seconds / one.seconds for one in warm),
         "validation_loss": best[0],
         "accuracy": best[1],
@@ -169,7 +172,17 @@ def print_table(runs: int, script: str, arguments: list[str], seed: int = 0) -> 
                 if done.returncode:
                     sys.exit(f"{' '.join(command)}:\n{done.stderr}")
                 found[name].append(json.loads(done.stdout.splitlines()[-1]))
-    columns = ("epochs", "images/s", "waiting", "validation: loss", "accuracy", "seconds", "memory", "state")
+    columns = (
+        "epochs",
+        "images/s",
+        "CPU, an image",
+        "waiting",
+        "validation: loss",
+        "accuracy",
+        "seconds",
+        "memory",
+        "state",
+    )
     print(f"| way | flags | {' | '.join(columns)} |")
     print("|---" * (2 + len(columns)) + "|")
     for name, (flags, gpus) in WAYS.items():
@@ -179,7 +192,7 @@ def print_table(runs: int, script: str, arguments: list[str], seed: int = 0) -> 
             continue
         value = {key: statistics.median(one[key] for one in found[name]) for key in found[name][0]}
         print(
-            f"{start} {value['epochs']:.0f} | {value['images_per_second']:,.0f} | {value['waiting']:.1%}"
+            f"{start} {value['epochs']:.0f} | {value['images_per_second']:,.0f} | {value['cpu_ms']:.2f} ms | {value['waiting']:.1%}"
             f" | {value['validation_loss']:.3f} | {value['accuracy']:.1%} | {value['validation_seconds']:.2f}"
             f" | {value['memory_mb']:,.0f} MB | {value['state_mb']:.2f} MB |"
         )

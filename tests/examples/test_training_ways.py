@@ -77,7 +77,15 @@ def test_early_stopping_and_mixed_precision(
 def test_the_table_has_each_way(
     ways: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    names = ("epochs", "images_per_second", "waiting", "validation_loss", "accuracy", "validation_seconds")
+    names = (
+        "epochs",
+        "images_per_second",
+        "cpu_ms",
+        "waiting",
+        "validation_loss",
+        "accuracy",
+        "validation_seconds",
+    )
     flags = []
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
