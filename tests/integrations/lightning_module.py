@@ -14,7 +14,7 @@ from packer.integrations.lightning import PackedDataModule
 from tests.integrations.rows import rows_of
 
 QUIET = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-EVERY = 4  # steps between checkpoints
+EVERY = 2  # steps between checkpoints
 
 
 class Net(lightning.LightningModule):
@@ -57,7 +57,7 @@ def module_of(pack: Path, batch_size: int = 10) -> PackedDataModule:
 
 
 def fit(pack: Path, out: Path, *, resume: Path | None = None, batch_size: int = 10, **options: Any) -> Net:
-    """Train two epochs; checkpoints of every fourth step go to `out`, as <step>.ckpt."""
+    """Train two epochs; checkpoints of every second step go to `out`, as <step>.ckpt."""
     keep = ModelCheckpoint(
         out, "{step}", every_n_train_steps=EVERY, save_top_k=-1, auto_insert_metric_name=False
     )
