@@ -52,8 +52,8 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
     Under every strategy each rank loads its part, whatever `use_distributed_sampler` says. Checkpoints hold the place in the epoch,
     and ``fit(..., ckpt_path=...)`` goes on with the next row, on any number of devices.
 
-    Training rows are shuffled and augmented. Where a model is judged, rows come as they lie, each once (the last ones of a pack
-    twice, where ranks would get unequally many batches otherwise and wait for each other), with `eval_augment`.
+    Training rows are shuffled and augmented. Where a model is judged, rows come as they lie, each once, with `eval_augment`. (Where
+    ranks would get unequally many batches, and wait for each other, the first rows come again, fewer than there are ranks.)
 
     Parameters
     ----------
@@ -110,10 +110,8 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
         self._augment, self._eval_augment = augment, eval_augment
         self._shuffle, self._device, self._options = shuffle, device, options
         self._made: dict[str, PackedBatchDataset] = {}
-        for (
-            role,
-            source,
-        ) in self._sources.items():  # Lightning looks for these, and warns of those it has no step for
+        # Lightning looks for these, and warns of those it has no step for
+        for role, source in self._sources.items():
             if source is not None:
                 setattr(self, f"{role}_dataloader", partial(self.loader, role))
 
@@ -227,9 +225,10 @@ def _check_alike(train: Pipeline, judged: Pipeline) -> None:
 
 def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
     """Return a dataset in the order of the pack, of equally many batches on all ranks, each row once where that is possible."""
-    even = PackedBatchDataset(**{"ends": "even"} | arguments)
-    last = even.order.length(even.rows) % (even.batch_size * even.world_size)
-    if "ends" in arguments or "drop_last" in arguments or last < even.world_size:
+    if "ends" in arguments or "drop_last" in arguments:
+        return PackedBatchDataset(**arguments)
+    even = PackedBatchDataset(**arguments, ends="even")
+    if even.order.length(even.rows) % (even.batch_size * even.world_size) < even.world_size:
         return even
     even.close()
-    return PackedBatchDataset(**arguments | {"ends": "uneven"})
+    return PackedBatchDataset(**arguments, ends="uneven")

@@ -174,13 +174,14 @@ def test_judging_draws_nothing_and_normalizes_as_training_does(packs: tuple[Path
 def test_other_arguments_go_to_all_and_a_mapping_has_its_own(packs: tuple[Path, Path]):
     train, _ = packs
     own = {"path": train, "batch_size": 3, "fields": ("image", "label", "key")}
-    data = module_of(train, own, train, seed=7, order="slices", drop_last=True, threads=1, augment=[])
-    trained, judged, tested = (data.loader(role) for role in ("train", "val", "test"))
+    last = {"path": train, "drop_last": True}
+    data = module_of(train, own, train, last, seed=7, order="slices", drop_last=True, threads=1, augment=[])
+    trained, judged, tested, predicted = (data.loader(role) for role in ("train", "val", "test", "predict"))
     assert (trained.order.name, trained.ends, trained.seed, trained.threads) == ("slices", "drop", 7, 1)
     assert (judged.order.name, judged.batch_size, judged.seed) == ("sequential", 3, 7)
     assert next(iter(judged))._fields == ("image", "label", "key")
     assert (tested.batch_size, len(tested)) == (10, 3)
-    assert not hasattr(type(data).predict_dataloader, "func")
+    assert (predicted.ends, len(predicted)) == ("drop", 2)
     assert data.val_dataloader().batch_size == 3
 
 
