@@ -110,7 +110,9 @@ def merge(
     if index:
         if len(packs) != 1 or out is not None:
             raise UsageError("--index: is about one PACK, and needs no -o. Leave the others out.")
-        _tell("merge", merge_shards(packs[0]), as_json=as_json, quiet=quiet)
+        listed = merge_shards(packs[0], overwrite=given["overwrite"])
+        _tell("merge", listed, as_json=as_json, quiet=quiet)
+        tell_skipped(listed.skipped, packs[0], listed=not as_json)
         return
     if out is None:
         raise UsageError("-o: is missing. Pass the pack to make.")

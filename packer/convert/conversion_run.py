@@ -105,9 +105,10 @@ class Conversion:
         self, task: ConversionTask, nbytes: int, *, then: Callable[[], None] = lambda: None
     ) -> RunResult:
         """Write a planned pack of about so many bytes. then: called once there is room for it. Raises PackerError."""
-        rows, rest = len(task.order.samples), self.running.only
-        if rest is not None:
-            nbytes, rows = nbytes // rest[1], rows // rest[1]
+        total = rows = len(task.order.samples)
+        if self.running.only is not None:
+            rows = task.rows_of(self.running.only)
+            nbytes = nbytes * rows // total
         if not getattr(self._engine, "url", ""):
             check_room(self.out, nbytes)
         then()

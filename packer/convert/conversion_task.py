@@ -57,6 +57,13 @@ class ConversionTask:
         stored = self.storing.fields(self.maker.fields)
         return (*stored, KEY) if self.keyed else stored
 
+    def rows_of(self, part: tuple[int, int]) -> int:
+        """Return how many rows are in the shards k, k + n, k + 2 n ... (from 1) of (k, n)."""
+        count, rows = len(self.order.samples), self.storing.shard_rows
+        assert rows is not None
+        firsts = range((part[0] - 1) * rows, count, part[1] * rows)
+        return sum(min(rows, count - first) for first in firsts)
+
     def shard(self, number: int, rows: int) -> ConversionTask:
         """Return the part of the task that is one shard, of so many rows."""
         first = number * rows

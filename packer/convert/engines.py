@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packer.convert.conversion_task import ConversionTask, Engine, NothingPackedError, RunOptions, RunResult
@@ -60,9 +68,11 @@ class SharedOut:
             work, work.numbers[0]
         )  # refuses inputs that cannot be read elsewhere before anything is started
         remove(work.scratch)  # of attempts that were interrupted
-        os.makedirs(work.scratch)
+        # A name of this run's own: attempts of one that was killed find theirs gone, and end.
+        own = replace(work, scratch=os.path.join(work.scratch, uuid.uuid4().hex))
+        os.makedirs(own.scratch)
         with self.pool() as pool:
-            yield from _hand_out(pool, work)
+            yield from _hand_out(pool, own)
         remove(work.scratch)
 
 
@@ -75,7 +85,7 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
     try:
         while True:
             while len(running) < most and (following := next(coming, None)) is not None:
-                running[pool.submit(make_shard, ShardTask.of(work, following))] = following
+                running[_submit(pool, make_shard, ShardTask.of(work, following))] = following
             if not running:
                 return
             finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
@@ -93,6 +103,16 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
             future.cancel()
 
 
+def _submit(pool: Executor, fn: Callable[..., RunResult], given: object) -> Future[RunResult]:
+    """Hand out one task. An executor that takes none any more gives one that has failed."""
+    try:
+        return pool.submit(fn, given)
+    except Exception as error:  # BrokenExecutor, RuntimeError after a shutdown, and what others raise
+        failed: Future[RunResult] = Future()
+        failed.set_exception(error)
+        return failed
+
+
 def _result(future: Future[RunResult], work: ShardWork, number: int) -> RunResult:
     """Return what a task gave. Raises PackerError."""
     try:
@@ -101,7 +121,7 @@ def _result(future: Future[RunResult], work: ShardWork, number: int) -> RunResul
         cause = getattr(error, "cause", error)  # Ray's own errors carry it
         if isinstance(cause, PackerError):
             raise cause from None
-        lost = isinstance(error, BrokenProcessPool)
+        lost = isinstance(error, BrokenExecutor)
         said = (
             "a worker process died" if lost else (str(error).strip() or type(error).__name__).splitlines()[0]
         )
@@ -201,7 +221,7 @@ class _RayExecutor(Executor):
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a function on one core of the cluster; once more if its process, or machine, is lost."""
+        """Run a function on one core of the cluster, again if its process, or machine, is lost."""
         remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(fn)
         task = remote.remote(*args, **kwargs)
         future: Future[Any] = task.future()

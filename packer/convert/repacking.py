@@ -34,13 +34,15 @@ _MOST_STRATA = (
 )
 
 
-def merge_shards(out: PathLike) -> Report:
+def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     """List the shards that several machines have made of one pack, and give it its name.
 
     Parameters
     ----------
     out
         As it was passed to each ``convert_images(source, out, shard_size=..., only_shards="K/N")``.
+    overwrite
+        Replace an existing pack.
 
     Returns
     -------
@@ -61,8 +63,8 @@ def merge_shards(out: PathLike) -> Report:
     >>> merge_shards("parts").rows
     24
     """
-    run = Conversion(out, "shards", workers=1)
-    return run.report(RunResult(list_shards(run.out)))
+    run = Conversion(out, "shards", workers=1, overwrite=overwrite)
+    return run.report(RunResult(list_shards(run.out, overwrite=overwrite)))
 
 
 def merge_packs(

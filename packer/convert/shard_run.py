@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -18,7 +18,7 @@ from packer.format.listed_pack import listing
 from packer.format.pack import Pack, open_pack
 from packer.format.shards import INDEX_FILE, merge_headers, read_index, shard_name, write_index
 from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder, failure, locked, parts_of
+from packer.format.working_folder import WorkingFolder, difference, failure, locked, parts_of
 from packer.remote.urls import is_url, join
 from packer.sentence import Call, Option, Sentence
 
@@ -96,6 +96,7 @@ def write_shards(
         plan=task.plan,
         resume=running.resume,
         part="" if only is None else f"part-{only[0]}-of-{only[1]}",
+        inherited=make is one_after_another,
     )
     done, kept = RunResult(Header(0, 1, (), {}), cleared=place.cleared), False
     made = _Recorded(place.resumed)
@@ -112,15 +113,16 @@ def write_shards(
         shards: dict[int, Pack] = {}
         missing = []
         for number in numbers:
-            if shard_name(number, task.storing.format) in made.empty:
+            file = shard_name(number, task.storing.format)
+            if file in made.empty:
                 continue
-            found = made.found(
-                folder, shard_name(number, task.storing.format), whole=make is not one_after_another
-            )
+            found = made.found(folder, file, whole=make is not one_after_another)
             if found is None:
                 missing.append(number)
             else:
                 shards[number], kept = found, True
+                if file not in made.seals:  # a run was killed just after it had named the shard
+                    place.record([file, seal_of(found.seal)])
                 done.resumed += min(rows, total - number * rows)
                 running.progress(done.resumed)
         before = done.resumed
@@ -152,9 +154,13 @@ def write_shards(
         skipped = [*task.skipped, *made.skipped]
         if only is not None:
             place.close(keep=True)
-            if shards:
-                listed = [shards[number] for number in sorted(shards)]
-                done.header = merge_headers([s.header for s in listed], [s.path for s in listed])
+            left_out = made.skipped_of({shard_name(number, task.storing.format) for number in numbers})
+            listed = [shards[number] for number in sorted(shards)]
+            done.header = (
+                merge_headers([s.header for s in listed], [s.path for s in listed], left_out)
+                if listed
+                else replace(done.header, skipped=tuple(left_out))
+            )
             return done
         if not shards:
             place.begin_anew()
@@ -190,7 +196,11 @@ class _Recorded:
     @property
     def skipped(self) -> list[dict[str, str]]:
         """Inputs that no shard lists, in the order of the shards."""
-        return [one for file in sorted(self.empty) for one in self.empty[file]]
+        return self.skipped_of(self.empty)
+
+    def skipped_of(self, files: Collection[str]) -> list[dict[str, str]]:
+        """Return those of some shards."""
+        return [one for file in sorted(self.empty) if file in files for one in self.empty[file]]
 
     def found(self, folder: str, file: str, *, whole: bool) -> Pack | None:
         """Return a shard that is there. whole: it got its name when it was on the disk, so that its seal tells that it is the one."""
@@ -232,10 +242,10 @@ def _list(
     return merge_headers([s.header for s in shards], [s.file for s in lines], skipped)
 
 
-def list_shards(out: str) -> Header:
+def list_shards(out: str, *, overwrite: bool = False) -> Header:
     """List the shards that several runs have made of one plan, and give the pack its name.
 
-    Raises UsageError: there are none, or some are missing; PackerError.
+    Raises UsageError: there are none, some are missing, or they are of several plans; PackerError.
     """
     parts = {name: records for name, records in parts_of(out).items() if len(records) > 1}
     if not parts:
@@ -244,7 +254,14 @@ def list_shards(out: str) -> Header:
             Option("only_shards", "1/4"),
             ", 2/4 and so on first.",
         )
-    place = WorkingFolder(out, plan=next(iter(parts.values()))[0])
+    (first, plan), *others = ((name, records[0]) for name, records in parts.items())
+    for name, other in others:  # they began at once, and none saw the other's journal
+        if differs := difference(plan, other):
+            raise UsageError(
+                f"{out}: {name} is a part of another conversion than {first}: {differs}."
+                f" Remove {out}{PARTIAL_SUFFIX}, and run all parts again."
+            )
+    place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=True)
     try:
         made = _Recorded(place.resumed)
         _, count, format, left_out = made.all

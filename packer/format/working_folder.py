@@ -44,6 +44,17 @@ _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
 
+_OWN: set[int] = set()  # descriptors of locks that forked processes let go of
+
+
+def _after_fork() -> None:
+    while _OWN:
+        os.close(_OWN.pop())
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class WorkingFolder:
     """The folder of one pack in the making.
 
@@ -60,13 +71,15 @@ class WorkingFolder:
         resume: bool = False,
         name: str | None = None,
         part: str = "",
+        inherited: bool = True,
     ) -> None:
         """Make the folder, or take over what is left of an interrupted run, and lock it.
 
         plan: what is to be made, as plain JSON values; None: what is there is cleared, and nothing is recorded.
         resume: refuse an interrupted run of another plan, instead of clearing it. name: of the output in messages.
         part: the name of this maker's journal, such as "part-1-of-8", where others make other parts at the same time: nothing is
-        cleared then. Raises UsageError (the output exists; the plan is another, with resume or part), PackerError (somebody else is
+        cleared then. inherited: processes forked meanwhile hold the lock, too, as long as they live; False: they let go of it.
+        Raises UsageError (the output exists; the plan is another, with resume or part), PackerError (somebody else is
         making it, the folder cannot be made).
         """
         check_output(out, overwrite=overwrite)
@@ -87,6 +100,8 @@ class WorkingFolder:
                     made = True
                 _check_ours(self.path)
                 self._lock = _lock(self.path, self._name, shared=bool(part))
+                if not inherited:
+                    _OWN.add(self._lock)
             except OSError as error:
                 raise PackerError(
                     f"{self._name}: cannot be written ({error.strerror}). Pass another name."
@@ -155,6 +170,7 @@ class WorkingFolder:
                 remove(self.path)
             # In this order, as Ctrl-C may come between any two lines, and then this is called again.
             lock, self._lock = self._lock, -1
+            _OWN.discard(lock)
             os.close(lock)
 
     def _bring_back(self) -> None:

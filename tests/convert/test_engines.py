@@ -8,7 +8,7 @@ import pickle
 import shutil
 import signal
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -312,3 +312,53 @@ def test_a_process_that_dies(photo_folder: Path, tmp_path: Path) -> None:
         with pytest.raises(PackerError, match=r"a worker process died\)\. If an image crashes its decoder"):
             convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=pool)
     assert not (tmp_path / "out").exists()
+
+
+def test_processes_forked_meanwhile_hold_no_lock(photo_folder: Path, tmp_path: Path) -> None:
+    bad = sorted(photo_folder.rglob("*.jpg"))[20]
+    good = bad.read_bytes()
+    bad.write_bytes(b"no image")
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        with pytest.raises(SourceError, match=r"red/4\.jpg: .* run the same command again"):
+            convert_images(photo_folder, tmp_path / "out", engine=pool, **options)
+        bad.write_bytes(good)
+        convert_images(photo_folder, tmp_path / "out", engine=pool, **options)
+    convert_images(photo_folder, tmp_path / "one", **options)
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
+@pytest.mark.parametrize("broken", [True, False], ids=["broken", "shut down"])
+def test_an_executor_that_takes_no_tasks(photo_folder: Path, tmp_path: Path, broken: bool) -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        if broken:
+            with pytest.raises(BrokenExecutor):
+                pool.submit(signal.raise_signal, signal.SIGKILL).result()
+        else:
+            pool.shutdown()
+        said = "a worker process died" if broken else "cannot schedule new futures after shutdown"
+        with pytest.raises(PackerError, match=rf"out/00000\.h5: could not be made \({said}\)"):
+            convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=pool)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_tasks_of_an_earlier_run_make_nothing(photo_folder: Path, tmp_path: Path) -> None:
+    """Processes outlive a driver that was killed, and do what they were given."""
+
+    def lost(number: int) -> None:
+        if number == 2:
+            raise OSError("lost")
+
+    def late(number: int) -> None:
+        if number == 3:
+            fn, args, _ = pickle.loads(earlier.given[0])
+            with pytest.raises(PackerError, match="writing failed"):
+                fn(*args)
+
+    earlier = Elsewhere(lost)
+    with pytest.raises(PackerError):
+        convert_images(photo_folder, tmp_path / "out", size=16, shard_rows=5, engine=earlier)
+    report = convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=Elsewhere(late))
+    assert "size was 16x16, now it is 32x32" in report.cleared
+    convert_images(photo_folder, tmp_path / "one", size=32, shard_rows=5)
+    assert content(tmp_path / "out") == content(tmp_path / "one")

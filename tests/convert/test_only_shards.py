@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from packer import convert_images, merge_shards, open_pack
+from packer.cli import cli
 from packer.errors import BusyError, SourceError, UsageError
+from packer.progress import Progress
 from tests.convert.test_engines import content
 
 OPTIONS: dict[str, Any] = {"size": 32, "shard_rows": 5, "split": "train=0.7,val=0.3"}
@@ -74,6 +77,7 @@ def test_shards_whose_images_are_all_skipped(photo_folder: Path, tmp_path: Path)
         for part in ("1/5", "2/5", "3/5", "4/5", "5/5")
     ]
     assert [report.rows for report in made] == [0, 3, 5, 5, 4]
+    assert [len(report.skipped) for report in made] == [5, 2, 0, 0, 0]
     report = merge_shards(tmp_path / "out")
     assert content(tmp_path / "out") == content(tmp_path / "one")
     assert report.skipped == one.skipped
@@ -129,3 +133,56 @@ def test_what_has_no_parts(photo_folder: Path, tmp_path: Path) -> None:
         merge_shards(tmp_path / "out")
     with pytest.raises(UsageError, match="parts of a pack are made in a folder"):
         convert(photo_folder, "s3://bucket/out", "1/2")  # type: ignore[arg-type]
+
+
+def test_a_shard_that_was_named_and_not_recorded(photo_folder: Path, tmp_path: Path) -> None:
+    """A part was killed between the two."""
+    for part in ("1/2", "2/2"):
+        convert(photo_folder, tmp_path / "out", part)
+    journal = tmp_path / "out.packing/part-2-of-2"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UsageError, match=r"1 of its 5 shards are missing\. .* 2/2: it makes"):
+        merge_shards(tmp_path / "out")
+    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 10
+    assert merge_shards(tmp_path / "out").rows == 24
+
+
+def test_the_rows_of_a_part_are_announced(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced: list[int] = []
+    monkeypatch.setattr(Progress, "start", lambda bar, rows: announced.append(rows))
+    made = [convert(photo_folder, tmp_path / "out", f"{k}/7").rows for k in range(1, 8)]
+    assert announced == made == [5, 5, 5, 5, 4, 0, 0]
+
+
+def test_parts_of_two_conversions_that_began_at_once(photo_folder: Path, tmp_path: Path) -> None:
+    convert(photo_folder, tmp_path / "out", "1/2")
+    journal = tmp_path / "out.packing/part-1-of-2"
+    journal.rename(tmp_path / "aside")
+    convert(photo_folder, tmp_path / "out", "2/2", size=16)
+    (tmp_path / "aside").rename(journal)
+    for _ in range(2):  # nothing is cleared
+        with pytest.raises(
+            UsageError, match=r"part-2-of-2 is a part of another .* size was 32x32, now it is 16x16"
+        ):
+            merge_shards(tmp_path / "out")
+
+
+def test_parts_replace_a_pack(photo_folder: Path, tmp_path: Path) -> None:
+    convert(photo_folder, tmp_path / "out", size=16)
+    for part in ("1/2", "2/2"):
+        convert(photo_folder, tmp_path / "out", part, overwrite=True)
+    with pytest.raises(UsageError, match="out: exists; nothing is overwritten unasked"):
+        merge_shards(tmp_path / "out")
+    merge_shards(tmp_path / "out", overwrite=True)
+    convert(photo_folder, tmp_path / "one")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
+def test_the_command_tells_of_skipped_images(photo_folder: Path, tmp_path: Path) -> None:
+    (photo_folder / "blue/0.jpg").write_bytes(b"no image")
+    convert(photo_folder, tmp_path / "out", "1/1", on_error="skip")
+    result = CliRunner().invoke(cli, ["merge", "--index", str(tmp_path / "out")])
+    assert result.exit_code == 3
+    assert "skipped 1 input:\n  blue/0.jpg: not an image" in result.output
