@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.arguments import as_whole
 from packer.errors import UsageError
-from packer.orders.runs import Runs, Subset, one_run
+from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.starting import ForkSafeLock
 
 ENDS = ("even", "uneven", "drop", "pad")
@@ -119,6 +119,10 @@ class RowOrder(Protocol):
         "regions", and "blocks" where ranks are many, ask for the rows of a rank, else for those of all ranks.
         """
         return one_run(0, 0)
+
+    def alone(self, own: int, interval: int, n: int) -> bool:
+        """Return True if `ahead` had better be the `own` rows that a rank reads of the next `interval`: too few of what all ranks read."""
+        return False
 
     def record(self) -> dict[str, Any]:
         """Return the name and the lengths of the order, for JSON: what resuming needs beside seed, epoch and position."""
@@ -406,6 +410,12 @@ def read_request(epoch: Epoch, share: Share, first: int, last: int, stride: int 
     return ReadRequest(
         epoch, share.positions(first, last), sizes, (begin, min(stop, share.n)), begins=first < stride
     )
+
+
+def one_later(own: Runs, interval: int, length: int) -> Runs:
+    """Return the positions of a rank one interval later, as far as there are any: those that it reads next."""
+    places = own.rows() + interval
+    return consecutive(places[places < length])
 
 
 order_key = lru_cache(maxsize=64)(randomness.key)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from packer import native, randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, Member, RowOrder, order_key, recorded, whole_number
+from packer.orders.epochs import Context, Member, RowOrder, one_later, order_key, recorded, whole_number
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 
 _PIECE_ROWS = 4096  # are placed at once, in arrays that stay in the processor's cache
@@ -153,6 +153,8 @@ class Mixture(RowOrder):
         """Return what the packs' orders ask the disk for, pack after pass after pack."""
         if not any(pack.order.looks_ahead for pack in self._packs):
             return one_run(0, 0)
+        if own is not None and self.alone(own.total, stop - start, n):
+            return self.place(one_later(own, stop - start, self.length(n)), n, seed, epoch)
         counts, found = tuple(pack.draws for pack in self._packs), [one_run(0, 0)]
         for number, (pack, first, last) in enumerate(
             zip(self._packs, _drawn(counts, start), _drawn(counts, stop), strict=True)
@@ -171,6 +173,14 @@ class Mixture(RowOrder):
                     found.append(pack.places.place(soon))
                 at, anew = at + until - begun, False
         return found[-1] if len(found) < 3 else Runs(*map(np.concatenate, zip(*found, strict=True)))
+
+    def alone(self, own: int, interval: int, n: int) -> bool:
+        """Return True if it is so of any of the packs, by their shares."""
+        shares = [(pack, pack.draws / max(1, self.length(n))) for pack in self._packs]
+        return any(
+            pack.order.alone(int(own * share), int(interval * share), pack.places.rows)
+            for pack, share in shares
+        )
 
     def record(self) -> dict[str, Any]:
         """Return the name, rows of a batch, and of each pack its rows, those drawn in an epoch, and its order's record."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.arguments import as_bytes
 from packer.errors import UsageError
-from packer.orders.epochs import Context, RowOrder, order_key, recorded, whole_number
+from packer.orders.epochs import Context, RowOrder, one_later, order_key, recorded, whole_number
 from packer.orders.regions import Regions
 from packer.orders.runs import Runs, consecutive, on_ring, one_run
 from packer.orders.window_cut import WindowCut
@@ -236,9 +236,8 @@ class Blocks(RowOrder):
         """
         if start == stop:
             return one_run(0, 0)
-        if own is not None and self._wide(own.total, stop - start, n):
-            places = own.rows() + (stop - start)
-            return self.place(consecutive(places[places < n]), n, seed, epoch)
+        if own is not None and self.alone(own.total, stop - start, n):
+            return self.place(one_later(own, stop - start, n), n, seed, epoch)
         if self.whole:
             return _WholeBlocks.of(self, n, seed, epoch).ahead(start, stop, begin=begin)
         cut = self._cut(n)
@@ -270,7 +269,7 @@ class Blocks(RowOrder):
         assert self.block is not None
         return -(-self.window // self.block) if self.whole and self.window > self.block else 0
 
-    def _wide(self, own: int, interval: int, n: int) -> bool:
+    def alone(self, own: int, interval: int, n: int) -> bool:
         """Return True if so many rows of a rank are few of those that all ranks read next, and of few of their windows."""
         if self.whole and not self.mixed_blocks:
             return False

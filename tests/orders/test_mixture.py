@@ -261,6 +261,16 @@ def test_blocks_of_each_pack_are_asked_for_before_they_are_read(order: RowOrder)
     assert asked <= set(range(460))
 
 
+def test_of_many_windows_a_rank_asks_for_its_own_rows_alone() -> None:
+    mixture = mixture_of((4000, 600), (0.6, 0.4), Blocks(40, 5), batch=500)
+    share = Share(4600, 10, 50, 7)
+    for step in range(share.steps - 2):
+        own = share.positions(step, step + 1)
+        soon = mixture.ahead(500 * step, 500 * step + 500, 4600, 3, 1, begin=step == 0, own=own)
+        rows = mixture.place(share.positions(step + 1, step + 2), 4600, 3, 1).rows()
+        assert sorted(soon.rows().tolist()) == sorted(rows.tolist())
+
+
 def test_an_order_without_blocks_asks_for_nothing() -> None:
     assert mixture_of((400, 60), (0.6, 0.4)).ahead(0, 100, 460, 3, 1, begin=True).total == 0
 
