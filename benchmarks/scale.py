@@ -53,25 +53,21 @@ def resident() -> float:
     return (all_pages - shared) * resource.getpagesize() / 1e6
 
 
-def used(pack: Pack, order: RowOrder, ranks: int, batch: int) -> dict[str, float]:
-    """Make a dataset of the last rank, read a batch, and go on in the middle of the epoch as a new process would."""
-    took, began = {}, time.perf_counter()
-    with PackedBatchDataset(
-        pack, batch, order=order, rank=ranks - 1, world_size=ranks, output="numpy", ends="uneven"
-    ) as data:
-        assert not next(iter(data))[0].any()
-        took["first_seconds"] = time.perf_counter() - began
-        state = data.state_dict()
-    took["state_bytes"] = len(json.dumps(state))
-    state |= {"rows": pack.rows // (2 * ranks * batch) * ranks * batch}
-    began = time.perf_counter()
-    with PackedBatchDataset(
-        pack, batch, order=order, rank=ranks - 1, world_size=ranks, output="numpy", ends="uneven"
-    ) as data:
-        data.load_state_dict(json.loads(json.dumps(state)))
-        next(iter(data))
-        took["resumed_seconds"] = time.perf_counter() - began
-    return took
+def used(pack: Pack, order: RowOrder, ranks: int, batch: int) -> dict[str, Any]:
+    """Make a dataset of the last rank, read a batch, and go on in the middle of the epoch as a new process would: [seconds, of CPU]."""
+    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    for name in ("first", "resumed"):
+        began, cpu = time.perf_counter(), time.process_time()
+        with PackedBatchDataset(
+            pack, batch, order=order, rank=ranks - 1, world_size=ranks, output="numpy", ends="uneven"
+        ) as data:
+            if state:
+                data.load_state_dict(json.loads(json.dumps(state)))
+            assert not next(iter(data))[0].any()
+            found[name] = time.perf_counter() - began, time.process_time() - cpu
+            state = data.state_dict() | {"rows": pack.rows // (2 * ranks * batch) * ranks * batch}
+    return found | {"state_bytes": len(json.dumps(state))}
 
 
 def opened(folder: str, url: str, ranks: int, batch: int) -> dict[str, Any]:
@@ -82,12 +78,13 @@ def opened(folder: str, url: str, ranks: int, batch: int) -> dict[str, Any]:
             used(open_pack(f"{other}/warm"), order, 1, batch)
     found: dict[str, Any] = {}
     for way, place in (("local", folder), ("remote", url)):
-        before, began = resident(), time.perf_counter()
+        before, began, cpu = resident(), time.perf_counter(), time.process_time()
         pack = open_pack(place)
-        own = found[way] = {"open_seconds": time.perf_counter() - began, "pack_mb": resident() - before}
+        took = time.perf_counter() - began, time.process_time() - cpu
         chosen = {name: order for name, order in orders(ranks).items() if way == "local" or name == REGIONS}
-        own["orders"] = {name: used(pack, order, ranks, batch) for name, order in chosen.items()}
-        own["own_mb"] = resident()
+        found[way] = {"opened": took, "pack_mb": resident() - before}
+        found[way]["orders"] = {name: used(pack, order, ranks, batch) for name, order in chosen.items()}
+        found[way]["own_mb"] = resident()
     return found
 
 
@@ -147,7 +144,7 @@ def converted(side: int) -> float:
 
 
 def report(points: list[dict[str, Any]]) -> None:
-    """Print the tables."""
+    """Print the tables; in brackets seconds of CPU."""
     print("\n| | " + " | ".join(one["name"] for one in points) + " |\n|---" * 1 + "|---" * len(points) + "|")
     lines: dict[str, list[str]] = {}
     for one in points:
@@ -156,16 +153,15 @@ def report(points: list[dict[str, Any]]) -> None:
             "rows": f"{one['bytes'] / 1e12:,.3g} TB",
             "shards": f"{one['shards']:,}",
             "index": f"{one['index_bytes'] / 1e6:,.3g} MB",
-            "opened": f"{local['open_seconds']:,.2g} s",
-            "by URL": f"{remote['open_seconds']:,.2g} s, {one['index_requests']} request",
+            "opened": "{:.2g} s ({:.2g})".format(*local["opened"]),
+            "by URL": "{:.2g} s ({:.2g})".format(*remote["opened"]) + f", {one['index_requests']} request",
             "memory of the open pack": f"{local['pack_mb']:,.0f} MB",
             "state": f"{max(own['state_bytes'] for own in local['orders'].values())} bytes",
             "conversion": f"{one['core_hours']:,.2g} core-hours",
         }
         for name, own in local["orders"].items():
-            found[f"{name}: first batch, resumed"] = (
-                f"{own['first_seconds']:.2f} s, {own['resumed_seconds']:.2f} s"
-            )
+            for what in ("first", "resumed"):
+                found[f"{name}, {what}"] = "{:.2g} s ({:.2g})".format(*own[what])
         for name, value in found.items():
             lines.setdefault(name, []).append(value)
     for name, values in lines.items():

@@ -21,7 +21,7 @@ def test_it_runs(script: Script, tmp_path: Path) -> None:
     (point,) = json.loads(out.read_text())["points"]
     assert (point["shards"], point["index_requests"], point["largest"]) == (4, 1, 1.0)
     assert all(
-        own["first_seconds"] > 0 and own["state_bytes"] < 300 for own in point["local"]["orders"].values()
+        min(own["first"]) > 0 and own["state_bytes"] < 300 for own in point["local"]["orders"].values()
     )
     shares = {name: own["node_share_new"] for name, own in point["simulated"].items()}
     assert shares["regions of ranks"] == shares["sequential"] == 0 < shares["slices"]
