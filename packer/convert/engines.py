@@ -90,7 +90,7 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
                 return
             finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
             # What is done is done, whatever stopped the others: failures come last.
-            for future in sorted(finished, key=lambda one: one.cancelled() or one.exception() is not None):
+            for future in sorted(finished, key=lambda one: (_failed(one), running[one])):
                 number = running.pop(future)
                 try:
                     yield number, _result(future, work, number)
@@ -101,6 +101,10 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
     finally:
         for future in running:
             future.cancel()
+
+
+def _failed(future: Future[RunResult]) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 def _submit(pool: Executor, fn: Callable[..., RunResult], given: object) -> Future[RunResult]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -99,7 +99,7 @@ def write_shards(
         inherited=make is one_after_another,
     )
     done, kept = RunResult(Header(0, 1, (), {}), cleared=place.cleared), False
-    made = _Recorded(place.resumed)
+    made = _Recorded(place.resumed, task.members.get("provenance"))
     try:
         try:
             os.makedirs(place.pack, exist_ok=True)
@@ -144,10 +144,7 @@ def write_shards(
             else:
                 shards[number] = pack = open_pack(_at(folder, file))
                 if result.seal not in ("", seal_of(pack.seal)):
-                    raise FormatError(
-                        f"{pack.path}: is not the shard that was written there. Look for who writes it, too;"
-                        " the same command makes it again."
-                    )
+                    raise _changed(pack)
                 done.add(result)
                 place.record([file, seal_of(pack.seal)])
             kept = True
@@ -162,6 +159,12 @@ def write_shards(
                 else replace(done.header, skipped=tuple(left_out))
             )
             return done
+        if make is not one_after_another and not url:
+            for pack in shards.values():
+                try:
+                    pack.check_same()
+                except FormatError:
+                    raise _changed(pack) from None
         if not shards:
             place.begin_anew()
             kept = False
@@ -183,7 +186,9 @@ def write_shards(
 class _Recorded:
     """The shards that the journal tells of. empty: those that do not exist, as all their inputs were skipped, and these."""
 
-    def __init__(self, records: Sequence[Any]) -> None:
+    def __init__(self, records: Sequence[Any], provenance: Mapping[str, Any] | None = None) -> None:
+        """provenance: of the pack, by which a shard is known that was named and not recorded."""
+        self._provenance = provenance or {}
         self.empty: dict[str, list[dict[str, str]]] = {}
         self.seals: dict[str, str] = {}
         self.all: list[Any] = []
@@ -216,7 +221,17 @@ class _Recorded:
             pack = open_pack(path)
         except (FormatError, MissingObjectError):
             return None
-        return pack if seal in (None, seal_of(pack.seal)) else None
+        if (
+            seal is None
+        ):  # perhaps of the last task that a process of another run did, whose driver was killed
+            return None if difference(dict(pack.header.provenance), self._provenance) else pack
+        return pack if seal == seal_of(pack.seal) else None
+
+
+def _changed(pack: Pack) -> FormatError:
+    return FormatError(
+        f"{pack.path}: is not the shard that was written there. Look for who writes it, too; the same command makes it again."
+    )
 
 
 def _at(folder: str, file: str) -> str:

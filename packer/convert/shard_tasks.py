@@ -117,6 +117,7 @@ def _publish(path: str, given: ShardTask) -> None:
 
         access.put_file(join(given.folder, given.file), path, patience=access.ROWS_PATIENCE)
         return
+    os.stat(given.scratch)  # gone once the run is over that asked for the shard: another one may be at work
     place = os.path.join(given.folder, given.file)
     if os.stat(path).st_dev == os.stat(given.folder).st_dev:
         os.rename(path, place)

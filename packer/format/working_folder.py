@@ -201,7 +201,8 @@ class WorkingFolder:
         if same:
             self.resumed = [record for records in journals.values() for record in records[1:]]
         elif not self._part:
-            for entry in os.scandir(self.path):
+            # Attempts first: processes that outlived their run have nothing then to put into the pack.
+            for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "attempts"):
                 remove(entry.path)
         os.makedirs(self.blocks, exist_ok=True)
         if plan is not None:

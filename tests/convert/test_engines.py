@@ -242,6 +242,26 @@ def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path,
         convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(), **options)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_shards_are_looked_at_before_the_pack_gets_its_name(
+    photo_folder: Path, tmp_path: Path, how: str
+) -> None:
+    def lost(number: int) -> None:
+        if number == 5:
+            shard = tmp_path / "out.packing/pack/00000.h5"
+            shard.unlink()
+            if how == "replaced":
+                shutil.copy(shard.with_name("00001.h5"), shard)
+
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    with pytest.raises(FormatError, match=r"pack/00000\.h5: is not the shard that was written there"):
+        convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(lost), **options)
+    assert not (tmp_path / "out").exists()
+    convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
+    convert_images(photo_folder, tmp_path / "one", **options)
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
 def test_what_the_store_has_made_of_a_shard_is_looked_at(
     server: ObjectServer, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,8 +362,12 @@ def test_an_executor_that_takes_no_tasks(photo_folder: Path, tmp_path: Path, bro
     assert not list(tmp_path.glob("out*"))
 
 
-def test_tasks_of_an_earlier_run_make_nothing(photo_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("away", [False, True], ids=["one disk", "a network's"])
+def test_tasks_of_an_earlier_run_make_nothing(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
     """Processes outlive a driver that was killed, and do what they were given."""
+    monkeypatch.setattr(shard_tasks, "remote_file_system", lambda path: "nfs" if away else None)
 
     def lost(number: int) -> None:
         if number == 2:

@@ -147,6 +147,17 @@ def test_a_shard_that_was_named_and_not_recorded(photo_folder: Path, tmp_path: P
     assert merge_shards(tmp_path / "out").rows == 24
 
 
+def test_a_shard_of_another_conversion_that_nobody_recorded(photo_folder: Path, tmp_path: Path) -> None:
+    """A process whose driver was killed put it there late."""
+    convert(photo_folder, tmp_path / "other", seed=1)
+    convert(photo_folder, tmp_path / "out", "1/2")
+    shutil.copy(tmp_path / "other/00001.h5", tmp_path / "out.packing/pack/00001.h5")
+    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 0
+    merge_shards(tmp_path / "out")
+    convert(photo_folder, tmp_path / "one")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
 def test_the_rows_of_a_part_are_announced(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
