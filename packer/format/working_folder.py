@@ -76,10 +76,11 @@ class WorkingFolder:
         """Make the folder, or take over what is left of an interrupted run, and lock it.
 
         plan: what is to be made, as plain JSON values; None: what is there is cleared, and nothing is recorded.
-        resume: refuse an interrupted run of another plan, instead of clearing it. name: of the output in messages.
+        resume: refuse an interrupted run of another plan, instead of clearing it; parts of another are always refused.
+        name: of the output in messages.
         part: the name of this maker's journal, such as "part-1-of-8", where others make other parts at the same time: nothing is
         cleared then. inherited: processes forked meanwhile hold the lock, too, as long as they live; False: they let go of it.
-        Raises UsageError (the output exists; the plan is another, with resume or part), PackerError (somebody else is
+        Raises UsageError (the output exists; the plan is another, with resume or part, or of parts), PackerError (somebody else is
         making it, the folder cannot be made).
         """
         check_output(out, overwrite=overwrite)
@@ -186,7 +187,7 @@ class WorkingFolder:
         differences = [difference(records[0], plan) for records in journals.values()]
         self.cleared = next(filter(None, differences), "")
         same = bool(journals) and not self.cleared
-        if self.cleared and self._part:
+        if self.cleared and (self._part or any(map(_PART.fullmatch, journals))):
             raise UsageError(
                 f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}. Remove that folder, or pass another name."
             )

@@ -90,6 +90,8 @@ def test_parts_of_another_conversion_are_refused(photo_folder: Path, tmp_path: P
         UsageError, match=r"holds parts of another conversion: options size was 32x32, now it is 16x16"
     ):
         convert(photo_folder, tmp_path / "out", "2/2", size=16)
+    with pytest.raises(UsageError, match="holds parts of another conversion"):  # and not cleared
+        convert(photo_folder, tmp_path / "out", size=16)
     convert(photo_folder, tmp_path / "out", "2/2")
     assert merge_shards(tmp_path / "out").rows == 24
 

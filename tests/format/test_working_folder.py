@@ -380,9 +380,9 @@ def test_a_pack_that_was_finished_while_its_lock_was_waited_for_is_not_made_agai
     out = tmp_path / "p"
     lock = working_folder._lock
 
-    def finish(folder: str, name: str) -> int:
+    def finish(folder: str, name: str, **how: bool) -> int:
         out.write_text("whole")
-        return lock(folder, name)
+        return lock(folder, name, **how)
 
     monkeypatch.setattr(working_folder, "_lock", finish)
     with pytest.raises(UsageError, match="p: exists"):
