@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -217,9 +217,10 @@ def _free(folder: str, out: str) -> bool:
 
 
 def _nbytes(folder: str) -> int:
-    """Return the bytes on the disk below a folder."""
-    return sum(
-        os.lstat(os.path.join(where, name)).st_blocks * 512
-        for where, _, names in os.walk(folder)
-        for name in names
-    )
+    """Return the bytes on the disk below a folder; files that vanish meanwhile, as others work there, are not counted."""
+    nbytes = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                nbytes += os.lstat(os.path.join(where, name)).st_blocks * 512
+    return nbytes

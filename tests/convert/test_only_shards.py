@@ -108,6 +108,21 @@ def test_parts_are_made_at_once_but_not_beside_a_whole(photo_folder: Path, tmp_p
     assert merge_shards(tmp_path / "out").rows == 24
 
 
+def test_files_that_other_parts_remove_meanwhile(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(photo_folder, tmp_path / "out", "1/2")
+    lstat = os.lstat
+
+    def gone(path: Any, **how: Any) -> os.stat_result:
+        if str(path).endswith("00002.h5"):
+            raise FileNotFoundError(path)
+        return lstat(path, **how)
+
+    monkeypatch.setattr("packer.convert.conversion_run.os.lstat", gone)
+    assert convert(photo_folder, tmp_path / "out", "2/2").rows == 10
+
+
 def test_a_bad_image_leaves_the_others_parts(photo_folder: Path, tmp_path: Path) -> None:
     convert(photo_folder, tmp_path / "out", "1/2", split=None, shuffle=False)
     bad = sorted(photo_folder.rglob("*.jpg"))[6]
