@@ -60,8 +60,7 @@ def dataset(
 
     Examples
     --------
-    >>> from packer.integrations.ray import dataset  # doctest: +SKIP
-    >>> dataset("train.h5").map_batches(embed).write_parquet("embedded/")  # doctest: +SKIP
+    ``dataset("train.h5").map_batches(embed).write_parquet("embedded/")``
     """
     where = os.fspath(path)
     where = where if "://" in where else os.path.abspath(where)
