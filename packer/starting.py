@@ -9,6 +9,7 @@ asked it to stop.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
 import signal
@@ -40,6 +41,16 @@ def cores() -> int:
 def memory() -> int:
     """Return the bytes of physical memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def forks_safely() -> bool:
+    """Return True where workers may be forked: on Linux, by a process that may have children, and is not connected to Ray.
+
+    Ray's client waits for ever for its next answer once the process has been forked some times (seen with 2.60, after a TorchTrainer).
+    """
+    ray = sys.modules.get("ray")
+    connected = ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized()
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon and not connected
 
 
 class ThreadPool(ThreadPoolExecutor):

@@ -10,6 +10,8 @@ import textwrap
 import threading
 import time
 import weakref
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from packer.convert.image_conversion import convert_images
 from packer.load.batch import Slots, allocate
 from packer.load.prefetcher import ahead
-from packer.starting import Background, ForkSafeThreads, held_back, start
+from packer.starting import Background, ForkSafeThreads, forks_safely, held_back, start
 
 cv2 = pytest.importorskip("cv2")
 
@@ -333,3 +335,9 @@ background = Background(owner, "test", work)
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
     assert run.stdout.splitlines() == ["thread ends", "memory goes"], run.stderr
+
+
+def test_a_process_that_is_connected_to_ray_is_not_forked(monkeypatch: pytest.MonkeyPatch):
+    for connected in (True, False):
+        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=partial(bool, connected)))
+        assert forks_safely() is (sys.platform == "linux" and not connected)

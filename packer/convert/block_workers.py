@@ -18,7 +18,6 @@ import mmap
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +44,7 @@ from packer.convert.sample_order import Samples
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.pack_writer import PackWriter, Rows
 from packer.sentence import Option
-from packer.starting import held_back
+from packer.starting import forks_safely, held_back
 
 _TICK_SECONDS = 0.1
 _AHEAD = (
@@ -278,8 +277,7 @@ def starting_workers(out: str) -> Iterator[None]:
 
 def worker_pool(workers: int, run: WorkerState) -> Executor:
     """Return workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
-    forks = sys.platform == "linux" and not multiprocessing.current_process().daemon
-    if workers > 1 and forks:
+    if workers > 1 and forks_safely():
         with suppress(OSError):  # no semaphores: /dev/shm is missing, or full
             return ProcessPoolExecutor(
                 workers,

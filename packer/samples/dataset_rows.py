@@ -231,11 +231,6 @@ def _work() -> Any:
     return _adopted[0]()
 
 
-def can_fork() -> bool:
-    """Return True where conversions fork their workers (see packer/convert/block_workers.py)."""
-    return sys.platform == "linux" and not multiprocessing.current_process().daemon
-
-
 def is_map_style(dataset: object) -> bool:
     """Return True for what has ``len`` and ``[i]``, and is not declared to be iterated only."""
     if any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):

@@ -20,7 +20,6 @@ from packer.samples.dataset_rows import (
     Dataset,
     DatasetRows,
     SampleFailedError,
-    can_fork,
     chained,
     class_names_of,
     in_child,
@@ -35,6 +34,7 @@ from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
 from packer.samples.values import ValueRefusedError
 from packer.sentence import Option
+from packer.starting import forks_safely
 
 
 def pack_dataset(
@@ -283,7 +283,7 @@ class _Job:
             raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
         if key is None:
             self._refuse_resuming(f"{subject}: what it holds cannot be told, so")
-        forks = run.running.workers > 1 and can_fork()
+        forks = run.running.workers > 1 and forks_safely()
         with kept_draws():
             plan = in_child(
                 lambda: plan_samples(
