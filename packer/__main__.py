@@ -9,6 +9,7 @@ import atexit
 import os
 import signal
 import sys
+from typing import NoReturn
 
 _INTERRUPTED = 130
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -19,9 +20,10 @@ def run() -> None:
     said = b"Interrupted; nothing was left behind.\n"
     try:
         try:
-            for name in _ENDING[1:]:
-                if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is signal.SIG_DFL:
-                    signal.signal(getattr(signal, name), signal.default_int_handler)
+            for name in _ENDING:
+                number = getattr(signal, name, None)
+                if number and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                    signal.signal(number, _interrupt)
             from packer.cli import main
 
             said = b"Interrupted.\n"
@@ -44,6 +46,14 @@ def run() -> None:
         os._exit(_INTERRUPTED)
 
 
+_came: list[int] = []  # signals
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    _came.append(signum)
+    raise KeyboardInterrupt
+
+
 def _exit_now() -> None:
     """End without taking Python down: an import that was interrupted half-way may crash it there.
 
@@ -57,7 +67,12 @@ def _exit_now() -> None:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Return True if an error came of an interruption: Python itself makes others of it, as where a class is being made."""
+    """Return True if an error came of an interruption: Python itself makes others of it, as where a class is being made.
+
+    Modules in C that are being imported, such as h5py's, make an ImportError of it that does not tell.
+    """
+    if _came and isinstance(error, ImportError):
+        return True
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -588,6 +588,33 @@ run()
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interruption_that_an_import_makes_another_error_of(tmp_path: Path, name: str):
+    """As modules do that Cython has made: the error has no context."""
+    start = f"""
+import os, signal, sys, time
+from packer.__main__ import run
+class Extension:
+    def find_spec(self, module, *_):
+        if module != "h5py":
+            return None
+        try:
+            os.kill(os.getpid(), signal.{name})
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
+        raise ImportError("cannot initialise module strings")
+sys.meta_path.insert(0, Extension())
+sys.argv = ["packer", "convert", "photos", "p.h5"]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interruption_at_any_moment_is_one_sentence(photo_folder: Path, tmp_path: Path, name: str):
     """Also while Python loads the command line, and while it ends; the same command then gives the same pack."""
     start = f"""

@@ -61,7 +61,7 @@ def main() -> NoReturn:
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             number = getattr(signal, name)
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            if signal.getsignal(number) is signal.SIG_DFL:  # else nohup, or packer/__main__.py
                 signal.signal(number, _interrupt)
     sys.unraisablehook = _interrupt_again
     try:
