@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from packer import units
 from packer.cli.console import in_options, print_json, say
@@ -84,6 +85,7 @@ def append(
 
 @click.command()
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True)
+@click.pass_context
 @options(
     option("-o --out", "OUT", "The pack to make."),
     option(
@@ -97,7 +99,14 @@ def append(
     REWORKING,
 )
 def merge(
-    packs: tuple[str, ...], out: str | None, *, index: bool, as_json: bool, quiet: bool, **given: Any
+    context: click.Context,
+    packs: tuple[str, ...],
+    out: str | None,
+    *,
+    index: bool,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
 ) -> None:
     """Put packs with equal fields together into one; or, with --index, list the shards of one that several machines have made.
 
@@ -110,6 +119,11 @@ def merge(
     if index:
         if len(packs) != 1 or out is not None:
             raise UsageError("--index: is about one PACK, and needs no -o. Leave the others out.")
+        for name in ("shuffle", "seed", "workers"):
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise UsageError(
+                    f"--{name}: is of the packs that are merged; --index lists shards as they are. Leave it out."
+                )
         listed = merge_shards(packs[0], overwrite=given["overwrite"])
         _tell("merge", listed, as_json=as_json, quiet=quiet)
         tell_skipped(listed.skipped, packs[0], listed=not as_json)

@@ -12,6 +12,7 @@ from typing import Any
 from packer import units
 from packer.arguments import ON_ERROR, check_workers, choice
 from packer.convert.conversion_task import ConversionTask, Engine, RunOptions, RunResult
+from packer.convert.engines import DistributedEngine
 from packer.convert.part_run import write_part
 from packer.convert.shard_run import write_shards
 from packer.errors import PackerError, UsageError
@@ -27,7 +28,7 @@ from packer.format.working_folder import (
     read_journal,
 )
 from packer.progress import Progress
-from packer.sentence import Option
+from packer.sentence import Call, Option
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,40 @@ class Conversion:
         progress: bool = False,
         on_progress: Callable[[int], None] | None = None,
         engine: Engine | None = None,
-        only: tuple[int, int] | None = None,
+        only: str | None = None,
     ) -> None:
-        self._engine = engine or write_pack
+        self.engine = engine
         self._began = time.perf_counter()
         self.out = os.fspath(out).rstrip("/")
         self.bar = Progress(progress, noun, on_progress)
         skip = choice("on_error", on_error, ON_ERROR) == "skip"
-        self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, only)
+        part = None if only is None else _parse_part(only)
+        self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, part)
+
+    @property
+    def url(self) -> str:
+        """The pack's place in a store, if others take it there, else ""."""
+        return self.engine.url if isinstance(self.engine, DistributedEngine) else ""
+
+    def check_shards(self, format: str, *, sharded: bool) -> None:
+        """Refuse what is not made of shards where several processes are to make it. Raises UsageError."""
+        shared = isinstance(self.engine, DistributedEngine)
+        if self.running.only is not None and (shared or not sharded):
+            raise UsageError(
+                "only_shards: is of packs of several files that this machine makes. Pass ",
+                Option("shard_size", "1GB"),
+                ", and no ",
+                Option("engine"),
+                ".",
+            )
+        if shared and (format == "npy" or not sharded):
+            raise UsageError(
+                f"{self.url or self.out}: other processes make one shard of HDF5 each. Pass ",
+                Option("shard_size", "1GB"),
+                ", or leave out ",
+                Option("engine"),
+                ".",
+            )
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, before any work. Raises UsageError, PackerError."""
@@ -109,12 +136,12 @@ class Conversion:
         if self.running.only is not None:
             rows = task.rows_of(self.running.only)
             nbytes = nbytes * rows // total
-        if not getattr(self._engine, "url", ""):
+        if not self.url:
             check_room(self.out, nbytes)
         then()
         self.bar.start(rows)
         with self.bar, interrupted(self.out):
-            return self._engine(task, self.out, self.running)
+            return (self.engine or write_pack)(task, self.out, self.running)
 
     def report(self, written: RunResult, notes: Sequence[str] = (), *, already: bool = False) -> Report:
         """Return the report of what was written, or found. notes: of the plan."""
@@ -125,6 +152,12 @@ class Conversion:
                 "values in a field of their own (" + Option("pairs") + ")."
             )
             notes = (*notes, wide)
+        if self.running.only is not None and not already:
+            notes = (
+                *notes,
+                f"These are some of the shards; when all {self.running.only[1]} parts are there, list them: "
+                + Call("merge_shards", (self.out,)),
+            )
         return Report(
             self.out,
             written.rows,
@@ -138,6 +171,14 @@ class Conversion:
             already,
             tuple(notes),
         )
+
+
+def _parse_part(text: str) -> tuple[int, int]:
+    """Return (2, 8) from "2/8". Raises UsageError."""
+    number, slash, of = str(text).partition("/")
+    if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+        return int(number), int(of)
+    raise UsageError(f"only_shards {text}: is not K/N with K from 1 to N. Pass for example 1/8.")
 
 
 def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> RunResult:

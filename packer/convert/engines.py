@@ -6,6 +6,7 @@ import os
 import socket
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -17,15 +18,21 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
 
 from packer.convert.conversion_task import ConversionTask, Engine, NothingPackedError, RunOptions, RunResult
 from packer.convert.shard_run import MadeShard, ShardWork, write_shards
+from packer.convert.shard_tasks import ShardTask, make_shard
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.file_io import remove
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 from packer.starting import cores
+
+S = TypeVar("S")
+R = TypeVar("R")
 
 ENGINES = ("local", "ray")
 _AHEAD = 2  # tasks handed out for each that can run
@@ -34,53 +41,86 @@ _PATIENCE_SECONDS = 10.0
 _RETRIES = 4  # of a shard whose process or machine was lost
 
 
-@dataclass(frozen=True)
-class SharedOut:
+@dataclass
+class DistributedEngine:
     """An engine that has other processes make shards, a task each, and lists them itself.
 
-    pool: opens the executor. url: of the pack in a store, to which the others take the shards; "": it is where the conversion has it.
+    pool: gives the executor. url: of the pack in a store, to which the others take the shards; "": it is where the conversion has it.
     """
 
     pool: Callable[[], AbstractContextManager[Executor]]
     url: str = ""
+    _open: Executor | None = field(default=None, init=False)
 
-    def __call__(self, task: ConversionTask, out: str, running: RunOptions) -> RunResult:
-        """See Engine."""
+    def __call__(
+        self, task: ConversionTask, out: str, running: RunOptions, name: str | None = None
+    ) -> RunResult:
+        """See Engine. name: of the pack in messages, where `out` is one that users do not know."""
         rows = task.storing.shard_rows
-        if rows is None or task.storing.format == "npy":
-            raise UsageError(
-                f"{self.url or out}: other processes make one shard of HDF5 each. Pass ",
-                Option("shard_size", "1GB"),
-                ", or leave out ",
-                Option("engine"),
-                ".",
-            )
-        return write_shards(task, out, running, self.url or out, rows, self._make, self.url)
+        assert rows is not None
+        return write_shards(task, out, running, self.url or name or out, rows, self._make, self.url)
+
+    @contextmanager
+    def opened(self) -> Iterator[Executor]:
+        """Give the executor, the same one to whoever asks meanwhile."""
+        if self._open is not None:
+            yield self._open
+            return
+        with self.pool() as pool:
+            self._open = pool
+            try:
+                yield pool
+            finally:
+                self._open = None
+
+    def map(self, fn: Callable[[S], R], items: Iterator[S], subject: str) -> Iterator[R]:
+        """Have a function applied to items; yields the results in order.
+
+        subject: what is read, for the error if the process is lost. Raises PackerError.
+        """
+        with self.opened() as pool:
+            for future in in_order(partial(_submit, pool, fn), items, _most(pool)):
+                yield _result(future, f"{subject}: could not be read", _READ_HERE)
 
     def _make(self, work: ShardWork) -> Iterator[MadeShard]:
-        from packer.convert.shard_tasks import (
-            ShardTask,
-        )  # it decodes images, which conversions of tables need not load
-
         if not work.numbers:
             return
-        ShardTask.of(
-            work, work.numbers[0]
-        )  # refuses inputs that cannot be read elsewhere before anything is started
+        # Refuses inputs that cannot be read elsewhere, before anything is started.
+        ShardTask.of(work, work.numbers[0])
         remove(work.scratch)  # of attempts that were interrupted
         # A name of this run's own: attempts of one that was killed find theirs gone, and end.
         own = replace(work, scratch=os.path.join(work.scratch, uuid.uuid4().hex))
         os.makedirs(own.scratch)
-        with self.pool() as pool:
+        with self.opened() as pool:
             yield from _hand_out(pool, own)
         remove(work.scratch)
 
 
+_READ_HERE = Sentence("Run it again, or without ", Option("engine"), ".")
+
+
+def in_order(submit: Callable[[S], Future[R]], items: Iterator[S], most: int) -> Iterator[Future[R]]:
+    """Yield the futures of all items, in their order; at most so many are under way."""
+    waiting: deque[Future[R]] = deque()
+    try:
+        while True:
+            waiting.extend(map(submit, islice(items, most - len(waiting))))
+            if not waiting:
+                return
+            yield waiting.popleft()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _most(pool: Executor) -> int:
+    """Return how many tasks are handed out at once."""
+    return _AHEAD * (getattr(pool, "_max_workers", None) or cores())
+
+
 def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
     """Have the shards made, a few more at once than can run."""
-    from packer.convert.shard_tasks import ShardTask, make_shard
-
-    most = _AHEAD * (getattr(pool, "_max_workers", None) or cores())
+    most = _most(pool)
     coming, running, done = iter(work.numbers), dict[Future[RunResult], int](), 0
     try:
         while True:
@@ -92,8 +132,9 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
             # What is done is done, whatever stopped the others: failures come last.
             for future in sorted(finished, key=lambda one: (_failed(one), running[one])):
                 number = running.pop(future)
+                failing = f"{os.path.join(work.name, work.file(number))}: could not be made"
                 try:
-                    yield number, _result(future, work, number)
+                    yield number, _result(future, failing, _MAKE_HERE)
                 except NothingPackedError as error:
                     yield number, error
                 done += work.rows_of(number)
@@ -103,22 +144,27 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
             future.cancel()
 
 
+_MAKE_HERE = Sentence(
+    "If an image crashes its decoder, the same conversion without ", Option("engine"), " names it."
+)
+
+
 def _failed(future: Future[RunResult]) -> bool:
     return future.cancelled() or future.exception() is not None
 
 
-def _submit(pool: Executor, fn: Callable[..., RunResult], given: object) -> Future[RunResult]:
+def _submit(pool: Executor, fn: Callable[[S], R], given: S) -> Future[R]:
     """Hand out one task. An executor that takes none any more gives one that has failed."""
     try:
         return pool.submit(fn, given)
     except Exception as error:  # BrokenExecutor, RuntimeError after a shutdown, and what others raise
-        failed: Future[RunResult] = Future()
+        failed: Future[R] = Future()
         failed.set_exception(error)
         return failed
 
 
-def _result(future: Future[RunResult], work: ShardWork, number: int) -> RunResult:
-    """Return what a task gave. Raises PackerError."""
+def _result(future: Future[R], failing: str, remedy: Sentence) -> R:
+    """Return what a task gave. failing, remedy: of the error if its process was lost. Raises PackerError."""
     try:
         return future.result()
     except (Exception, CancelledError) as error:
@@ -129,12 +175,7 @@ def _result(future: Future[RunResult], work: ShardWork, number: int) -> RunResul
         said = (
             "a worker process died" if lost else (str(error).strip() or type(error).__name__).splitlines()[0]
         )
-        raise PackerError(
-            f"{os.path.join(work.name, work.file(number))}: could not be made ({said}). If an image crashes its decoder, the same"
-            " conversion without ",
-            Option("engine"),
-            " names it.",
-        ) from error
+        raise PackerError(f"{failing} ({said}). ", remedy) from error
 
 
 # The choice
@@ -150,7 +191,7 @@ def engine_of(engine: str | Executor | Engine | None, address: str | None = None
     if engine is None or engine == "local":
         return None
     if engine == "ray":
-        return SharedOut(lambda: _ray(address))
+        return DistributedEngine(lambda: _ray(address))
     if isinstance(engine, ThreadPoolExecutor):
         raise UsageError(
             "engine: is a pool of threads; processes are needed. Leave it out, or pass ",
@@ -158,7 +199,7 @@ def engine_of(engine: str | Executor | Engine | None, address: str | None = None
             ".",
         )
     if isinstance(engine, Executor):
-        return SharedOut(lambda: nullcontext(engine))
+        return DistributedEngine(lambda: nullcontext(engine))
     if callable(engine):
         return engine
     raise UsageError(

@@ -37,7 +37,7 @@ from packer.inputs.label_values import BARS, LABEL_AS
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.image_decoder import without_pillow_warnings
-from packer.sentence import Call, Option
+from packer.sentence import Option
 from packer.version import __version__
 
 KEEP = "keep"
@@ -184,7 +184,7 @@ def convert_images(
     run = Conversion(
         out,
         "images",
-        only=None if only_shards is None else parse_part(only_shards),
+        only=only_shards,
         workers=workers,
         on_error=on_error,
         overwrite=overwrite,
@@ -224,14 +224,7 @@ def convert_images(
         "shard_rows": None if shard_rows is None else whole("shard_rows", shard_rows),
     }
     RowStorage.of(options)
-    if run.running.only is not None and (not sharded or engine not in (None, "local")):
-        raise UsageError(
-            "only_shards: is of packs of several files that this machine makes. Pass ",
-            Option("shard_size", "1GB"),
-            ", and no ",
-            Option("engine"),
-            ".",
-        )
+    run.check_shards(options["format"], sharded=sharded)
     run.check_output()
     with ExitStack() as stack:
         task, plan = plan_conversion(
@@ -252,20 +245,7 @@ def convert_images(
             return run.report(found, plan.notes, already=True)
         announce = partial(on_plan, plan) if on_plan is not None else lambda: None
         written = run.write(task, plan.bytes * (2 if task.storing.gathered else 1), then=announce)
-    return run.report(written, (*plan.notes, *_unlisted(run)))
-
-
-def _unlisted(run: Conversion) -> list[str]:
-    """Return the note that shards wait for others."""
-    if run.running.only is None:
-        return []
-    of = run.running.only[1]
-    return [
-        "These are some of the shards; when all "
-        + str(of)
-        + " parts are there, list them: "
-        + Call("merge_shards", (run.out,))
-    ]
+    return run.report(written, plan.notes)
 
 
 class PreparedConversion(NamedTuple):
@@ -415,14 +395,6 @@ def plan_conversion(
 def _missing_loops(keep: bool) -> list[str]:
     """Return a note where pixels are made without the compiled loops."""
     return [] if keep or native.COMPILED else [native.without("pixels")]
-
-
-def parse_part(text: str) -> tuple[int, int]:
-    """Return (2, 8) from "2/8". Raises UsageError."""
-    number, slash, of = str(text).partition("/")
-    if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
-        return int(number), int(of)
-    raise UsageError(f"only_shards {text}: is not K/N with K from 1 to N. Pass for example 1/8.")
 
 
 def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:

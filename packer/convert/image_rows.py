@@ -14,6 +14,7 @@ from packer import units
 from packer.codecs import jpeg
 from packer.codecs.jpeg import upright
 from packer.convert.row_maker import MadeRow
+from packer.convert.sample_order import Samples
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
@@ -59,8 +60,9 @@ class ImageRows:
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs))
         self.ragged_bytes = int(source.sizes.mean()) if keep else 0
 
-    def part(self, samples: NDArray[np.int64]) -> ImageRows:
-        """See RowMaker."""
+    def part(self, samples: Samples) -> ImageRows:
+        """See DividedRows."""
+        samples = np.asarray(samples)
         made = copy(self)
         made._source, made._targets = self._source.part(samples), self._targets.part(samples)
         made._pairs = [pair.part(samples) for pair in self._pairs]

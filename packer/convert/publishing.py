@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from packer.convert.engines import SharedOut, engine_of
+from packer.convert.engines import DistributedEngine, engine_of
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import remove
@@ -49,11 +49,10 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
         local = _local(url)
         given |= {"format": "h5", "overwrite": not given.get("resume")}
         engine = engine_of(given.get("engine"), given.pop("address", None))
-        if isinstance(engine, SharedOut):
+        if isinstance(engine, DistributedEngine):
             given["engine"] = replace(engine, url=url)
-            report = convert(source, local, *args, **options)
-        else:
-            report = convert(source, local, *args, **options)
+        report = convert(source, local, *args, **options)
+        if not isinstance(engine, DistributedEngine):
             _write(open_pack(local), url)
         remove(os.path.dirname(local))
         changed: R = replace(report, out=url)  # type: ignore[type-var]

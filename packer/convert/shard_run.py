@@ -193,6 +193,8 @@ class _Recorded:
         self.seals: dict[str, str] = {}
         self.all: list[Any] = []
         for record in records:
+            if not isinstance(record, list):
+                continue  # of the rows of a table, by a run that was to make all of it
             if record[0] == _ALL:
                 self.all = record
             elif len(record) > 1:
@@ -304,11 +306,13 @@ def _missing(out: str, missing: Sequence[int], count: int, parts: Sequence[str])
             ": it makes them, and lists all.",
         )
     runs = sorted({number % int(*of) + 1 for number in missing})
-    shown = ", ".join(f"{run}/{int(*of)}" for run in runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
+    first, *others = (f"{run}/{int(*of)}" for run in runs[:_SHOWN])
     return Sentence(
         f"{out}: {many}. Run packer convert again with ",
-        Option("only_shards"),
-        f" {shown}: it makes what is missing.",
+        Option("only_shards", first),
+        "".join(f", {other}" for other in others)
+        + (" ..." if len(runs) > _SHOWN else "")
+        + ": it makes what is missing.",
     )
 
 

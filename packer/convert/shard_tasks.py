@@ -11,15 +11,15 @@ import shutil
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions, RunResult
-from packer.convert.image_rows import ImageRows
 from packer.convert.part_run import write_part
+from packer.convert.row_maker import DividedRows
 from packer.convert.sample_order import SampleOrder
 from packer.convert.shard_run import ShardWork
 from packer.errors import PackerError, SourceError
@@ -29,16 +29,16 @@ from packer.format.header import Header
 from packer.format.listed_headers import seal_of
 from packer.format.pack import read_seal
 from packer.format.working_folder import difference, failure
-from packer.pixels.decode_resize import decoder_versions
 from packer.remote.urls import is_url, join
 from packer.version import __version__
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """The task of another process: a shard's own names, sizes and labels. The other members: as ShardWork has them."""
+    """The task of another process. task: a shard's own, but for its samples, 0..rows-1; the other members: as ShardWork has them."""
 
     task: ConversionTask
+    rows: int
     file: str
     folder: str
     scratch: str
@@ -49,13 +49,13 @@ class ShardTask:
     def of(cls, work: ShardWork, number: int) -> ShardTask:
         """Take one shard of the work. Raises UsageError where its inputs cannot be read elsewhere."""
         shard, file = work.shard(number), work.file(number)
-        assert isinstance(shard.maker, ImageRows)
-        count = len(shard.order.samples)
-        maker = shard.maker.part(np.asarray(shard.order.samples))
-        order = SampleOrder(np.arange(count), shard.order.splits)
+        assert isinstance(shard.maker, DividedRows)
+        maker = shard.maker.part(shard.order.samples)
+        order = SampleOrder(np.empty(0, np.int64), shard.order.splits)
         folder = work.folder if is_url(work.folder) else os.path.abspath(work.folder)
         return cls(
             replace(shard, maker=maker, order=order, plan=None),
+            len(shard.order.samples),
             file,
             folder,
             os.path.abspath(work.scratch),
@@ -69,30 +69,45 @@ def make_shard(given: ShardTask) -> RunResult:
 
     Raises NothingPackedError, SourceError (an image, or the libraries of this machine), SpaceError, PackerError.
     """
+    task = replace(given.task, order=replace(given.task.order, samples=np.arange(given.rows)))
+    check_versions(task.members["provenance"]["versions"], task.storing.versions())
+    with told_where(given.name), _scratch(given) as folder:
+        path = os.path.join(folder, given.file)
+        made = write_part(task, path, RunOptions(1, given.skip), given.name)
+        seal = seal_of(read_seal(path))
+        _publish(path, given)
+    return replace(made, header=Header(0, 1, (), {}), seal=seal)
+
+
+@contextmanager
+def told_where(name: str) -> Iterator[None]:
+    """Say in errors on which machine they came. name: of what is written or read."""
     host = socket.gethostname()
-    _check_versions(given.task, host)
     try:
-        with _scratch(given) as folder:
-            path = os.path.join(folder, given.file)
-            made = write_part(given.task, path, RunOptions(1, given.skip), given.name)
-            seal = seal_of(read_seal(path))
-            _publish(path, given)
+        yield
     except OSError as error:
-        raise failure(f"{given.name} (on {host})", error) from error
+        raise failure(f"{name} (on {host})", error) from error
     except NothingPackedError:
         raise
     except PackerError as error:
         error.extend(f" (On {host}.)")
         raise
-    return replace(made, header=Header(0, 1, (), {}), seal=seal)
 
 
-def _check_versions(task: ConversionTask, host: str) -> None:
-    own = {"packer": __version__, **decoder_versions(), **task.storing.versions()}
-    differs = difference(task.members["provenance"]["versions"], own, words=("is", ", here it is"))
+def check_versions(planned: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Raise SourceError if this machine has other libraries than the pack was planned with.
+
+    own: the versions of those here, but for packer and the decoders of images.
+    """
+    found = {"packer": __version__, **own}
+    if planned.keys() - found.keys():
+        from packer.pixels.decode_resize import decoder_versions  # conversions of tables need not load it
+
+        found |= decoder_versions()
+    differs = difference(dict(planned), found, words=("is", ", here it is"))
     if differs:
         raise SourceError(
-            f"{host}: has other libraries than the machine that planned the pack, so its pixels could differ: {differs}."
+            f"{socket.gethostname()}: has other libraries than the machine that planned the pack, so its rows could differ: {differs}."
             " Install the same on both."
         )
 

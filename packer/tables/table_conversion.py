@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 
 from packer.arguments import whole
 from packer.convert.conversion_run import Conversion, Report
-from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.conversion_task import ConversionTask, Engine, RunResult
+from packer.convert.engines import engine_of
 from packer.convert.publishing import published
 from packer.convert.row_storage import RowStorage
 from packer.convert.shard_run import append_shards, check_growable
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.pack import open_pack
-from packer.format.working_folder import check_space, format_of
+from packer.format.working_folder import check_space, format_of, holds_parts
 from packer.tables.reading.table_source import ReadOptions, open_table
 from packer.tables.staging import Staged
 from packer.tables.table_order import parse_parts, table_order
@@ -35,6 +38,8 @@ from packer.version import __version__
 
 ADDING = ".adding"
 """Of the name of a pack, for the folder beside it in which rows to be added are staged."""
+STAGED = ".rows"
+"""The same, of rows of a pack of which several runs make some shards each."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,9 @@ def convert_table(
     on_plan: Callable[[TablePlan], None] | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
+    engine: str | Executor | Engine | None = None,
+    address: str | None = None,
+    only_shards: str | None = None,
 ) -> TableReport:
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
@@ -158,6 +166,11 @@ def convert_table(
         Stop at the first bad row, or skip such rows; rows without a label are bad.
     on_plan, on_stage, on_progress : callable, optional
         Called once before rows are read; when a part of the work begins; now and then with how much of the stage is done.
+    engine, address
+        As in convert_images: "ray" or an executor has the text taken apart and the shards made by others. They read the input and, beside
+        the output, the rows as this process has put them together; for an output in a store these lie in the folder that TMPDIR names.
+    only_shards
+        As in convert_images; each part reads the whole table.
 
     Returns
     -------
@@ -180,6 +193,8 @@ def convert_table(
         resume=resume,
         progress=progress,
         on_progress=on_progress,
+        engine=engine_of(engine, address),
+        only=only_shards,
     )
     out = run.out
     texts = (na,) if isinstance(na, str) else tuple(na)
@@ -204,6 +219,7 @@ def convert_table(
         compress=compress,
         shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
     )
+    run.check_shards(storing.format, sharded=sharded)
     run.check_output()
     transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
     table = open_table(_names(source), reading if transform is None else _read_alike(reading, transform))
@@ -241,12 +257,29 @@ def convert_table(
         return _report(job, replace(found, resumed=0), already=True)
     if on_plan is not None:
         on_plan(_plan(job))
-    changes = {"newest file": table.newest(), "times of the files": [time for _, time in table.state]}
-    with staging_folder(run, out, {**provenance, **changes}, overwrite=overwrite, resume=resume) as place:
-        staged = stage_rows(job, place)
-        made, notes = write_rows(job, place, staged)
-        place.publish()
-    return _report(job, RunResult(made, cleared=place.cleared), staged, notes)
+    plan = {
+        **provenance,
+        "newest file": table.newest(),
+        "times of the files": [time for _, time in table.state],
+    }
+    with ExitStack() as stack:
+        if job.engine is not None:
+            stack.enter_context(job.engine.opened())
+        if run.running.only is None and not holds_parts(out):
+            place = stack.enter_context(staging_folder(run, out, plan, overwrite=overwrite, resume=resume))
+            staged = stage_rows(job, place)
+            made, notes = write_rows(job, place, staged)
+            if not run.url:
+                place.publish()
+            written = RunResult(made, cleared=place.cleared)
+        else:  # others may be at work in the pack's own folder
+            part = "" if run.running.only is None else "-{}-of-{}".format(*run.running.only)
+            place = stack.enter_context(staging_folder(run, out + STAGED + part, plan))
+            staged = stage_rows(job, place)
+            written, notes = store_rows(
+                job, staged, lambda task, nbytes: run.write(replace(task, plan=plan), nbytes)
+            )
+    return _report(job, written, staged, notes)
 
 
 def append_table(

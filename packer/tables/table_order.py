@@ -310,7 +310,8 @@ _KEPT = 2  # buckets a process keeps: workers that are threads are not all in th
 class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     """A file of records, read in the order of a SegmentedOrder; a context manager that removes its own file.
 
-    prepare() comes first, and once. take() then serves any number of threads and of processes forked afterwards.
+    prepare() comes first, and once. take() then serves any number of threads, of processes forked afterwards, and of those that get it
+    pickled, on other machines, too, as long as this one is not closed.
     OSError is raised as it comes (the disk may be full).
     """
 
@@ -332,24 +333,47 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         bucket_rows = max(1, share // (itemsize + _PLACE_COST), -(-self.rows // _MOST_BUCKETS))
         self._bucket_rows = self.rows if self.direct else min(bucket_rows, (1 << 32) - 1)
         self._deal_rows = max(1, memory // (2 * workers * (2 * itemsize + _DEAL_COST)))
+        self._begin()
+        self._open()
+
+    def _begin(self) -> None:
         self._kept: dict[int, _Bucket] = {}
-        self._lock = threading.Lock()
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if os.fstat(self._fd).st_size < nbytes:
-            os.close(self._fd)
-            raise _cut_short(path)
+        self._lock, self._fd = threading.RLock(), -1
+
+    def _open(self) -> None:
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise not_shared(self._path) from None
+        if os.fstat(self._fd).st_size < self.rows * self.itemsize:
+            raise _cut_short(self._path)
 
     def __exit__(self, *raised: object) -> None:
-        self._kept = {}
-        os.close(self._fd)
+        self.close()
         remove(self._work)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._kept = {}
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    __del__ = close  # of copies that other processes have got
+
+    def __getstate__(self) -> dict[str, Any]:
+        held = {"_kept", "_lock", "_fd"}
+        own = {name: value for name, value in vars(self).items() if name not in held}
+        return own | {"_path": os.path.abspath(self._path)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
 
     def prepare(self) -> None:
         """Deal the records to buckets, unless they fit into the memory as they are."""
         if self.direct:
-            if not self._rises:
-                _warm(self._path, self._fd, 0, self.rows * self.itemsize)
-            self._kept[0] = _Bucket(self._path, self._fd, 0, self.rows, self.itemsize, None)
+            self._bucket(0)
             return
         fd = os.open(self._work, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
@@ -369,10 +393,11 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         sources: int64 [n]. Neighbours in the order are fast; others cost a bucket each.
         """
         if self.direct:
+            whole = self._bucket(0)
             if self._rises and len(sources):
                 low, high = int(sources.min()), int(sources.max()) + 1
                 _warm(self._path, self._fd, low * self.itemsize, (high - low) * self.itemsize)
-            return self._kept[0].gather(sources, np.empty((len(sources), self.itemsize), np.uint8))
+            return whole.gather(sources, np.empty((len(sources), self.itemsize), np.uint8))
         return self._rows(self._order.positions(sources))
 
     def _rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -393,7 +418,13 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
 
     def _bucket(self, number: int) -> _Bucket:
         with self._lock:
-            if number not in self._kept:
+            if self._fd < 0:
+                self._open()
+            if number not in self._kept and self.direct:
+                if not self._rises:
+                    _warm(self._path, self._fd, 0, self.rows * self.itemsize)
+                self._kept[0] = _Bucket(self._path, self._fd, 0, self.rows, self.itemsize, None)
+            elif number not in self._kept:
                 while len(self._kept) >= _KEPT:
                     self._kept.pop(next(iter(self._kept)))
                 first = number * self._bucket_rows
@@ -500,6 +531,14 @@ def _read(fd: int, start: int, nbytes: int) -> NDArray[np.uint8]:
     """Read bytes of a file, fewer only where it ends."""
     out = np.empty(nbytes, np.uint8)
     return out[: pread_into(fd, out, start)]
+
+
+def not_shared(path: str) -> SourceError:
+    """Return the error of a machine that does not find a file of staged rows."""
+    return SourceError(
+        f"{path}: is not there. Rows of a table are staged on a file system that all machines share: beside the output, or for one"
+        " in a store in the folder that TMPDIR names. Set it to a shared one."
+    )
 
 
 def _cut_short(path: str) -> SourceError:

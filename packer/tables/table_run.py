@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,8 +15,10 @@ import numpy as np
 from packer import native, units
 from packer.convert.conversion_run import Conversion, check_room, interrupted, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.engines import DistributedEngine
 from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, SourceError, UsageError
+from packer.format.file_io import fsync_path, remove
 from packer.format.header import Header
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder, failure
@@ -30,6 +33,7 @@ from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
 _NAMED = 6  # columns, in a note
+_SHUFFLED = "shuffled-"
 SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
 
 
@@ -76,6 +80,11 @@ class TableJob:
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
 
+    @property
+    def engine(self) -> DistributedEngine | None:
+        """The engine that reads the input and makes the shards, None: this machine."""
+        return self.run.engine if isinstance(self.run.engine, DistributedEngine) else None
+
     def begin(self, stage: Stage) -> None:
         """Tell that a part of the work begins."""
         self.run.bar.start(stage.total, stage.unit)
@@ -107,6 +116,7 @@ def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
         like=job.transform,
         skip=running.skip,
         workers=running.workers,
+        engine=job.engine,
         progress=running.progress,
     )
 
@@ -163,10 +173,12 @@ def write_rows(job: TableJob, place: WorkingFolder, staged: Staged) -> tuple[Hea
     """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
     with suppress(FormatError):
         return open_pack(place.pack).header, []
+    write = job.engine or write_pack
 
     def store(task: ConversionTask, nbytes: int) -> RunResult:
-        check_room(place.pack, nbytes, place.out)
-        return write_pack(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
+        if not job.run.url:
+            check_room(place.pack, nbytes, place.out)
+        return write(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
 
     written, notes = store_rows(job, staged, store)
     return written.header, notes
@@ -182,20 +194,26 @@ def store_rows(
 
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
     """
-    layout = job.plan.layout
+    layout, folder = job.plan.layout, os.path.dirname(staged.path)
     order = job.order(staged.rows)
     transform, notes = _fit(job, staged, order)
     job.begin(Stage("writing", staged.rows, "rows"))
+    for name in os.listdir(folder):
+        if name.startswith(_SHUFFLED):  # of a run that was killed; processes of its may still read it
+            remove(os.path.join(folder, name))
     with ShuffledFile(
         staged.path,
         layout.dtype.itemsize,
         order.samples,
         memory=SHUFFLE_BYTES,
-        work=os.path.join(os.path.dirname(staged.path), "shuffled"),
+        work=os.path.join(folder, _SHUFFLED + uuid.uuid4().hex),
         workers=job.run.running.workers,
     ) as records:
         try:
             records.prepare()
+            if job.engine is not None:
+                for name in os.listdir(folder):
+                    fsync_path(os.path.join(folder, name))  # for the other machines
         except OSError as error:
             raise failure(job.run.out, error) from error
         maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))

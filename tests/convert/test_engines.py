@@ -20,6 +20,7 @@ from packer import convert_images, open_pack
 from packer.convert import shard_tasks
 from packer.convert.engines import engine_of
 from packer.errors import FormatError, PackerError, SourceError, UsageError
+from packer.pixels import decode_resize
 from tests.remote.object_server import ObjectServer
 from tests.remote.server_fixtures import server
 
@@ -210,8 +211,8 @@ def test_an_attempt_that_finishes_late_changes_nothing(photo_folder: Path, tmp_p
 def test_other_libraries_are_refused_by_name(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    versions = shard_tasks.decoder_versions()
-    monkeypatch.setattr(shard_tasks, "decoder_versions", lambda: versions | {"opencv": "4.0.0"})
+    versions = decode_resize.decoder_versions()
+    monkeypatch.setattr(decode_resize, "decoder_versions", lambda: versions | {"opencv": "4.0.0"})
     with pytest.raises(
         SourceError, match=rf"opencv is {versions['opencv']}, here it is 4\.0\.0\. Install the same"
     ):

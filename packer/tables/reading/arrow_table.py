@@ -19,7 +19,13 @@ from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
 from packer.tables.reading.dialect import dialect_of, unique_names
-from packer.tables.reading.table_source import ReadOptions, TableChunk, TableSource, compare_names
+from packer.tables.reading.table_source import (
+    ReadOptions,
+    TableChunk,
+    TableSource,
+    TextDialect,
+    compare_names,
+)
 from packer.tables.reading.type_inference import check_types
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout
@@ -90,13 +96,9 @@ class ArrowTable(TableSource):
         first, group, row = after or (0, 0, 0)
         for number in range(first, len(self._files)):
             for part in self._files[number].parts(indices, rows, group, row):
-                parse = partial(self._parse, self.names[number], part.load, layout)
+                parse = partial(_parse, self.names[number], part.load, layout, self._form)
                 yield TableChunk(self.names[number], [number, *part.after], part.nbytes, parse)
             group = row = 0
-
-    def _parse(self, name: str, load: Callable[[], Sequence[Arrow]], layout: RecordLayout) -> ParsedRows:
-        with reading(name):
-            return records_of(load(), layout, self._form)
 
     def _known(self, number: int) -> ArrowFile:
         """Find the first file in which a column is not of nulls alone, by its type; the first one if it is so in all."""
@@ -138,6 +140,13 @@ class ArrowTable(TableSource):
                         Option("types", {w.column.name: type_of(type)}),
                         ".",
                     )
+
+
+def _parse(
+    name: str, load: Callable[[], Sequence[Arrow]], layout: RecordLayout, form: TextDialect
+) -> ParsedRows:
+    with reading(name):
+        return records_of(load(), layout, form)
 
 
 class ArrowPart(NamedTuple):
@@ -231,6 +240,10 @@ class _Parquet(ArrowFile):
                     after = [g, at] if at < count else [g + 1, 0]
                     yield ArrowPart(after, partial(list, arrays), ends - done)
                     done = ends
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What other machines read row groups with; they read what is known of the file themselves.
+        return {"name": os.path.abspath(self.name), "_metadata": None}
 
     def _group(self, group: int, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
         """Read a row group's columns; workers have one each, so no more threads are begun."""

@@ -49,6 +49,10 @@ class TextStream:
         """Bytes taken of the file on the disk, in steps if it is compressed."""
         return self._file.tell()
 
+    def place(self, offset: int) -> int | None:
+        """Return where in the file an offset of the text is, None where it is compressed or transcoded."""
+        return None if self._suffix or self._encoding != "utf-8" else self._mark + offset
+
     def _start(self) -> None:
         self._pending = memoryview(b"")
         """Read, but not yet given."""
@@ -152,9 +156,10 @@ class TextStream:
 
     def seek(self, offset: int) -> None:
         """Go to an offset in the text: at once in a plain file; others are read again, what comes before is thrown away."""
-        if not self._suffix and self._encoding == "utf-8":
+        place = self.place(offset)
+        if place is not None:
             self._pending = memoryview(b"")
-            self._file.seek(self._mark + offset)
+            self._file.seek(place)
             return
         self._start()
         waste = memoryview(bytearray(min(_STEP, offset)))

@@ -52,7 +52,7 @@ class RowMapper:
         dictionaries: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.transform, self.layout = transform, layout
-        dictionaries = dictionaries or {}
+        self._dictionaries = dictionaries = dictionaries or {}
         self._wanted = {w.column.name: w for w in layout.members}
         self._codes: dict[str, NDArray[np.int64]] = {}
         for w in layout.members:
@@ -64,6 +64,9 @@ class RowMapper:
         self._label = [self._wanted[name] for name in transform.label if name in self._wanted]
         exact = transform.classes is not None and transform.column(transform.label[0]).type == "integer"
         self._classes = np.array(transform.class_values or (), np.int64 if exact else np.float64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowMapper, (self.transform, self.layout, self._dictionaries)
 
     def map(self, records: NDArray[Any], texts: bytes | memoryview = b"") -> MappedRows:
         """Map records [n] of the layout. texts: the blob that `at` of text columns counts from.
