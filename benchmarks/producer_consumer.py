@@ -129,7 +129,7 @@ LANES: dict[str, Callable[[Scene, str], Iterator[Batch]]] = {
 
 
 def consume(lane: str, scene: Scene, pack: str) -> dict[str, Any]:
-    """Run a lane; return the seconds waited for each batch, processor seconds, and the sums of all batches."""
+    """Run a lane; return the seconds waited for each batch, those of all steps, processor seconds, and the sums of all batches."""
     __import__("torch")
     if lane.startswith("Ray"):
         import ray
@@ -137,22 +137,24 @@ def consume(lane: str, scene: Scene, pack: str) -> dict[str, Any]:
         options: dict[str, Any] = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
         ray.init("local", num_cpus=scene.processes, **options)  # niceness 15, its default, is no fair race
     waits, sums, used, batches = list[float](), list[float](), cpu_seconds(), LANES[lane](scene, pack)
+    steps = list[float]()
     while True:
         asked = time.perf_counter()
         made = next(batches, None)
         got = time.perf_counter()
         if made is None:
-            return {"waits": waits, "cpu": cpu_seconds() - used, "sums": sorted(sums)}
+            return {"waits": waits, "steps": steps, "cpu": cpu_seconds() - used, "sums": sorted(sums)}
         waits.append(round(got - asked, 5))
         sums.append(float(made.sum(dtype=np.float64)))
         del made
         time.sleep(max(0.0, scene.step - (time.perf_counter() - got)))
+        steps.append(round(time.perf_counter() - asked, 5))
 
 
-def figures(waits: list[float], cpu: float) -> tuple[float, ...]:
-    """Return seconds: mean, median and longest wait after the first, mean of the last half, the first, of processors a batch."""
+def figures(waits: list[float], steps: list[float], cpu: float) -> tuple[float, ...]:
+    """Return seconds: mean, median and longest wait after the first, mean of the last half, the first; a step; of processors a batch."""
     later, half = waits[1:], waits[len(waits) // 2 :]
-    return mean(later), median(later), max(later), mean(half), waits[0], cpu / len(waits)
+    return mean(later), median(later), max(later), mean(half), waits[0], mean(steps[1:]), cpu / len(waits)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -184,10 +186,10 @@ def main(argv: list[str] | None = None) -> int:
         if len({tuple(run.pop("sums")) for runs in found.values() for run in runs}) != 1:
             raise SystemExit(f"{name}: the lanes handed out different batches.")
         print(f"{name}: {scene}, {options.rounds} rounds, load {load():.1f}\n")
-        print("| ms | mean wait | median | longest | mean, 2nd half | first batch | CPU a batch |")
-        print(f"{'|---' * 7}|")
+        print("| ms | mean wait | median | longest | mean, 2nd half | first batch | a step, with the wait | CPU a batch |")
+        print(f"{'|---' * 8}|")
         for lane, runs in found.items():
-            cells = [figures(run["waits"], run["cpu"]) for run in runs]
+            cells = [figures(run["waits"], run["steps"], run["cpu"]) for run in runs]
             print("|", lane, *(f"| {1e3 * median(cell):,.1f}" for cell in zip(*cells, strict=True)), "|")
         everything[name] = found
     print(json.dumps(everything))
