@@ -254,12 +254,18 @@ def _no_cluster(address: str, why: str) -> UsageError:
     )
 
 
+def _call(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    return fn(*args, **kwargs)
+
+
 class _RayExecutor(Executor):
     """Ray's tasks as an executor."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self._tasks: dict[Future[Any], Any] = {}
+        # One for all tasks: Ray keeps each that it is given.
+        self._call = ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(_call)
 
     @property
     def _max_workers(self) -> int:
@@ -267,8 +273,7 @@ class _RayExecutor(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a function on one core of the cluster, again if its process, or machine, is lost."""
-        remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(fn)
-        task = remote.remote(*args, **kwargs)
+        task = self._call.remote(fn, *args, **kwargs)
         future: Future[Any] = task.future()
         self._tasks[future] = task
         future.add_done_callback(lambda done: self._tasks.pop(done, None))

@@ -174,7 +174,10 @@ def _pieces(
         for pieces in engine.map(
             partial(_read_elsewhere, read, __version__), _tasks(chunks), source.names[0]
         ):
-            yield from pieces
+            for piece in pieces:
+                # Ray gives its own memory, to be read only.
+                piece.parsed.records = np.require(piece.parsed.records, requirements="W")
+                yield piece
 
 
 def _tasks(chunks: Iterator[TableChunk]) -> Iterator[list[TableChunk]]:
