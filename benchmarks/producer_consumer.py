@@ -186,7 +186,9 @@ def main(argv: list[str] | None = None) -> int:
         if len({tuple(run.pop("sums")) for runs in found.values() for run in runs}) != 1:
             raise SystemExit(f"{name}: the lanes handed out different batches.")
         print(f"{name}: {scene}, {options.rounds} rounds, load {load():.1f}\n")
-        print("| ms | mean wait | median | longest | mean, 2nd half | first batch | a step, with the wait | CPU a batch |")
+        print(
+            "| ms | mean wait | median | longest | mean, 2nd half | first batch | a step, with the wait | CPU a batch |"
+        )
         print(f"{'|---' * 8}|")
         for lane, runs in found.items():
             cells = [figures(run["waits"], run["steps"], run["cpu"]) for run in runs]
