@@ -120,7 +120,7 @@ def write_shards(
             if found is None:
                 missing.append(number)
             else:
-                shards[number], kept = found, True
+                shards[number], kept = _sharing(found, shards), True
                 if file not in made.seals:  # a run was killed just after it had named the shard
                     place.record([file, seal_of(found.seal)])
                 done.resumed += min(rows, total - number * rows)
@@ -142,7 +142,8 @@ def write_shards(
                 made.empty[file] = list(result.skipped)
                 place.record([file, made.empty[file]])
             else:
-                shards[number] = pack = open_pack(_at(folder, file))
+                pack = _sharing(open_pack(_at(folder, file)), shards)
+                shards[number] = pack
                 if result.seal not in ("", seal_of(pack.seal)):
                     raise _changed(pack)
                 done.add(result)
@@ -228,6 +229,13 @@ class _Recorded:
         ):  # perhaps of the last task that a process of another run did, whose driver was killed
             return None if difference(dict(pack.header.provenance), self._provenance) else pack
         return pack if seal == seal_of(pack.seal) else None
+
+
+def _sharing(pack: Pack, others: Mapping[int, Pack]) -> Pack:
+    """Return a shard, with what its header has in common with another's in the same memory: there may be very many."""
+    header, other = pack.header, next((other.header for other in others.values()), pack.header)
+    equal = {name: value for name, value in vars(other).items() if getattr(header, name) == value}
+    return replace(pack, header=replace(header, **equal))
 
 
 def _changed(pack: Pack) -> FormatError:
