@@ -5,6 +5,7 @@
     annotations.py       masks, boxes, keypoints and labels moved as the images are
     transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
     geometric.py         flips, crops and resizes, composed to one affine matrix a sample
+    padding.py           Pad
     rotations.py         rotations and affine maps
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
@@ -45,6 +46,7 @@ from packer.augment.geometric import (
     Resize,
 )
 from packer.augment.mixing import CutMix, MixUp
+from packer.augment.padding import Pad
 from packer.augment.pipeline import Pipeline
 from packer.augment.policies import RandAugment, TrivialAugmentWide
 from packer.augment.rotations import RandomAffine, RandomRotation
@@ -63,6 +65,7 @@ __all__ = [
     "HorizontalFlips",
     "MixUp",
     "Normalize",
+    "Pad",
     "Pipeline",
     "RandAugment",
     "RandomAdjustSharpness",

@@ -103,6 +103,15 @@ class AffinePlacement:
         f += d * left + e * top
         self.size = size
 
+    def cut_padded(self, left: Numbers, top: Numbers, size: tuple[int, int], outside: Outside | None) -> None:
+        """Cut a rectangle that may reach beyond the picture. outside: what is seen there, None if it does not."""
+        if outside == "fill":
+            self.see_outside()
+        continued = outside not in ("fill", None)
+        self.cut(left, top, size, read_only=not continued)
+        if continued:
+            self.continue_outside()
+
     def stretch(
         self,
         left: Numbers,
@@ -243,7 +252,7 @@ class RandomCrop(SinglePartTransform, GeometryPart):
     size: side in pixels, or (height, width).
     padding: pixels added first: on all sides, or (left and right, top and bottom), or (left, top, right, bottom).
     padding_mode: "constant" adds pixels of value `fill`, "edge" repeats the border, "reflect" mirrors at it (without
-        repeating it, so each side gets fewer pixels than the image has).
+        repeating it, so each side gets fewer pixels than the image has), "symmetric" repeats it too.
     fill: one number or one a channel, in the images' own scale, so 0 to 255 for uint8.
 
     There is no pad_if_needed: images of a pack are of one size.
@@ -259,24 +268,17 @@ class RandomCrop(SinglePartTransform, GeometryPart):
     ) -> None:
         self.height, self.width = validation.sides("RandomCrop", "size", size)
         self.left, self.top, self.right, self.bottom = validation.margins("RandomCrop", "padding", padding)
-        self.padding_mode = validation.one_of(
-            "RandomCrop", "padding_mode", padding_mode, ("constant", "edge", "reflect")
-        )
+        self.padding_mode = validation.one_of("RandomCrop", "padding_mode", padding_mode, PADDING_MODES)
         self.fill = validation.colour("RandomCrop", "fill", fill)
         self._padded = any((self.left, self.top, self.right, self.bottom))
         if self._padded:
-            self.outside = cast(Outside, "fill" if self.padding_mode == "constant" else self.padding_mode)
+            self.outside = outside_of(self.padding_mode)
 
     def check(self, shape: Shape) -> Shape:
         channels, height, width = shape
-        if self.padding_mode == "reflect" and (
-            max(self.top, self.bottom) >= height or max(self.left, self.right) >= width
-        ):
-            raise UsageError(
-                f"RandomCrop: padding is {(self.left, self.top, self.right, self.bottom)} and the images are "
-                f"{height}x{width}; reflect allows less than their height and width. "
-                "Pad less, or with padding_mode='edge'."
-            )
+        check_padding(
+            "RandomCrop", (self.left, self.top, self.right, self.bottom), self.padding_mode, height, width
+        )
         height, width = height + self.top + self.bottom, width + self.left + self.right
         if self.height > height or self.width > width:
             padded = "with their padding " if self._padded else ""
@@ -295,13 +297,26 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         }
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        if self.outside == "fill":
-            placement.see_outside()
         left, top = params["left"] - self.left, params["top"] - self.top
-        continued = self.outside in ("edge", "reflect")
-        placement.cut(left, top, (self.height, self.width), read_only=not continued)
-        if continued:
-            placement.continue_outside()
+        placement.cut_padded(left, top, (self.height, self.width), self.outside)
+
+
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
+
+
+def outside_of(padding_mode: str) -> Outside:
+    """Return what a pass calls a padding mode."""
+    return cast(Outside, "fill" if padding_mode == "constant" else padding_mode)
+
+
+def check_padding(name: str, padding: tuple[int, int, int, int], mode: str, height: int, width: int) -> None:
+    """Raise UsageError if images of this size cannot be mirrored so far."""
+    left, top, right, bottom = padding
+    if mode == "reflect" and (max(top, bottom) >= height or max(left, right) >= width):
+        raise UsageError(
+            f"{name}: padding is {padding} and the images are {height}x{width}; reflect allows less than their height and "
+            "width. Pad less, or with padding_mode='edge'."
+        )
 
 
 class CenterCrop(SinglePartTransform, GeometryPart):

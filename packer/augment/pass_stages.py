@@ -201,7 +201,9 @@ class PassStage:
             return False
         if looking and looking[0].outside != "fill" and part.sampling != "shift":
             return False
-        if part.outside in ("edge", "reflect") and (looking or any(p.sampling != "shift" for p in mine)):
+        if part.outside in ("edge", *pass_spec.MIRRORED) and (
+            looking or any(p.sampling != "shift" for p in mine)
+        ):
             return False
         if part.outside == "fill" and looking:
             if looking[0].outside != "fill" or looking[0].fill != part.fill:

@@ -20,7 +20,8 @@ into a row of floats, colour steps work on a plane a channel, then values are sc
 #define STEPS_AT 18
 
 enum { SHIFT, NEAREST, LINEAR };
-enum { FILL, EDGE, REFLECT };
+enum { FILL, EDGE, REFLECT, SYMMETRIC };
+#define MIRRORS(what) ((what)->outside < REFLECT ? 0 : (what)->outside - REFLECT + 1) /* how often it shows the edge */
 enum { NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE };
 enum { UINT8, FLOAT32, FLOAT16, BFLOAT16 };
 enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* ways of sampling */
@@ -85,11 +86,12 @@ inside(int tap, int first, int last, int reflect)
 {
     if (tap >= first && tap <= last) return tap;
     if (reflect) {
-        int period = 2 * (last - first);
+        int twice = reflect - 1, period = 2 * (last - first + twice);
         if (period <= 0) return last;
         int away = (tap - first) % period;
         if (away < 0) away += period;
-        return first + (away < period - away ? away : period - away);
+        int back = period - twice - away;
+        return first + (away < back ? away : back);
     }
     return tap < first ? first : last;
 }
@@ -117,7 +119,7 @@ taps_at(float x, float half, int low, int high, int reflect, float *weights, int
     } else { /* mirrored taps are one run too */
         int least = high, most = low;
         for (int i = start; i <= end; i++) {
-            int at = inside(i, low, high, 1);
+            int at = inside(i, low, high, reflect);
             if (at < least) least = at;
             if (at > most) most = at;
         }
@@ -126,7 +128,7 @@ taps_at(float x, float half, int low, int high, int reflect, float *weights, int
         for (int i = start; i <= end; i++) {
             float weight = 1 - fabsf((float)i - x) * inverse;
             if (weight > 0) {
-                weights[inside(i, low, high, 1) - least] += weight;
+                weights[inside(i, low, high, reflect) - least] += weight;
                 sum += weight;
             }
         }
@@ -237,7 +239,7 @@ TARGET static const uint8_t *
 F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
 {
     const What *what = s->what;
-    int size = what->channels * (what->floating ? 4 : 1), reflect = what->outside == REFLECT, n = s->nu;
+    int size = what->channels * (what->floating ? 4 : 1), reflect = MIRRORS(what), n = s->nu;
     float v = (float)(s->v0 + s->dv * number);
     uint8_t *to = room->pixels;
     if (s->way == SCATTER) {
@@ -246,8 +248,8 @@ F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
         F(positions)(s, room, v);
         if (reflect) {
             for (int i = 0; i < n; i++)
-                index[i] = inside(whole(ys[i] + TIE + 0.5f), s->top_tap, s->bottom_tap, 1) * s->width +
-                           inside(whole(xs[i] + TIE + 0.5f), s->left_tap, s->right_tap, 1);
+                index[i] = inside(whole(ys[i] + TIE + 0.5f), s->top_tap, s->bottom_tap, reflect) * s->width +
+                           inside(whole(xs[i] + TIE + 0.5f), s->left_tap, s->right_tap, reflect);
         } else {
             float x0 = s->x0, x1 = s->x1, y0 = s->y0, y1 = s->y1;
             int32_t width = s->width;
@@ -380,7 +382,7 @@ TARGET static void
 F(apart_row)(const Sample *s, Room *room, int number, float *to)
 {
     const What *what = s->what;
-    int reflect = what->outside == REFLECT, channels = what->channels, first;
+    int reflect = MIRRORS(what), channels = what->channels, first;
     float y = s->e * (float)(s->v0 + s->dv * number) + s->f;
     float middle = reflect ? y : within(y, s->y0, s->y1);
     int n = taps_at(middle, s->sy, s->top_tap, s->bottom_tap, reflect, room->weights_y, &first);
@@ -413,16 +415,16 @@ F(corners)(const Sample *s, Room *room)
 {
     float *restrict x = room->x, *restrict y = room->y, *restrict fx = room->fx, *restrict fy = room->fy;
     int32_t *restrict i0 = room->i0, *restrict i1 = room->i1, *restrict j0 = room->j0, *restrict j1 = room->j1;
-    int n = s->nu;
-    if (s->what->outside == REFLECT) {
+    int n = s->nu, reflect = MIRRORS(s->what);
+    if (reflect) {
         for (int i = 0; i < n; i++) {
             float xi = within(x[i], -FAR, FAR), yi = within(y[i], -FAR, FAR);
             int column = whole(xi), row = whole(yi);
             fx[i] = xi - (float)column, fy[i] = yi - (float)row;
-            i0[i] = inside(column, s->left_tap, s->right_tap, 1);
-            i1[i] = inside(column + 1, s->left_tap, s->right_tap, 1);
-            j0[i] = inside(row, s->top_tap, s->bottom_tap, 1);
-            j1[i] = inside(row + 1, s->top_tap, s->bottom_tap, 1);
+            i0[i] = inside(column, s->left_tap, s->right_tap, reflect);
+            i1[i] = inside(column + 1, s->left_tap, s->right_tap, reflect);
+            j0[i] = inside(row, s->top_tap, s->bottom_tap, reflect);
+            j1[i] = inside(row + 1, s->top_tap, s->bottom_tap, reflect);
         }
         return;
     }
@@ -480,7 +482,7 @@ F(bilinear_row)(const Sample *s, Room *room, float *to)
     int n = s->nu, channels = s->what->channels, i = 0;
     F(corners)(s, room);
 #ifdef VECTORS
-    if (channels == 3 && !s->what->floating && s->what->outside != REFLECT) {
+    if (channels == 3 && !s->what->floating && !MIRRORS(s->what)) {
         const int32_t *i0 = room->i0, *j0 = room->j0, *j1 = room->j1;
         int64_t last = (int64_t)s->height * s->width * 3 - 8;
         for (; i < n; i++) { /* two pixels, and two bytes that are thrown away */
@@ -628,7 +630,7 @@ F(wide_row)(const Sample *s, Room *room, float *to)
 TARGET INLINE void
 F(direct_any)(const Sample *s, Room *room, float *to, int channels)
 {
-    int reflect = s->what->outside == REFLECT, across, down;
+    int reflect = MIRRORS(s->what), across, down;
     for (int i = 0; i < s->nu; i++) {
         float x = room->x[i], y = room->y[i], sums[4] = {0};
         if (s->what->framed && !(room->cover[i] > 0)) {
@@ -688,7 +690,7 @@ TARGET static void
 F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
 {
     const What *what = s->what;
-    int straight = s->b == 0 && s->d == 0, reflect = what->outside == REFLECT;
+    int straight = s->b == 0 && s->d == 0, reflect = MIRRORS(what);
     s->u0 = u0, s->du = du, s->nu = nu, s->v0 = v0, s->dv = dv;
     if (!straight) {
         if (what->sampling != LINEAR)

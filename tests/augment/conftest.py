@@ -20,6 +20,18 @@ from packer.errors import UsageError
 Drawn = list[dict[str, Tensor]]
 
 
+@pytest.fixture
+def torchvision() -> Any:
+    """torchvision.transforms.v2, which operations are held to."""
+    from tests import torchvision_here
+
+    if not torchvision_here.READY:
+        pytest.skip(torchvision_here.REASON)
+    from torchvision.transforms import v2
+
+    return v2
+
+
 @pytest.fixture(params=["plain", "auto"])
 def implementation(request: pytest.FixtureRequest) -> str:
     """Of passes: the reference, and the one that users get."""

@@ -25,7 +25,7 @@ from packer.augment import (
 from packer.augment.transform import Draws
 from tests.augment.conftest import assert_fair, given, levels, noise_images, one, refusal, separately
 
-MODES = ("constant", "edge", "reflect")
+MODES = ("constant", "edge", "reflect", "symmetric")
 
 
 def naive_crop(
@@ -189,8 +189,8 @@ def test_no_images_give_no_crops(implementation: str) -> None:
             "CenterCrop: size is 5x9 and the images are 8x8; up to 8x8 is allowed. Pass a smaller size, or Resize first.",
         ),
         (
-            lambda: RandomCrop(4, 2, padding_mode="symmetric"),
-            "RandomCrop: padding_mode is 'symmetric'; 'constant', 'edge', 'reflect' are allowed. Pass one of them.",
+            lambda: RandomCrop(4, 2, padding_mode="wrap"),
+            "RandomCrop: padding_mode is 'wrap'; 'constant', 'edge', 'reflect', 'symmetric' are allowed. Pass one of them.",
         ),
         (
             lambda: RandomCrop(4, 2, fill="black"),

@@ -24,7 +24,7 @@ from packer.augment.passes.pass_spec import Pass
 from packer.starting import ThreadPool
 
 _SAMPLINGS = ("shift", "nearest", "linear")
-_OUTSIDES = ("fill", "edge", "reflect")
+_OUTSIDES = ("fill", "edge", "reflect", "symmetric")
 _DTYPES = ("uint8", "float32", "float16", "bfloat16")
 _MOST_STEPS = 64
 _MOST_PIXELS = 2**31 - 1  # of an image: C counts them in 32 bits

@@ -25,7 +25,8 @@ For each pixel of a result, in this order, computed in float32:
    down alike; a tap's weight is the product, taps outside the box have none, and the sum is divided by the weights' sum.
    Pixel numbers outside the box: with edge and fill the nearest pixel of the box is taken ("shift", "nearest"; linear
    never needs one); with "reflect" the number is mirrored at the box's first and last pixel, which are not repeated
-   (all samplings, however far outside; a box of one pixel gives that pixel).
+   (all samplings, however far outside; a box of one pixel gives that pixel), with "symmetric" at the box's edges, so
+   that the first and last pixel are.
 2. **Frame**, if `framed`: colour = cover * colour + (1 - cover) * fill. For "linear" cover is the product of
    clamp((x - left) kx + 0.5), clamp((right - x) kx + 0.5) and the same for y, with y's own, clamped to [0, 1] and x not
    moved; for the others it is 1 where left <= xn < right and top <= yn < bottom, else 0.
@@ -58,7 +59,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Sampling = Literal["shift", "nearest", "linear"]
-Outside = Literal["fill", "edge", "reflect"]
+Outside = Literal["fill", "edge", "reflect", "symmetric"]
+MIRRORED = ("reflect", "symmetric")
 
 TIE = 2.0**-12
 GREY = (0.2989, 0.587, 0.114)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from packer.augment.passes import pass_spec
-from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.pass_spec import MIRRORED, Pass
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
@@ -117,7 +117,7 @@ def _triangle(
     what: Pass, source: Tensor, columns: Tensor, rows: Tensor, x: Tensor, y: Tensor, box: tuple[Tensor, ...]
 ) -> Tensor:
     x0, y0, x1, y1 = box
-    if what.outside != "reflect":
+    if what.outside not in MIRRORED:
         x, y = x.clamp(x0, x1), y.clamp(y0, y1)
     sx, sy = (column[:, None, None] for column in columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].T)
     first_x, first_y = (x - sx).floor() + 1, (y - sy).floor() + 1
@@ -143,16 +143,17 @@ def _triangle(
 
 def _weight(what: Pass, tap: Tensor, middle: Tensor, half: Tensor, first: Tensor, last: Tensor) -> Tensor:
     weight = (1 - (tap - middle).abs() / half).clamp(min=0)
-    return weight if what.outside == "reflect" else weight * ((tap >= first) & (tap <= last))
+    return weight if what.outside in MIRRORED else weight * ((tap >= first) & (tap <= last))
 
 
 def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """Return the number of the pixel that stands for this one: int64."""
-    if what.outside == "reflect":
-        length = last - first
-        period = (2 * length).clamp(min=1)
+    if what.outside in MIRRORED:
+        length, twice = last - first, int(what.outside == "symmetric")
+        period = (2 * (length + twice)).clamp(min=1)
         away = (tap - first) % period  # torch's % has the divisor's sign
-        tap = first + torch.minimum(away, period - away).clamp(max=length.clamp(min=0)) * (length > 0)
+        back = period - twice - away
+        tap = first + torch.minimum(away, back).clamp(max=length.clamp(min=0)) * (length > 0)
     return torch.minimum(torch.maximum(tap, first), last).long()
 
 

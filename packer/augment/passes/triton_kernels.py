@@ -97,13 +97,13 @@ def _read(pointer):
 
 
 @triton.jit
-def _mirrored(tap, first, last):
-    """Numbers of pixels, mirrored at a box's first and last; all float32 and whole."""
+def _mirrored(tap, first, last, TWICE: tl.constexpr):
+    """Numbers of pixels, mirrored at a box's first and last, shown once or twice; all float32 and whole."""
     length = last - first
-    period = tl.maximum(2.0 * length, 1.0)
+    period = tl.maximum(2.0 * (length + TWICE), 1.0)
     away = tap - first
     away = away - period * tl.floor(away / period)
-    away = tl.minimum(tl.minimum(away, period - away), length)
+    away = tl.minimum(tl.minimum(away, period - TWICE - away), length)
     return tl.minimum(tl.maximum(first + away, first), last)
 
 
@@ -111,7 +111,7 @@ def _mirrored(tap, first, last):
 def _number(x, first, last, REFLECT: tl.constexpr):
     """Return the pixel at a position that has 0.5 added: int32. Not a number: the first."""
     if REFLECT:
-        return _mirrored(tl.floor(x), first, last).to(tl.int32)
+        return _mirrored(tl.floor(x), first, last, REFLECT - 1).to(tl.int32)
     # Moved into the box it is not negative, so that truncating is rounding down.
     return tl.minimum(tl.maximum(x, first), last + 0.5).to(tl.int32)
 
@@ -156,7 +156,7 @@ def _cast(x, dtype: tl.constexpr):
 def _lines(where, block, geometry, numbers, WHAT: tl.constexpr, SHAPE: tl.constexpr, STRAIGHT: tl.constexpr):
     """Run the loop of `flat`. STRAIGHT: b and d are 0, so that what is so for a column is reckoned once for all lines."""
     C: tl.constexpr = WHAT.channels
-    REFLECT: tl.constexpr = WHAT.outside == "reflect"
+    REFLECT: tl.constexpr = (WHAT.outside == "reflect") + 2 * (WHAT.outside == "symmetric")
     WIDTH: tl.constexpr = WHAT.size[1]
     BOXES: tl.constexpr = WHAT.boxes
     LOOPS: tl.constexpr = SHAPE.loops
@@ -351,7 +351,7 @@ def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
     """Steps 1 and 2 for the pixels at these u and v (float32)."""
     C: tl.constexpr = WHAT.channels
     LINEAR: tl.constexpr = WHAT.sampling == "linear"
-    REFLECT: tl.constexpr = WHAT.outside == "reflect"
+    REFLECT: tl.constexpr = (WHAT.outside == "reflect") + 2 * (WHAT.outside == "symmetric")
     a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = geometry
     x, y = a * u + (b * v + c), d * u + (e * v + f)
     if WHAT.framed:

@@ -149,6 +149,7 @@ CASES: dict[str, tuple[Pass, torch.dtype]] = {
     "shift, large, contrast": (Pass(1, (100, 3), steps=1, contrast=True), torch.uint8),
     "nearest, framed": (replace(TINY, sampling="nearest", framed=True, fill=(9, 8, 7)), torch.float32),
     "nearest, reflected": (replace(TINY, sampling="nearest", outside="reflect"), torch.uint8),
+    "nearest, symmetric": (replace(TINY, sampling="nearest", outside="symmetric"), torch.uint8),
     "nearest, colors, erased": (
         replace(TINY, sampling="nearest", steps=3, boxes=1, box_fill=(5, 6, 7), **normalised()),
         torch.uint8,
