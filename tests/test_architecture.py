@@ -97,7 +97,6 @@ UNITS: dict[str, set[str]] = {
     },
     "packer.samples": {
         "packer.convert",
-        "packer.convert.image_conversion",
         "packer.format",
         "packer.orders",
         "packer.pixels",

@@ -23,7 +23,7 @@ _LISTED = 8  # columns named in a sentence
 def announce_plan(source: str, out: str, plan: ConversionPlan) -> None:
     """Print what is about to be done to images."""
     classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
-    shape = "their own size" if plan.shape is None else "x".join(map(str, plan.shape))
+    shape = plan.sizes if plan.shape is None else "x".join(map(str, plan.shape))
     say(
         f"{source}: {units.count(plan.rows, 'image')}{classes} -> {out}: {shape} each, about {units.size(plan.bytes)}"
     )

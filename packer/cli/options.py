@@ -74,9 +74,9 @@ REWORKING = options(WORKERS, JSON, QUIET)
 # The lines are a table. Their order is that of the help.
 # fmt: off
 CONVERT = options(
-    option("--size", "N|HxW|keep",
-           "Side, or height x width, in pixels; powers of two; default: 256, of arrays as they are. keep, with --store jpeg: the files as"
-           " they are.",
+    option("--size", "N|HxW|max=N|min=N|keep",
+           "Side, or height x width, in pixels; powers of two; default: 256, of arrays as they are. With --store jpeg whole pictures: the"
+           " longest side at most max=N, the shortest min=N; keep: the files as they are.",
            about=_PICTURES),
     ANY_SIZE,
     option("--fit", FIT,

@@ -31,6 +31,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -54,6 +55,7 @@ _PIECE_BYTES = 256 << 10  # rows written at once
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL))
 _TRIAL_SECONDS = 60.0
+_MEAN_BITS = 32
 
 
 # What a block gives
@@ -61,7 +63,11 @@ _TRIAL_SECONDS = 60.0
 
 @dataclass
 class PixelSums:
-    """Sums over uint8 images of one shape, exact, so that the order in which they are added does not matter; for one worker."""
+    """Sums over uint8 images, exact, so that the order in which they are added does not matter; for one worker.
+
+    Of images of one shape every pixel counts the same; of images of sizes of their own every image does: its means count as a pixel,
+    all of them in units of 1 / 2**32.
+    """
 
     channels: int
     pixels: int = 0
@@ -79,6 +85,16 @@ class PixelSums:
         self.squares = [a + b for a, b in zip(self.squares, squares, strict=True)]
         self.pixels += good * images.shape[1] * images.shape[2]
 
+    def add_mean(self, image: NDArray[np.uint8]) -> None:
+        """Add the means of one image, uint8 [H, W, C], C-contiguous."""
+        pixels = image.shape[0] * image.shape[1]
+        sums, squares = (
+            [(value << _MEAN_BITS) // pixels for value in values] for values in channel_sums(image)
+        )
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
+        self.squares = [a + b for a, b in zip(self.squares, squares, strict=True)]
+        self.pixels += 1 << _MEAN_BITS
+
     def merge(self, other: PixelSums) -> None:
         """Add another's sums."""
         self.pixels += other.pixels
@@ -89,7 +105,9 @@ class PixelSums:
         """Return {"mean": [C], "std": [C]} on the scale where 255 is 1.0; the standard deviation over the population."""
         n = self.pixels
         mean = [s / n / 255 for s in self.sums]
-        std = [math.sqrt(n * q - s * s) / n / 255 for s, q in zip(self.sums, self.squares, strict=True)]
+        std = [
+            math.sqrt(max(0, n * q - s * s)) / n / 255 for s, q in zip(self.sums, self.squares, strict=True)
+        ]
         return {"mean": mean, "std": std}
 
 
@@ -122,8 +140,8 @@ def channel_sums_opencv(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]
 class BlockResult:
     """The result of running a task, or one block of it.
 
-    sums: over the packed images, None where they have no common size; reasons: planned row -> why its input could not be packed;
-    bytes_read: of the inputs; narrowed: how many of them had more than 8 bits a channel.
+    sums: over the packed images, None where there are none, or they are files as they were given; reasons: planned row -> why its
+    input could not be packed; bytes_read: of the inputs; narrowed: how many of them had more than 8 bits a channel.
     """
 
     sums: PixelSums | None
@@ -133,7 +151,9 @@ class BlockResult:
 
     def merge(self, other: BlockResult) -> None:
         """Add another block's."""
-        if self.sums is not None and other.sums is not None:
+        if self.sums is None:
+            self.sums = copy(other.sums)
+        elif other.sums is not None:
             self.sums.merge(other.sums)
         self.reasons |= other.reasons
         self.bytes_read += other.bytes_read
@@ -504,6 +524,10 @@ class WorkerState:
             return None
         result.bytes_read += made.bytes_read
         result.narrowed += made.narrowed
+        if made.pixels is not None:
+            if result.sums is None:
+                result.sums = PixelSums(made.pixels.shape[2])
+            result.sums.add_mean(made.pixels)
         return made.ragged
 
     def _buffers(self) -> dict[str, NDArray[Any]]:

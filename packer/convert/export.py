@@ -347,7 +347,8 @@ def _storing(rows: ExportRows) -> dict[str, Any]:
     shape, codec = rows.image.shape, pack.header.field("image").codec or {}
     options: dict[str, Any] = {}
     if shape is None:
-        options |= {"size": "keep", "store": "jpeg"}
+        options |= {"size": about.get("size", "keep"), "store": "jpeg"}
+        options |= {"channels": CHANNELS[rows.channels]} if rows.channels != 3 else {}
     else:
         height, width = shape[:2]
         options["size"] = f"{height}" if height == width else f"{height}x{width}"

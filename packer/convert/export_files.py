@@ -80,7 +80,7 @@ class ExportRows:
         self.masks = [f for f in pack.fields if _is_mask(f)]
         self.targets = TargetFields.of(pack)
         used = {"image", "key", *self.targets.names, *(f.name for f in self.masks)}
-        self.left = [f.name for f in pack.fields if f.name not in used]
+        self.left = [f.name for f in pack.fields if f.name not in used and "of" not in f.about]
         """Fields that are not exported."""
         self.reader = RowReader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
 

@@ -8,8 +8,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from operator import index
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,23 +36,23 @@ from packer.inputs.label_values import BARS, LABEL_AS
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.image_decoder import without_pillow_warnings
+from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 from packer.version import __version__
-
-KEEP = "keep"
 
 
 @dataclass(frozen=True)
 class ConversionPlan:
     """A conversion that is about to begin.
 
-    rows: images; shape: (H, W, C) of each, None if they keep their own; bytes: of the pack, about; classes: how many, None without
-    class names; splits: name -> rows; trades: how else the images could be stored, and at what size; notes: sentences about the
-    source that a user should see.
+    rows: images; shape: (H, W, C) of each, None if they have their own; sizes: what these have in common, in words; bytes: of the
+    pack, about; classes: how many, None without class names; splits: name -> rows; trades: how else the images could be stored,
+    and at what size; notes: sentences about the source that a user should see.
     """
 
     rows: int
     shape: tuple[int, int, int] | None
+    sizes: str
     bytes: int
     classes: int | None
     splits: Mapping[str, int]
@@ -115,8 +114,10 @@ def convert_images(
     out, format
         A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
     size, any_size, fit
-        Side, "HxW" or (H, W) in pixels, default 256, powers of two unless any_size; "keep", with store="jpeg": the files' own bytes.
-        fit is "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
+        Side, "HxW" or (H, W) in pixels, default 256, powers of two unless any_size. With store="jpeg" also whole pictures, each of a
+        size of its own: "max=512", the longest side at most that, or "min=256", the shortest side: aspect kept, the other side
+        rounded down, never enlarged; "keep": the files' own bytes. JPEG files that need not shrink keep their bytes.
+        fit, of one size, is "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
     channels
         "rgb" (the default), "gray" or "rgba".
     store, quality, compress
@@ -199,7 +200,12 @@ def convert_images(
     if size is None:
         pixels: Any = [256, 256] if match is None else match.size
     else:
-        pixels = KEEP if size == KEEP else list(parse_size(size, any_size=any_size))
+        given = RowSize.parse(size, any_size=any_size)
+        pixels = given.option
+        if given.limits and fit is not None:
+            raise UsageError(
+                f"fit {fit}: is about rows of one size, and size {given.option} keeps whole pictures. Leave it out."
+            )
     channels = channels or ("rgb" if match is None else match.channels)
     options = {
         "size": pixels,
@@ -279,19 +285,19 @@ def plan_conversion(
     were stored otherwise. The others: as in convert_images.
     Raises UsageError, SourceError.
     """
-    keep = options["size"] == KEEP
-    if keep and (options["store"] != "jpeg" or options["channels"] != "rgb" or pairs):
+    size = RowSize.of_option(options["size"])
+    allowed = ("rgb", "gray") if size.limits else ("rgb",)
+    if size.ragged and (options["store"] != "jpeg" or options["channels"] not in allowed or pairs):
         raise UsageError(
-            "size keep: needs ",
+            f"size {size.option}: needs ",
             Option("store", "jpeg"),
             ", and goes with neither ",
-            Option("channels"),
+            Option("channels", "rgba") if size.limits else Option("channels"),
             " nor ",
             Option("pairs"),
             ". Pass a size.",
         )
-    size = (1, 1) if keep else (int(options["size"][0]), int(options["size"][1]))
-    spec = PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
+    spec = PixelSpec((size.height, size.width), options["fit"], options["channels"], options["max_pixels"])
     spool = os.path.dirname(os.path.abspath(out))
     given = options
     fields = {} if made is None else {f.name: f for f in made.fields}
@@ -348,7 +354,7 @@ def plan_conversion(
         for name, folder in pairs.items()
     ]
     storing = RowStorage.of(options)
-    maker = ImageRows(opened, spec, targets, partners, keep=keep, quality=storing.quality)
+    maker = ImageRows(opened, spec, targets, partners, size=size, quality=storing.quality)
     order = _order(opened, targets, options)
     trades = estimate(maker, storing, order, compare=compare)
     storing = storing.sharded(trades[0].row_bytes, shard_size)
@@ -376,7 +382,8 @@ def plan_conversion(
     )
     plan = ConversionPlan(
         rows=len(order.samples),
-        shape=None if keep else spec.shape,
+        shape=None if size.ragged else spec.shape,
+        sizes=size.words,
         bytes=round(len(order.samples) * trades[0].row_bytes) + (1 << 16),
         classes=None if targets.classes is None else len(targets.classes),
         splits={name: b - a for name, (a, b) in order.splits.items()},
@@ -385,43 +392,15 @@ def plan_conversion(
             *(() if like is None else (like.note(options["size"], options["fit"], options["channels"]),)),
             *opened.notes,
             *maker.notes(),
-            *(() if keep else survey(opened, spec)),
-            *_missing_loops(keep),
+            *(() if size.rule == "keep" else [*survey(opened, spec, size), *_missing_loops()]),
         ),
     )
     return PreparedConversion(task, plan)
 
 
-def _missing_loops(keep: bool) -> list[str]:
+def _missing_loops() -> list[str]:
     """Return a note where pixels are made without the compiled loops."""
-    return [] if keep or native.COMPILED else [native.without("pixels")]
-
-
-def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:
-    """Return (height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
-    sides: list[int]
-    try:
-        if isinstance(size, str):
-            sides = [int(side) for side in size.lower().split("x")]
-        else:
-            sides = [index(side) for side in ((size,) if isinstance(size, SupportsIndex) else size)]
-        height, width = sides * 2 if len(sides) == 1 else sides
-    except (ValueError, TypeError):
-        raise UsageError(f"size {size}: is not a number or HxW. Pass for example 256 or 128x256.") from None
-    for side in (height, width):
-        if side < 1:
-            raise UsageError(f"size {size}: {side} is too small; 1 is the least. Pass for example 256.")
-        if side > 1 << 16:
-            raise UsageError(f"size {size}: {side} is too large; 65536 is the most. Pass for example 256.")
-        if side & (side - 1) and not any_size:
-            below = 1 << (side.bit_length() - 1)
-            raise UsageError(
-                f"size {size}: {side} is not a power of two; the nearest are {below} and {2 * below}."
-                " Pass one of them, or ",
-                Option("any_size", True),
-                ".",
-            )
-    return height, width
+    return [] if native.COMPILED else [native.without("pixels")]
 
 
 def _columns(names: str | Sequence[str] | None) -> list[str] | None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.codecs import jpeg
-from packer.codecs.jpeg import upright
 from packer.convert.row_maker import MadeRow
 from packer.convert.sample_order import Samples
 from packer.errors import ImageError
@@ -23,10 +22,14 @@ from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place
-from packer.pixels.image_decoder import ScratchBuffers, decode, largest_value, read_image_header
+from packer.pixels.image_decoder import largest_value, read_image_header
+from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
 _AT_ONCE = 1 << 16
+
+SIZES = tuple(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width"))
+"""Fields of the height and width of each image, where a rule made them."""
 
 
 class ImageRows:
@@ -39,26 +42,28 @@ class ImageRows:
         targets: ImageTargets,
         pairs: Sequence[Pair],
         *,
-        keep: bool = False,
+        size: RowSize | None = None,
         quality: int = 90,
     ) -> None:
-        """keep: images are the source's own JPEG files; others are encoded at their own size, with that quality."""
+        """size: of the rows, None: that of ``spec``. Of sizes of their own, images that need not shrink are the source's own JPEG files,
+        others are encoded with that quality.
+        """
         self._source, self._spec, self._targets, self._pairs = source, spec, targets, pairs
-        self._keep, self._quality = keep, quality
+        self._size, self._quality = size or RowSize("one", *spec.size), quality
         self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused: dict[int, str] = {}
         for known in (targets.refused, *(pair.refused for pair in pairs)):
             for sample, reason in known.items():
                 self._refused.setdefault(sample, reason)
-        about = {"layout": "HWC", "color": spec.channels}
-        image = (
-            Field("image", "|u1", None, about, {"name": "jpeg", "shape": None})
-            if keep
-            else Field("image", "|u1", spec.shape, {**about, "fit": spec.fit})
-        )
-        self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs))
-        self.ragged_bytes = int(source.sizes.mean()) if keep else 0
+        about: dict[str, Any] = {"layout": "HWC", "color": spec.channels}
+        image = Field("image", "|u1", spec.shape, {**about, "fit": spec.fit})
+        if self._size.ragged:
+            about |= {"size": self._size.option} if self._size.limits else {}
+            image = Field("image", "|u1", None, about, {"name": "jpeg", "shape": None})
+        sizes = SIZES if self._size.limits else ()
+        self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
+        self.ragged_bytes = self._size.usual_bytes(int(source.sizes.mean())) if self._size.ragged else 0
 
     def part(self, samples: Samples) -> ImageRows:
         """See DividedRows."""
@@ -84,14 +89,17 @@ class ImageRows:
         check_bytes(int(self._source.sizes[sample]), self._spec.max_pixels)
         data = self._source.read(sample)
         read, ragged, narrowed = len(data), {}, False
-        if self._keep:
-            ragged["image"], size, narrowed = self._kept(data)
+        pixels, fit, target = None, self._spec.fit, self._spec.size
+        if self._size.ragged:
+            ragged["image"], pixels, size, narrowed = self._whole(data)
+            fit, target = "stretch", (pixels.shape[0], pixels.shape[1])
         else:
             size = self._pixels(data, row["image"])
             narrowed = self._pixels.narrowed
+        if self._size.limits:
+            row["height"][...], row["width"][...] = target
         if self._placed:
-            target = size if self._keep else self._spec.size
-            geometry = ImagePlacement.of("stretch" if self._keep else self._spec.fit, size, target)
+            geometry = ImagePlacement.of(fit, size, target)
             for pair in self._pairs:
                 read += pair.read(sample, geometry, row[pair.field.name])
             for name, value in self._targets.place(sample, geometry).items():
@@ -99,7 +107,7 @@ class ImageRows:
                     ragged[name] = value
                 else:
                     row[name][...] = value
-        return MadeRow(read, ragged, narrowed)
+        return MadeRow(read, ragged, narrowed, pixels if self._size.limits else None)
 
     def name(self, sample: int) -> str:
         """Return the file's path, or its path in the archive."""
@@ -139,20 +147,23 @@ class ImageRows:
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
 
-    def _kept(self, data: bytes) -> tuple[bytes, tuple[int, int], bool]:
-        """Return a JPEG file as it is, if the loader can decode it, anything else as one of its own size.
+    def _whole(self, data: bytes) -> tuple[bytes, NDArray[np.uint8], tuple[int, int], bool]:
+        """Return a JPEG file as it is, if it need not shrink and the loader can decode it; anything else as one of the row's size.
 
-        Returns: it, its upright (height, width), and whether the input had more than 8 bits a channel.
+        Returns: it; its pixels, upright; the upright (height, width) of the input; and whether that had more than 8 bits a channel.
         """
         try:
-            pixels = jpeg.decode(data, self._spec.max_pixels)
-            return data, pixels.shape[:2], False
+            height, width, _ = jpeg.size(data)
+            if self._size.of(height, width) == (height, width):
+                pixels = jpeg.decode(
+                    data, self._spec.max_pixels, self._spec.shape[2] if self._size.limits else None
+                )
+                return data, pixels, (height, width), False
         except ValueError:
             pass  # no JPEG, or one for Pillow; what is damaged is found there, too
-        image = decode(data, "rgb", self._spec.max_pixels, lambda height, width: 1.0, ScratchBuffers())
-        pixels = np.ascontiguousarray(upright(image.pixels[:, :, :3], image.orientation))
+        pixels, source = self._pixels.whole(data, self._size)
         try:
-            return jpeg.encode(pixels, self._quality), pixels.shape[:2], image.narrowed
+            return jpeg.encode(pixels, self._quality), pixels, source, self._pixels.narrowed
         except ValueError as error:
             raise ImageError(f"cannot be stored as JPEG ({error}).") from None
 
@@ -162,7 +173,7 @@ _ENLARGED_SHARE = 0.1  # of fewer nothing is said
 _ALIKE_SHARE = 0.9  # of images of one size: that size is what to pass
 
 
-def survey(source: ImageSource, spec: PixelSpec) -> list[str]:
+def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
     """Say what up to 64 images, evenly spread, give reason to say, a sentence each: the same ones whenever the source is the same."""
     picked = np.unique(
         np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT)).astype(np.int64)
@@ -181,8 +192,9 @@ def survey(source: ImageSource, spec: PixelSpec) -> list[str]:
         seen = read_image_header(data)
         if seen is None or seen.height * seen.width > spec.max_pixels or min(seen[:2]) < 1:
             continue
-        box, target = place(spec.fit, (seen.height, seen.width), spec.size)
-        enlarged += box.height < target.height or box.width < target.width
+        if not size.ragged:
+            box, target = place(spec.fit, (seen.height, seen.width), spec.size)
+            enlarged += box.height < target.height or box.width < target.width
         sizes.append((seen.height, seen.width))
         if seen.narrowed:
             narrowed += 1

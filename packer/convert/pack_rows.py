@@ -17,7 +17,7 @@ from packer.format.joined_pack import check_fields, joined
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place, resize
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, decode_ragged
 from packer.sentence import Option
 
 _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
@@ -90,7 +90,13 @@ class PackRows:
                 Option("size"),
                 ".",
             )
-        self.fields: tuple[Field, ...] = tuple(self._made(f, loaded) for f in pack.fields if f.name != "key")
+        self.fields: tuple[Field, ...] = tuple(
+            self._made(f, loaded)
+            for f in pack.fields
+            if f.name != "key" and (spec is None or "of" not in f.about)
+        )
+        # Of images of sizes of their own that are passed on, the new pack has mean and deviation if this one has.
+        self._counted = loaded is not None and loaded.ragged and "image" in pack.header.statistics
         self._bulk = [f for f in self.fields if not f.ragged and f.name != "image" and not self._moved(f)]
         self.ragged_bytes = 0
         if loaded is None or loaded.ragged:
@@ -135,10 +141,14 @@ class PackRows:
                     stored = np.empty(self._pack.header.field(f.name).shape or (), f.dtype)
                     self._reader.read(f.name, run, stored.reshape(1, -1).view(np.uint8))
                 _place(f, geometry, stored, ragged, row.get(f.name))
+        pixels = None
+        if self._counted:
+            image = self._pack.header.field("image")
+            (pixels,) = decode_ragged(self._pack, image, [ragged["image"]], [sample])
         if not self._passed:
             ragged.pop("image", None)
         nbytes = sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
-        return MadeRow(nbytes, ragged)
+        return MadeRow(nbytes, ragged, pixels=pixels)
 
     def name(self, sample: int) -> str:
         """Return the pack, and the row in it."""

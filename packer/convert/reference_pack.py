@@ -53,8 +53,8 @@ def _read(path: str) -> list[str]:
 class ReferencePack(NamedTuple):
     """A pack that a conversion is to match.
 
-    size: [height, width] or "keep"; label: its field, None if it has none; normalization: mean and std that its ``Normalize()`` as
-    text means, empty if it has none.
+    size: [height, width] or a rule, as RowSize.option; label: its field, None if it has none; normalization: mean and std that its
+    ``Normalize()`` as text means, empty if it has none.
     """
 
     path: str
@@ -77,7 +77,7 @@ class ReferencePack(NamedTuple):
         return cls(
             pack.path,
             pack.header.classes,
-            "keep" if shape is None else list(shape[:2]),
+            str(about.get("size", "keep")) if shape is None else list(shape[:2]),
             str(about.get("fit", "crop")),
             str(about.get("color", "rgb")),
             next((f for f in pack.fields if f.name == "label"), None),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from packer.arguments import whole
 from packer.convert.conversion_run import Conversion, Report, already
 from packer.convert.conversion_task import ConversionTask, RunResult
-from packer.convert.image_conversion import ConversionPlan, parse_size, plan_conversion
+from packer.convert.image_conversion import ConversionPlan, plan_conversion
 from packer.convert.pack_rows import PackRows, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
@@ -25,6 +25,7 @@ from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
+from packer.pixels.row_size import parse_size
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
 

@@ -18,11 +18,13 @@ class MadeRow(NamedTuple):
     """The result of making a row, beside what was filled in.
 
     bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields; narrowed: the input had more than 8 bits a channel.
+    pixels: uint8 [h, w, C], those of an image of a size of its own that count for mean and standard deviation, valid until the next row.
     """
 
     bytes_read: int
     ragged: Mapping[str, bytes] = {}
     narrowed: bool = False
+    pixels: NDArray[np.uint8] | None = None
 
 
 class RowMaker(Protocol):

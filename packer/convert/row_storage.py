@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.arguments import as_bytes
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, block_codec
-from packer.convert.row_maker import RowMaker
+from packer.convert.row_maker import MadeRow, RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import ImageError, MissingDependencyError, UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
@@ -186,6 +186,10 @@ def estimate(
     image = next((f for f in maker.fields if f.name == "image" and f.pixels), None)
     rest = sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
+        if any("size" in f.about for f in maker.fields):
+            made = [sum(map(len, row.ragged.values())) for _, row in _rows(maker, picked)]
+            ragged = sum(made) / len(made) if made else maker.ragged_bytes
+            return (StorageEstimate(storing.name, rest + keys + ragged + 8),)
         return (StorageEstimate("as given", rest + keys + maker.ragged_bytes + 8),)
     other = rest + keys + maker.ragged_bytes
     found = {"raw": image.row_bytes + other}
@@ -211,10 +215,15 @@ def estimate(
 
 def _made(maker: RowMaker, samples: list[int]) -> NDArray[np.uint8]:
     """Return the samples' images, without those that cannot be made."""
-    known = maker.columns(np.empty(0, np.int64))
-    if "image" in known:
+    if "image" in maker.columns(np.empty(0, np.int64)):
         return np.asarray(maker.columns(np.array(samples, np.int64))["image"], np.uint8)
-    images = []
+    images = [row["image"] for row, _ in _rows(maker, samples)]
+    return np.stack(images) if images else np.empty(0, np.uint8)
+
+
+def _rows(maker: RowMaker, samples: list[int]) -> Iterator[tuple[dict[str, NDArray[Any]], MadeRow]]:
+    """Yield rows, without those that cannot be made: their fixed fields, and the others."""
+    known = maker.columns(np.empty(0, np.int64))
     for sample in samples:
         row = {
             f.name: np.empty(f.shape or (), f.dtype)
@@ -222,6 +231,4 @@ def _made(maker: RowMaker, samples: list[int]) -> NDArray[np.uint8]:
             if not f.ragged and f.name not in known
         }
         with suppress(ImageError):
-            maker.make(sample, row)
-            images.append(row["image"])
-    return np.stack(images) if images else np.empty(0, np.uint8)
+            yield row, maker.make(sample, row)

@@ -14,6 +14,8 @@ Fields and arrays
 
     Convert writes ``image`` (uint8 ``[H, W, C]``, channels last, RGB order), ``label`` (int64, a scalar a row; absent when
     the source has no labels) and ``key`` (ragged: the input's relative path, ``/``-separated, the bytes of the file system).
+    Images of sizes of their own have a ragged ``image``; those that convert shrank by a rule have ``about.size`` ("max=512",
+    "min=256"), and beside them ``height`` and ``width`` (int32, ``about.of`` "image"): those of the picture, upright.
     Other fields MAY stand beside them; a reader MUST accept fields it does not know.
 
 Codecs
@@ -168,6 +170,11 @@ class Field:
         return hwc and self.dtype == "|u1" and shape[2] in (1, 3, 4)
 
     @property
+    def by_default(self) -> bool:
+        """True if it is loaded unless fields are named: it is neither text nor the height or width of another field."""
+        return "encoding" not in self.about and "of" not in self.about
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a row of a fixed field; of one element of a ragged one's blob."""
         return prod(self.shape or ()) * np.dtype(self.dtype).itemsize
@@ -208,8 +215,9 @@ class Header:
 
     classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle
     at conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and
-    pixels, on the scale where 255 is 1.0; provenance: {"options": ..., "source": ..., "versions": ...}; skipped:
-    ({"key": ..., "reason": ...}, ...) inputs left out; table: how a table's columns became fields, None for other packs.
+    pixels (of sizes of their own each image counts the same), on the scale where 255 is 1.0; provenance: {"options": ...,
+    "source": ..., "versions": ...}; skipped: ({"key": ..., "reason": ...}, ...) inputs left out; table: how a table's columns became
+    fields, None for other packs.
     """
 
     rows: int

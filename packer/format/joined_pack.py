@@ -199,7 +199,7 @@ def check_mappings(first: Pack, pack: Pack) -> None:
 
 def _names(pack: Pack) -> list[str]:
     """Return the fields that are loaded unless others are named."""
-    return [f.name for f in pack.fields if "encoding" not in f.about]
+    return [f.name for f in pack.fields if f.by_default]
 
 
 def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> None:
@@ -218,7 +218,8 @@ def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> 
 def _decoded(field: Field) -> Field:
     """Return a field without what its decoder need not know."""
     codec = {name: value for name, value in (field.codec or {}).items() if name != "quality"}
-    return replace(field, codec=codec or None)
+    about = {name: value for name, value in field.about.items() if name != "size"}
+    return replace(field, about=about, codec=codec or None)
 
 
 def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:

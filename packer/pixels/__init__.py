@@ -1,6 +1,7 @@
-"""Encoded image -> pixels of one size, the same on every machine.
+"""Encoded image -> pixels of the size of a row, the same on every machine.
 
     decode_resize.py       DecodeResize: decode, crop, resize (antialiased), turn upright; where boxes, points and masks go with it
+    row_size.py            RowSize: one size for all rows, or a rule by which each gets its own
     image_decoder.py       bytes -> 8-bit RGB, grey or RGBA (from CMYK, palettes, 16 bits), not turned or resized; a file's size
     mask_decoder.py        masks and the like: values exactly as they are
     plain_png.py           the plainest PNG files, through OpenCV

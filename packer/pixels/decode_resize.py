@@ -1,4 +1,4 @@
-"""Encoded image -> pixels of one size: decode, place, resize, turn upright; and where boxes, points and masks go with them.
+"""Encoded image -> pixels of a row: decode, place, resize, turn upright; and where boxes, points and masks go with them.
 
 decode (image_decoder.py) -> place -> resize -> upright (codecs/jpeg.py) -> the caller's array
 
@@ -34,6 +34,7 @@ Against a float64 triangle of the whole picture, 77 photos of 400x533 in dB, mea
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -48,6 +49,7 @@ from packer import native
 from packer.codecs.jpeg import swaps_sides, upright
 from packer.errors import UsageError
 from packer.pixels.image_decoder import MODES, DecodedImage, ScratchBuffers, decode
+from packer.pixels.row_size import RowSize
 
 FITS = ("crop", "pad", "stretch")
 
@@ -129,16 +131,39 @@ class DecodeResize:
         spec = self.spec
         if out.shape != spec.shape or out.dtype != np.uint8:
             raise ValueError(f"out: {out.dtype} {list(out.shape)}; uint8 {list(spec.shape)} is needed.")
-        scratch = self._state.scratch
-        image = decode(data, spec.channels, spec.max_pixels, self._ratio, scratch)
+        image = self._decode(data, self._ratio)
+        self._place(image, spec.fit, out)
+        return _upright_size(image)
+
+    def whole(self, data: bytes, size: RowSize) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+        """Decode ``data`` whole, at the size that its row has; otherwise as a call does.
+
+        Returns: uint8 [h, w, C], C-contiguous, in memory that this thread's next picture takes; and (height, width) of the whole
+            picture, upright.
+        Raises: ImageError with the reason, but not the file's name.
+        """
+        image = self._decode(data, size.ratio)
+        source = _upright_size(image)
+        out = self._state.scratch.array("row", (*size.of(*source), self.spec.shape[2]))
+        self._place(image, "stretch", out)
+        return out, source
+
+    def _decode(self, data: bytes, ratio: Callable[[int, int], float]) -> DecodedImage:
+        image = decode(data, self.spec.channels, self.spec.max_pixels, ratio, self._state.scratch)
         self._state.narrowed = image.narrowed
+        return image
+
+    def _place(self, image: DecodedImage, fit: str, out: NDArray[np.uint8]) -> None:
+        """Fill ``out`` with a picture, upright."""
+        scratch = self._state.scratch
         turned = image.orientation != 1
         swapped = swaps_sides(image.orientation)
         stored = image.height, image.width
+        size = out.shape[0], out.shape[1]
         # The picture is turned when it is small, so it is cut as it is stored, and put where it belongs upright.
-        box, _ = place(spec.fit, stored, spec.size[::-1] if swapped else spec.size)
-        _, target = place(spec.fit, stored[::-1] if swapped else stored, spec.size)
-        if (target.height, target.width) != spec.size:
+        box, _ = place(fit, stored, size[::-1] if swapped else size)
+        _, target = place(fit, stored[::-1] if swapped else stored, size)
+        if (target.height, target.width) != size:
             out[...] = 0
         filled = target.of(out)
         sides = filled.shape[1::-1] if swapped else filled.shape[:2]
@@ -147,7 +172,6 @@ class DecodeResize:
         _fill(result, image, box, scratch)
         if turned:
             np.copyto(filled, upright(result, image.orientation))
-        return stored[::-1] if swapped else stored
 
     @property
     def narrowed(self) -> bool:
@@ -158,6 +182,12 @@ class DecodeResize:
         """Return how many pixels of an upright picture one of the result covers, on the axis with fewer."""
         box, target = place(self.spec.fit, (height, width), self.spec.size)
         return min(box.height / target.height, box.width / target.width)
+
+
+def _upright_size(image: DecodedImage) -> tuple[int, int]:
+    """Return (height, width) of the whole picture, upright."""
+    size = image.height, image.width
+    return size[::-1] if swaps_sides(image.orientation) else size
 
 
 def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: ScratchBuffers) -> None:

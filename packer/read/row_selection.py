@@ -234,14 +234,14 @@ ROW = Field("row", "<i8", (), {"is": "the row's number in the pack"})
 
 
 def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
-    """Return the named fields of a pack as they are loaded, in that order; None: all but texts.
+    """Return the named fields of a pack as they are loaded, in that order; None: those that are loaded by default.
 
     "row" means ROW, unless the pack has a field of that name.
     Raises UsageError for an unknown or repeated name, and for ROW alone.
     """
     known = {f.name: f.loaded for f in pack.fields}
     if names is None:
-        chosen = tuple(f for f in known.values() if "encoding" not in f.about)
+        chosen = tuple(f for f in known.values() if f.by_default)
         if not chosen:
             raise UsageError(
                 f"{pack.path}: holds text alone, which is loaded where it is named. Pass fields={[*known]!r}."

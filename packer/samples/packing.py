@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask
-from packer.convert.image_conversion import parse_size
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
@@ -22,6 +21,7 @@ from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.working_folder import format_of
 from packer.pixels.decode_resize import FITS
+from packer.pixels.row_size import parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, Sized, form_of, parse_fields
 from packer.samples.values import check_color

@@ -30,6 +30,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "npy shards": ("p", {"shard_rows": 7, "format": "npy"}),
     "gzip shards": ("p", {"shard_rows": 7, "compress": "gzip"}),
     "keep": ("p.h5", {"size": "keep", "store": "jpeg"}),
+    "max": ("p.h5", {"size": "max=20", "store": "jpeg"}),
 }
 every_way = pytest.mark.parametrize(("out", "options"), WAYS.values(), ids=list(WAYS))
 Convert = Callable[..., Pack]
@@ -104,6 +105,10 @@ def test_every_way_holds_the_same_rows_in_the_same_order(
     images = [row[0] for row in rows_of(pack)]
     if options.get("size") == "keep":
         assert images == [(photo_folder / key).read_bytes() for key in keys]
+    elif options.get("size") == "max=20":
+        assert {jpeg.size(image) for image in images} == {(16, 20, 3)}
+        assert pack.read("height").tolist() == [16] * 24
+        assert pack.read("width").tolist() == [20] * 24
     elif options.get("store") == "jpeg":
         encoded = [jpeg.encode(image, 90) for image in raw.read("image")]
         assert pack.read_ragged("image") == encoded
@@ -152,7 +157,7 @@ def test_byte_identical_for_one_worker_and_two(
     assert files_of(tmp_path / "1" / out) == files_of(tmp_path / "2" / out)
 
 
-@pytest.mark.parametrize("way", ["h5", "jpeg", "npy"])
+@pytest.mark.parametrize("way", ["h5", "jpeg", "npy", "max"])
 @pytest.mark.parametrize("bad", [(), SOME], ids=["whole", "holes"])
 def test_shards_are_the_single_file_cut(
     photo_folder: Path, tmp_path: Path, convert: Convert, way: str, bad: tuple[str, ...]

@@ -83,11 +83,12 @@ def masks(photo_folder: Path, tmp_path: Path) -> Path:
         {"size": 32},
         {"size": 32, "store": "jpeg", "shuffle": False},
         {"size": "keep", "store": "jpeg"},
+        {"size": "max=24", "store": "jpeg", "labels": True},
         {"size": 16, "split": "train=0.7,val=0.3", "channels": "gray", "compress": "zstd"},
         {"size": 32, "pairs": True},
         {"size": 32, "labels": True},
     ],
-    ids=["raw", "jpeg", "keep", "split", "masks", "boxes"],
+    ids=["raw", "jpeg", "keep", "max", "split", "masks", "boxes"],
 )
 def test_the_bytes_are_those_of_one_machine(
     photo_folder: Path, masks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]

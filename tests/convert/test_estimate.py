@@ -127,3 +127,12 @@ def test_kept_files_take_their_own_size(photo_folder: Path, tmp_path: Path):
     pack = open_pack(out)
     assert name == "as given"
     assert size == pytest.approx(pack.nbytes / pack.rows, rel=0.01)
+
+
+def test_whole_pictures_are_estimated_from_a_sample(photo_folder: Path, tmp_path: Path):
+    options = {"size": "max=32", "store": "jpeg", "quality": 80}
+    ((name, size),) = trades(photo_folder, tmp_path, **options)
+    convert_images(photo_folder, tmp_path / "p", **options)
+    pack = open_pack(tmp_path / "p")
+    assert name == "jpeg, quality 80"
+    assert size == pytest.approx(pack.nbytes / pack.rows, rel=0.05)

@@ -208,6 +208,20 @@ def test_rows_of_jpeg_files_as_png(tmp_path: Path, again: Again) -> None:
     assert_same(open_pack(tmp_path / "pack.h5"), again(report))
 
 
+@pytest.mark.parametrize("options", [{}, {"channels": "gray"}], ids=str)
+@pytest.mark.parametrize("size", ["max=20", "min=12"])
+def test_whole_pictures_come_back_as_the_same_bytes(
+    tmp_path: Path, again: Again, size: str, options: dict[str, Any]
+) -> None:
+    source = folder_of(tmp_path / "pets", *CLASSES)
+    (source / "cat" / "1.jpg").write_bytes(picture(3, (11, 17), format="JPEG"))
+    convert_images(source, tmp_path / "pack.h5", size=size, store="jpeg", **options)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images", format="jpeg")
+    assert report.notes == ()
+    assert (tmp_path / "images/cat/1.jpg").read_bytes() == (source / "cat/1.jpg").read_bytes()
+    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+
+
 def test_images_that_kept_their_size_come_back_as_the_same_bytes(tmp_path: Path, again: Again) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
     (source / "cat" / "1.jpg").write_bytes(picture(3, (31, 17), format="JPEG"))

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from packer.convert import image_conversion as root
-from packer.convert.image_conversion import convert_images, parse_size
+from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.pack import Pack, open_pack
@@ -377,48 +377,6 @@ def test_opencv_threads_are_as_before(photo_folder: Path, tmp_path: Path):
     before = cv2.getNumThreads()
     convert_images(photo_folder, tmp_path / "p", size=32)
     assert cv2.getNumThreads() == before
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [
-        (256, (256, 256)),
-        (np.int64(256), (256, 256)),
-        ("64", (64, 64)),
-        ("128x256", (128, 256)),
-        ((8, 16), (8, 16)),
-    ],
-)
-def test_sizes(size: object, expected: tuple[int, int]):
-    assert parse_size(size, any_size=False) == expected
-
-
-@pytest.mark.parametrize(
-    ("size", "sentence"),
-    [
-        (
-            250,
-            "size 250: 250 is not a power of two; the nearest are 128 and 256. Pass one of them, or any_size=True.",
-        ),
-        (
-            "256x100",
-            "size 256x100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or any_size=True.",
-        ),
-        ("big", "size big: is not a number or HxW. Pass for example 256 or 128x256."),
-        ((32.0, 32.0), "size (32.0, 32.0): is not a number or HxW. Pass for example 256 or 128x256."),
-        ("1x2x3", "size 1x2x3: is not a number or HxW. Pass for example 256 or 128x256."),
-        (0, "size 0: 0 is too small; 1 is the least. Pass for example 256."),
-        (-4, "size -4: -4 is too small; 1 is the least. Pass for example 256."),
-    ],
-)
-def test_each_wrong_size_is_one_sentence(size: object, sentence: str):
-    with pytest.raises(UsageError) as error:
-        parse_size(size, any_size=False)
-    assert str(error.value) == sentence
-
-
-def test_any_size_lifts_the_rule_of_two():
-    assert parse_size("250x100", any_size=True) == (250, 100)
 
 
 @pytest.mark.parametrize(

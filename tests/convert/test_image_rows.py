@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from packer.codecs.jpeg import decode, upright
+from packer.codecs.jpeg import encode as encode_jpeg
+from packer.codecs.jpeg import size as jpeg_size
 from packer.convert.image_conversion import convert_images
 from packer.convert.image_rows import ImageRows
 from packer.errors import ImageError, UsageError
@@ -20,7 +22,8 @@ from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.orders.runs import Runs
-from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.row_size import RowSize
 from packer.read.row_reader import RowReader
 
 Encode = Callable[..., bytes]
@@ -46,11 +49,11 @@ def rows_of(pack: Pack) -> dict[str, bytes]:
     return dict(zip(pack.keys(), pack.read_ragged("image"), strict=True))
 
 
-def maker(folder: Path, *, keep: bool = False, pairs: dict[str, Path] | None = None) -> ImageRows:
+def maker(folder: Path, *, size: str = "16", pairs: dict[str, Path] | None = None) -> ImageRows:
     source, spec = open_source(str(folder)), PixelSpec((16, 16))
     partners = [open_pair(name, path, source.keys, spec=spec) for name, path in (pairs or {}).items()]
     targets = ImageTargets(source.labels, source.classes)
-    return ImageRows(source, spec, targets, partners, keep=keep)
+    return ImageRows(source, spec, targets, partners, size=RowSize.parse(size, any_size=False))
 
 
 @pytest.fixture
@@ -132,6 +135,102 @@ def test_boxes_and_points_of_kept_files_stay_in_the_upright_picture(tmp_path: Pa
     pack = open_pack(tmp_path / "p")
     assert np.frombuffer(pack.read_ragged("boxes")[0], "<f4").tolist() == [1.5, 2, 39, 63]
     assert pack.read("keypoints").tolist() == [[[10, 60]]]
+
+
+def whole(data: bytes, size: str) -> np.ndarray:
+    """The picture brought to its row's size as one of that size for all is."""
+    with Image.open(io.BytesIO(data)) as image:
+        upright_size = ImageOps.exif_transpose(image).size[::-1]
+    spec = PixelSpec(RowSize.of_option(size).of(*upright_size), "stretch")
+    out = np.empty(spec.shape, np.uint8)
+    DecodeResize(spec)(data, out)
+    return out
+
+
+SHRUNK = {
+    "max=32": {"colour.jpg": (20, 32), "turned.jpg": (32, 20), "alpha.png": (20, 32), "small.png": (8, 9)},
+    "min=30": {"colour.jpg": (30, 48), "turned.jpg": (48, 30), "alpha.png": (30, 48), "small.png": (8, 9)},
+    "max=64": {"colour.jpg": (40, 64), "turned.jpg": (64, 40), "alpha.png": (40, 64), "small.png": (8, 9)},
+}
+
+
+@pytest.mark.parametrize("size", SHRUNK)
+def test_whole_pictures_shrink_as_rows_of_one_size_do(mixed: Path, tmp_path: Path, size: str):
+    convert_images(mixed, tmp_path / "p", size=size, store="jpeg", quality=85)
+    pack, means, squares = open_pack(tmp_path / "p"), [], []
+    stored = rows_of(pack)
+    sizes = dict(zip(pack.keys(), zip(pack.read("height"), pack.read("width"), strict=True), strict=True))
+    assert SHRUNK[size].items() <= sizes.items()
+    for path in mixed.iterdir():
+        data = path.read_bytes()
+        if size == "max=64" and path.suffix == ".jpg":
+            assert stored[path.name] == data
+            pixels = decode(data, 1 << 20, 3)
+        else:
+            pixels = whole(data, size)
+            assert stored[path.name] == encode_jpeg(pixels, 85)
+        assert sizes[path.name] == pixels.shape[:2]
+        means.append(pixels.mean((0, 1)) / 255)
+        squares.append((pixels.astype(float) ** 2).mean((0, 1)) / 255**2)
+    found = pack.header.statistics["image"]
+    assert found["mean"] == pytest.approx(np.mean(means, 0), abs=1e-9)
+    assert found["std"] == pytest.approx(np.sqrt(np.mean(squares, 0) - np.mean(means, 0) ** 2), abs=1e-9)
+    assert pack.header.field("image").about == {"layout": "HWC", "color": "rgb", "size": size}
+    assert pack.header.field("image").codec == {"name": "jpeg", "shape": None}
+
+
+def test_every_orientation_of_a_whole_picture_is_upright(tmp_path: Path, encode: Encode):
+    (tmp_path / "in").mkdir()
+    for orientation in range(1, 9):
+        (tmp_path / "in" / f"{orientation}.jpg").write_bytes(turned(encode, orientation))
+    convert_images(tmp_path / "in", tmp_path / "p", size="max=32", store="jpeg", quality=95, shuffle=False)
+    pack = open_pack(tmp_path / "p")
+    first = decode(pack.read_ragged("image")[0], 1 << 20).astype(int)
+    for row, data in enumerate(pack.read_ragged("image")):
+        pixels = decode(data, 1 << 20)
+        assert pixels.shape[:2] == (pack.read("height")[row], pack.read("width")[row])
+        assert np.abs(pixels.astype(int) - upright(first, row + 1)).mean() < 4
+
+
+def test_grey_whole_pictures(mixed: Path, tmp_path: Path):
+    convert_images(mixed, tmp_path / "p", size="max=32", store="jpeg", channels="gray")
+    pack = open_pack(tmp_path / "p")
+    assert {jpeg_size(data)[2] for data in pack.read_ragged("image")} == {1}
+    assert len(pack.header.statistics["image"]["mean"]) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"store": "jpeg", "channels": "rgba"}, {"store": "jpeg", "pairs": {"mask": "m"}}],
+)
+def test_what_whole_pictures_do_not_go_with(mixed: Path, tmp_path: Path, options: dict[str, object]):
+    with pytest.raises(UsageError) as error:
+        convert_images(mixed, tmp_path / "p", size="max=32", **options)
+    assert str(error.value) == (
+        "size max=32: needs store='jpeg', and goes with neither channels='rgba' nor pairs=. Pass a size."
+    )
+
+
+def test_whole_pictures_are_not_fitted(mixed: Path, tmp_path: Path):
+    with pytest.raises(UsageError) as error:
+        convert_images(mixed, tmp_path / "p", size="min=32", store="jpeg", fit="pad")
+    assert str(error.value) == (
+        "fit pad: is about rows of one size, and size min=32 keeps whole pictures. Leave it out."
+    )
+
+
+def test_boxes_and_points_shrink_with_whole_pictures(tmp_path: Path, encode: Encode):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jpg").write_bytes(turned(encode, 6))  # 40 wide, 64 high when upright
+    (tmp_path / "l.csv").write_text("file,l,t,r,b,x,y\na.jpg,1.5,2,39,63,10,60\n")
+    convert_images(
+        tmp_path / "in", tmp_path / "p", size="max=32", store="jpeg", labels=tmp_path / "l.csv",
+        boxes="l,t,r,b", keypoints="x,y",
+    )  # fmt: skip
+    pack = open_pack(tmp_path / "p")
+    assert np.frombuffer(pack.read_ragged("boxes")[0], "<f4").tolist() == [0.75, 1, 19.5, 31.5]
+    assert pack.read("keypoints").tolist() == [[[5, 30]]]
+    assert [f.name for f in pack.fields] == ["image", "boxes", "keypoints", "height", "width", "key"]
 
 
 def coded(values: np.ndarray) -> np.ndarray:
@@ -237,7 +336,7 @@ def test_rows_are_named_by_key_and_path(mixed: Path):
     assert rows.key(0) == "alpha.png"
     assert rows.name(0) == f"{mixed}/alpha.png"
     assert rows.ragged_bytes == 0
-    assert maker(mixed, keep=True).ragged_bytes == sum(p.stat().st_size for p in mixed.iterdir()) // 6
+    assert maker(mixed, size="keep").ragged_bytes == sum(p.stat().st_size for p in mixed.iterdir()) // 6
 
 
 def test_a_bad_file_says_why_without_its_name(mixed: Path):

@@ -380,6 +380,32 @@ def test_kept_files_are_passed_on_untouched(photo_folder: Path, tmp_path: Path, 
     assert images_of(opened(tmp_path / "c")) == images_of(convert(photo_folder, "direct"))
 
 
+def test_whole_pictures_keep_their_sizes_until_they_get_one(
+    photo_folder: Path, tmp_path: Path, convert: Convert
+):
+    Image.new("RGB", (90, 30), (9, 8, 7)).save(photo_folder / "red" / "wide.png")
+    pack = convert(photo_folder, "a", size="max=40", store="jpeg", shard_rows=10)
+    sizes = [pack.read(name).tolist() for name in ("height", "width")]
+    assert sorted({*zip(*sizes, strict=True)}) == [(13, 40), (33, 40)]
+    repack(tmp_path / "a", tmp_path / "b.h5")
+    merge_packs([tmp_path / "a", tmp_path / "b.h5"], tmp_path / "m", shuffle=False)
+    for name, times in (("b.h5", 1), ("m", 2)):
+        found = opened(tmp_path / name)
+        assert found.read_ragged("image") == pack.read_ragged("image") * times
+        assert [found.read(name).tolist() for name in ("height", "width")] == [each * times for each in sizes]
+        mean = found.header.statistics["image"]["mean"]
+        assert mean == pytest.approx(pack.header.statistics["image"]["mean"], rel=0.02)
+    parts = split_pack(tmp_path / "b.h5", "x=0.5,y=0.5")
+    assert sum(report.rows for report in parts.values()) == 25
+    repack(tmp_path / "a", tmp_path / "c", store="raw", size=16)
+    assert [f.name for f in opened(tmp_path / "c").fields] == ["image", "label", "key"]
+    append_images(tmp_path / "a", photo_folder)
+    assert opened(tmp_path / "a").read("height").tolist() == sizes[0] * 2
+    convert(photo_folder, "other", size="max=20", store="jpeg")
+    with pytest.raises(UsageError, match=r"of 'image', size was max=40, now it is max=20"):
+        merge_packs([tmp_path / "a", tmp_path / "other"], tmp_path / "n")
+
+
 def test_other_qualities_and_stores_are_encoded_anew(photo_folder: Path, tmp_path: Path, convert: Convert):
     raw = convert(photo_folder, "raw")
     repack(tmp_path / "raw", tmp_path / "j", store="jpeg", quality=80)

@@ -35,6 +35,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "jpeg npy": ("p", {"store": "jpeg"}),
     "gzip": ("p.h5", {"compress": "gzip"}),
     "keep": ("p.h5", {"size": "keep", "store": "jpeg"}),
+    "min": ("p.h5", {"size": "min=16", "store": "jpeg"}),
     "shards": ("p", {"shard_rows": 9}),
     "npy shards": ("p", {"shard_rows": 9, "format": "npy"}),
     "splits": ("p.h5", {"split": "train=0.75,test=0.25"}),

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from packer.codecs import jpeg
+from packer.convert.image_conversion import convert_images
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
@@ -330,3 +332,21 @@ def test_compressed_rows_that_were_not_shuffled_are_warned_of(tmp_path: Path):
     assert dataset.order == Rows()
     for more in ({"placement": "ram"}, {"placement": "disk", "order": "rows"}):
         PackedBatchDataset(tmp_path / "p.h5", 8, **options | more)
+
+
+def test_whole_pictures_are_lists_and_their_sizes_come_where_they_are_named(
+    photo_folder: Path, tmp_path: Path
+):
+    Image.new("RGB", (90, 30), (9, 8, 7)).save(photo_folder / "red" / "wide.png")
+    for name, size in (("p.h5", "max=40"), ("q.h5", "max=20")):
+        convert_images(photo_folder, tmp_path / name, size=size, store="jpeg")
+    with PackedBatchDataset(tmp_path / "p.h5", 25, fields=["image", "height", "width"]) as dataset:
+        (batch,) = dataset
+    sizes = list(zip(batch.height.tolist(), batch.width.tolist(), strict=True))
+    assert {*sizes} == {(33, 40), (13, 40)}
+    assert [tuple(image.shape[1:]) for image in batch.image] == sizes
+    with PackedBatchDataset([tmp_path / "p.h5", tmp_path / "q.h5"], 50) as dataset:
+        images, labels = next(iter(dataset))
+    assert {image.shape[1] for image in images} == {33, 13, 16, 6}
+    assert labels.shape == (50,)
+    assert PackedDataset(tmp_path / "p.h5")[0]._fields == ("image", "label")

@@ -240,9 +240,10 @@ def test_boxes_that_leave_the_image_go_with_their_labels(make: Make, images: Pix
     assert [label.tolist() for label in batch.box_label] == [[6]] * ROWS
 
 
-def test_images_of_their_own_size(photo_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", ["keep", "max=32"])
+def test_images_of_their_own_size(photo_folder: Path, tmp_path: Path, size: str) -> None:
     Image.new("RGB", (300, 90), (255, 0, 0)).save(photo_folder / "red" / "wide.jpg")
-    convert_images(photo_folder, tmp_path / "k.h5", size="keep", store="jpeg")
+    convert_images(photo_folder, tmp_path / "k.h5", size=size, store="jpeg")
     made = preview(tmp_path / "k.h5", tmp_path / "a.png")
     assert made.rows == 25
     with pytest.raises(UsageError, match=r"kept their own\. Run packer repack with a size= first\."):

@@ -1,0 +1,135 @@
+"""The size of a pack's rows of images: one for all, or each row's own by a rule, the whole picture kept.
+
+    given            rows
+    256, "128x256"   one height and width for all, filled as PixelSpec.fit says
+    "keep"           each its own
+    "max=512"        longest side at most that
+    "min=256"        shortest side at most that
+
+With a rule the aspect is kept and nothing is enlarged. The other side is rounded down, as torchvision's Resize does it, but never to 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, NamedTuple, SupportsIndex
+
+from packer.errors import UsageError
+from packer.sentence import Option
+
+_LARGEST = 1 << 16
+_LIMITS = {"max": "longest", "min": "shortest"}
+
+
+class RowSize(NamedTuple):
+    """The rule by which an image gets its height and width; made by `parse` or `of_option`.
+
+    rule: "one", "keep", "max" or "min"; height, width: of every row with "one"; the limit, twice, with "max" and "min"; else 1.
+    """
+
+    rule: str
+    height: int = 1
+    width: int = 1
+
+    @classmethod
+    def parse(cls, size: int | str | tuple[int, int], *, any_size: bool) -> RowSize:
+        """Return the rule for what a user gave. Raises UsageError."""
+        if size == "keep":
+            return cls("keep")
+        rule, equals, side = str(size).partition("=") if isinstance(size, str) else ("", "", "")
+        if not equals:
+            return cls("one", *parse_size(size, any_size=any_size))
+        if rule not in _LIMITS or not (side.isascii() and side.isdecimal()):
+            raise UsageError(
+                f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest. Pass for example max=512."
+            )
+        limit = int(side[:9])
+        if not 1 <= limit <= _LARGEST:
+            raise UsageError(
+                f"size {size}: {side} is not within 1 to {_LARGEST}. Pass for example {rule}=512."
+            )
+        return cls(rule, limit, limit)
+
+    @classmethod
+    def of_option(cls, size: Any) -> RowSize:
+        """Return the rule that a pack records: [height, width] or a text."""
+        if isinstance(size, str):
+            return cls.parse(size, any_size=True)
+        height, width = size
+        return cls("one", int(height), int(width))
+
+    @property
+    def option(self) -> list[int] | str:
+        """The rule as a pack records it: [height, width] or a text."""
+        if self.rule == "one":
+            return [self.height, self.width]
+        return f"{self.rule}={self.height}" if self.limits else self.rule
+
+    @property
+    def ragged(self) -> bool:
+        """True if rows have sizes of their own."""
+        return self.rule != "one"
+
+    @property
+    def limits(self) -> bool:
+        """True if larger pictures shrink and keep their aspect."""
+        return self.rule in _LIMITS
+
+    @property
+    def words(self) -> str:
+        """Limits of rows of sizes of their own, as a user reads them."""
+        return f"{_LIMITS[self.rule]} side at most {self.height}" if self.limits else "their own size"
+
+    def of(self, height: int, width: int) -> tuple[int, int]:
+        """Return (height, width) of the row of an upright picture.
+
+        >>> RowSize.of_option("max=512").of(1000, 750)
+        (512, 384)
+        >>> RowSize.of_option("min=256").of(1000, 750)
+        (341, 256)
+        """
+        if self.rule == "one":
+            return self.height, self.width
+        side = max(height, width) if self.rule == "max" else min(height, width)
+        if not self.limits or side <= self.height:
+            return height, width
+        return max(1, height * self.height // side), max(1, width * self.height // side)
+
+    def ratio(self, height: int, width: int) -> float:
+        """Return how many pixels of an upright picture one of its row covers, whole, on the axis with fewer."""
+        rows, columns = self.of(height, width)
+        return min(height / rows, width / columns)
+
+    def usual_bytes(self, given: int) -> int:
+        """Return about how many bytes a row has as a JPEG file. given: of the files as they are, on average."""
+        return min(given, self.height * self.width // 4 + 1) if self.limits else given
+
+
+def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:
+    """Return (height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
+    sides: Sequence[int]
+    try:
+        if isinstance(size, str):
+            sides = [int(side) for side in size.lower().split("x")]
+        else:
+            sides = [index(side) for side in ((size,) if isinstance(size, SupportsIndex) else size)]
+        height, width = [*sides] * 2 if len(sides) == 1 else sides
+    except (ValueError, TypeError):
+        raise UsageError(f"size {size}: is not a number or HxW. Pass for example 256 or 128x256.") from None
+    for side in (height, width):
+        if side < 1:
+            raise UsageError(f"size {size}: {side} is too small; 1 is the least. Pass for example 256.")
+        if side > _LARGEST:
+            raise UsageError(
+                f"size {size}: {side} is too large; {_LARGEST} is the most. Pass for example 256."
+            )
+        if side & (side - 1) and not any_size:
+            below = 1 << (side.bit_length() - 1)
+            raise UsageError(
+                f"size {size}: {side} is not a power of two; the nearest are {below} and {2 * below}."
+                " Pass one of them, or ",
+                Option("any_size", True),
+                ".",
+            )
+    return height, width
