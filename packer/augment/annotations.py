@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from packer.augment.pass_stages import PassStage, Stage, each_stage
+from packer.augment.pass_stages import PartStage, PassStage, Stage, each_stage
 from packer.augment.passes import pass_spec
+from packer.augment.transform import WarpPart
 from packer.errors import UsageError
 
 
@@ -42,6 +43,28 @@ def moved_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int]) -> T
     moved = _moved(points.double(), columns)
     inside = _clipped(moved, size)
     seen = (points >= low) & (points <= high) & ((moved - inside).abs() <= _NEAR)
+    return torch.where(seen.all(-1, keepdim=True), inside, torch.nan).to(points.dtype)
+
+
+def warped_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int], part: WarpPart) -> Tensor:
+    """Move boxes by a part that stands between passes. size: (h, w) of the images. Returns: as moved_boxes."""
+    left, top, right, bottom = boxes.double().unbind(-1)
+    left, right = left.clamp(0, size[1]), right.clamp(0, size[1])
+    top, bottom = top.clamp(0, size[0]), bottom.clamp(0, size[0])
+    corners = torch.stack([left, top, right, top, right, bottom, left, bottom], dim=-1)
+    moved = part.move_points(corners.reshape(len(boxes), 4 * boxes.shape[1], 2), columns, size)
+    moved = moved.reshape(*boxes.shape[:2], 4, 2)
+    first, end = (_clipped(corner, size) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
+    nothing = (right <= left) | (bottom <= top)
+    return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1).to(boxes.dtype)
+
+
+def warped_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int], part: WarpPart) -> Tensor:
+    """Move points by a part that stands between passes; those that are not seen become NaN."""
+    before = points.double()
+    moved = part.move_points(before, columns, size)
+    inside = _clipped(moved, size)
+    seen = (before == _clipped(before, size)) & ((moved - inside).abs() <= _NEAR)
     return torch.where(seen.all(-1, keepdim=True), inside, torch.nan).to(points.dtype)
 
 
@@ -116,6 +139,8 @@ def move_masks(
                 for at in range(0, len(filling), _TOGETHER)
             ]
             moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        elif isinstance(stage, PartStage) and stage.warping is not None:
+            moving = stage.warping.move_masks(moving, mine, filling)
         elif stage.mixing is not None:
             moving = stage.mixing.mix_masks(moving, mine)
     size = moving.shape[-2:]

@@ -33,6 +33,7 @@ from packer.augment.transform import (
     Params,
     ScalePart,
     TransformPart,
+    WarpPart,
     WholeImagePart,
 )
 from packer.errors import UsageError
@@ -211,7 +212,7 @@ class PassStage:
             if any(p.turns for p in mine) and not part.turns:
                 return False
         if part.outside == "fill":
-            self._fill = self._colour(part.name, part.fill)
+            self._fill = _colour(part.name, part.fill, self.result)
         channels, height, width = part.check((self.source.channels, *self.result.size))
         self._geometry.append((part, transform))
         self.result = replace(self.result, channels=channels, size=(height, width))
@@ -250,7 +251,7 @@ class PassStage:
                 f"{part.name}: value is 'random', draws of N(0, 1), and the images are not normalised yet; "
                 "that is allowed after Normalize. Put it there, or pass a number."
             )
-        fill = () if part.value is None else self._colour(part.name, part.value, "value")
+        fill = () if part.value is None else _colour(part.name, part.value, self.result, "value")
         if self._erasers and (self._box_fill != fill or noise != self._noise):
             return False
         part.check((self.source.channels, *self.result.size))
@@ -258,30 +259,28 @@ class PassStage:
         self._erasers.append((part, transform))
         return True
 
-    def _colour(self, name: str, value: Any, what: str = "fill") -> tuple[float, ...]:
-        """Return one number a channel."""
-        channels, limit = self.source.channels, self.result.limit
-        numbers = (value,) * channels if isinstance(value, int | float) else tuple(value)
-        if len(numbers) != channels:
-            raise UsageError(
-                f"{name}: {what} has {len(numbers)} numbers and the images {channels} channels; one number, or one a "
-                "channel, is allowed. Pass as many as there are channels."
-            )
-        if limit is not None and not all(0 <= number <= limit for number in numbers):
-            raise UsageError(
-                f"{name}: {what} is {value!r} and the images' values are 0 to {limit:g}; those are allowed. "
-                "Pass it in the images' own scale."
-            )
-        return tuple(float(number) for number in numbers)
+
+def _colour(name: str, value: Any, pixels: PixelFormat, what: str = "fill") -> tuple[float, ...]:
+    """Return one number a channel. Raises UsageError if images of this format do not have such values."""
+    numbers = (value,) * pixels.channels if isinstance(value, int | float) else tuple(value)
+    if len(numbers) != pixels.channels:
+        raise UsageError(
+            f"{name}: {what} has {len(numbers)} numbers and the images {pixels.channels} channels; one number, or one a "
+            "channel, is allowed. Pass as many as there are channels."
+        )
+    if pixels.limit is not None and not all(0 <= number <= pixels.limit for number in numbers):
+        raise UsageError(
+            f"{name}: {what} is {value!r} and the images' values are 0 to {pixels.limit:g}; those are allowed. "
+            "Pass it in the images' own scale."
+        )
+    return tuple(float(number) for number in numbers)
 
 
 class PartStage:
     """An operation on the images as tensors, between passes: on each by itself, or on a batch and its labels.
 
-    mixing: the part that combines images, None if each is changed by itself.
+    mixing: the part that combines images, None if each is changed by itself. warping: the part that moves pixels, or None.
     """
-
-    moves = False
 
     def __init__(self, source: PixelFormat, part: WholeImagePart | MixPart, transform: int) -> None:
         part.check((source.channels, *source.size))
@@ -292,6 +291,9 @@ class PartStage:
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
+        self.warping = part if isinstance(part, WarpPart) else None
+        if self.warping is not None:
+            _colour(part.name, self.warping.fill, source)
 
     def columns(self, draws: Sequence[Params], count: int) -> Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""

@@ -15,11 +15,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment.annotations import move_masks, moved_boxes, moved_keypoints, soft_labels
+from packer.augment.annotations import (
+    move_masks,
+    moved_boxes,
+    moved_keypoints,
+    soft_labels,
+    warped_boxes,
+    warped_keypoints,
+)
 from packer.augment.containers import GatedTransforms
 from packer.augment.filters import CustomPart
 from packer.augment.pass_stages import (
     IMPLEMENTATIONS,
+    PartStage,
     PassStage,
     PixelFormat,
     PreparedDraws,
@@ -30,7 +38,7 @@ from packer.augment.pass_stages import (
     run_pass,
     staged,
 )
-from packer.augment.transform import Draws, MixPart, Shape, Transform, TransformPart, check_no_class
+from packer.augment.transform import Draws, MixPart, Shape, Transform, TransformPart, WarpPart, check_no_class
 from packer.augment.validation import (
     ParamLayout,
     check_drawn,
@@ -289,7 +297,7 @@ class Pipeline:
         boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device.
         Returns: the same, each the smallest upright box about the moved one; without area if nothing of it is seen.
         """
-        return self._moved("boxes", moved_boxes, boxes, params, 4)
+        return self._moved("boxes", moved_boxes, warped_boxes, boxes, params, 4)
 
     def apply_keypoints(self, points: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move points as the images.
@@ -297,7 +305,7 @@ class Pipeline:
         points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
         Returns: the same; NaN for points that are not seen, so that none is taken for a point at an edge.
         """
-        return self._moved("points", moved_keypoints, points, params, 2)
+        return self._moved("points", moved_keypoints, warped_keypoints, points, params, 2)
 
     def apply_labels(
         self, labels: Tensor, params: Drawn | PreparedDraws, num_classes: int | None = None
@@ -402,6 +410,7 @@ class Pipeline:
         self,
         what: str,
         moved: Callable[[Tensor, Tensor, tuple[int, int]], Tensor],
+        warped: Callable[[Tensor, Tensor, tuple[int, int], WarpPart], Tensor],
         places: Tensor,
         params: Drawn | PreparedDraws,
         width: int,
@@ -425,6 +434,8 @@ class Pipeline:
         for stage, mine in each_stage(self._stages, columns):
             if isinstance(stage, PassStage) and stage.moves:
                 places = moved(places, mine, stage.result.size)
+            elif isinstance(stage, PartStage) and stage.warping is not None:
+                places = warped(places, mine, stage.source.size, stage.warping)
         return places
 
 
