@@ -12,7 +12,8 @@
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
     erasing.py           RandomErasing, Cutout
     mixing.py            MixUp, CutMix
-    policies.py          TrivialAugmentWide, RandAugment
+    policies.py          TrivialAugmentWide, RandAugment, and what other policies are made of
+    auto_augment.py      AutoAugment
     containers.py        RandomApply, RandomChoice
     validation.py        checks of arguments, draws and images
     transform_text.py    transforms from a text
@@ -24,6 +25,7 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
+from packer.augment.auto_augment import AutoAugment
 from packer.augment.averaged_views import FiveCrop, HorizontalFlips, Shifts, TenCrop, averaged
 from packer.augment.color import (
     ColorJitter,
@@ -57,6 +59,7 @@ from packer.augment.warps import RandomPerspective
 
 __all__ = [
     "AlternatingHorizontalFlip",
+    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "CutMix",

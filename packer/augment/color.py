@@ -129,6 +129,11 @@ def solarize(threshold: NDArray[np.float64]) -> Columns:
     return _step(pass_spec.SOLARIZE, threshold)
 
 
+def inverted(count: int, limit: float) -> Columns:
+    """x -> limit - x."""
+    return matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
+
+
 def posterize(bits: NDArray[np.int64]) -> Columns:
     """Keep the upper bits of uint8 values. bits: [N], 0 to 8."""
     return _step(pass_spec.POSTERIZE, 2.0 ** (8 - bits))
@@ -198,8 +203,7 @@ class RandomInvert(RandomChange, ColorPart):
     """
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        inverted = matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
-        return chosen(inverted, params["change"])
+        return chosen(inverted(count, limit), params["change"])
 
 
 def bytes_needed(name: str, limit: float) -> None:

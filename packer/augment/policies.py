@@ -1,4 +1,4 @@
-"""Policies: for each image one of fourteen operations, drawn anew each time."""
+"""Policies: for each image one of fourteen operations, drawn anew each time; and what other policies are made of."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ OPERATIONS = (
     "AutoContrast",
     "Equalize",
 )
-"""Of both policies; `operation` numbers them."""
+"""Of both policies; `operation` numbers them. Number 14, of AutoAugment alone, is Invert."""
 
-_NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
-_UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize")
-_SIGNED = np.array([name not in _UNSIGNED for name in OPERATIONS])
+NUMBER = {name: number for number, name in enumerate((*OPERATIONS, "Invert"))}
+_UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")
+SIGNED = np.array([name not in _UNSIGNED for name in NUMBER])
 
 
 class TrivialAugmentWide(Transform):
@@ -72,7 +72,7 @@ class TrivialAugmentWide(Transform):
         self.fill = validation.colour(name, "fill", fill)
 
     def parts(self) -> Sequence[TransformPart]:
-        return _slot(self, 0, self.interpolation, self.fill)
+        return slot_parts(self, 0, self.interpolation, self.fill)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw operation: int64 [N, 1], numbers of OPERATIONS; magnitude: float64 [N, 1], as in the table, with its sign."""
@@ -107,7 +107,9 @@ class RandAugment(Transform):
 
     def parts(self) -> Sequence[TransformPart]:
         return [
-            part for slot in range(self.num_ops) for part in _slot(self, slot, self.interpolation, self.fill)
+            part
+            for slot in range(self.num_ops)
+            for part in slot_parts(self, slot, self.interpolation, self.fill)
         ]
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -119,17 +121,18 @@ class RandAugment(Transform):
 
 def wide_magnitudes(bins: int) -> NDArray[np.float64]:
     """Magnitudes of TrivialAugmentWide: float64 [14, bins], without signs; 0 for operations that have none."""
-    return _magnitudes(bins, 0.99, 32.0, 32.0, 135.0, 0.99, 6)
+    return magnitudes(bins, 0.99, 32.0, 32.0, 135.0, 0.99, 6)
 
 
 def rand_magnitudes(bins: int, height: int, width: int) -> NDArray[np.float64]:
     """Magnitudes of RandAugment for images of this size: float64 [14, bins]."""
-    return _magnitudes(bins, 0.3, 150.0 / 331.0 * width, 150.0 / 331.0 * height, 30.0, 0.9, 4)
+    return magnitudes(bins, 0.3, 150.0 / 331.0 * width, 150.0 / 331.0 * height, 30.0, 0.9, 4)
 
 
-def _magnitudes(
+def magnitudes(
     bins: int, shear: float, across: float, down: float, degrees: float, factor: float, bits: int
 ) -> NDArray[np.float64]:
+    """Magnitudes up to these, for as many bins: float64 [14, bins], without signs; 0 for operations that have none."""
     most = {"ShearX": shear, "ShearY": shear, "TranslateX": across, "TranslateY": down, "Rotate": degrees}
     most |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), factor)
     # By torch, in float32, as the policies' authors had it: a last digit decides about a whole pixel.
@@ -146,13 +149,13 @@ def _drawn(draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.i
     magnitude = np.zeros((len(draws), len(bins)))
     for slot, column in enumerate(bins):
         number = draws.integers(f"operation {slot}", len(OPERATIONS))
-        negative = draws.happens(f"sign {slot}", 0.5) & _SIGNED[number]
+        negative = draws.happens(f"sign {slot}", 0.5) & SIGNED[number]
         operation[:, slot] = number
         magnitude[:, slot] = np.where(negative, -1.0, 1.0) * table[number, column]
     return {"operation": operation, "magnitude": magnitude}
 
 
-def _slot(
+def slot_parts(
     policy: Transform, slot: int, interpolation: str, fill: float | Sequence[float]
 ) -> list[TransformPart]:
     """Return the parts of one operation of a policy, whichever it is: each part leaves the others' images as they are."""
@@ -184,7 +187,7 @@ class _PolicyPart(TransformPart):
 
     def drew(self, params: Params, *names: str) -> NDArray[np.bool_]:
         """Return the samples that drew one of these operations: bool [N]."""
-        drew: NDArray[np.bool_] = np.isin(params["operation"][:, self._slot], [_NUMBER[n] for n in names])
+        drew: NDArray[np.bool_] = np.isin(params["operation"][:, self._slot], [NUMBER[n] for n in names])
         return drew
 
 
@@ -210,7 +213,7 @@ class _PolicyFilter(_PolicyPart, WholeImagePart):
             "AutoContrast": lambda p, c, _: color.without_alpha(p, autocontrast),
             "Equalize": lambda p, c, _: color.without_alpha(p, equalized),
         }
-        chosen = [(known[:, 0] == _NUMBER[name], change) for name, change in changes.items()]
+        chosen = [(known[:, 0] == NUMBER[name], change) for name, change in changes.items()]
         return changed(images, columns, known, chosen)
 
 
@@ -238,7 +241,7 @@ class _PolicyGeometry(_PolicyPart, GeometryPart):
 
 
 class _PolicyColor(_PolicyPart, ColorPart):
-    """Brightness, Color, Contrast, Posterize, Solarize."""
+    """Brightness, Color, Contrast, Posterize, Solarize, Invert."""
 
     steps = 1
     contrast = True
@@ -247,7 +250,7 @@ class _PolicyColor(_PolicyPart, ColorPart):
         color.bytes_needed(self._name, limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Return a step for those that drew one of the five: float32 [count, 1, 13]."""
+        """Return a step for those that drew one of the six: float32 [count, 1, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
         for name, made in (
@@ -261,4 +264,5 @@ class _PolicyColor(_PolicyPart, ColorPart):
         step[drew] = color.posterize(magnitude[drew].astype(np.int64))
         drew = self.drew(params, "Solarize")
         step[drew] = color.solarize(limit * magnitude[drew])
+        step[self.drew(params, "Invert")] = color.inverted(1, limit)
         return step[:, None]

@@ -31,7 +31,7 @@ REMEDIES = {
     "ConvertImageDtype": "Take ToDtype(float32), which does the same",
     "NormalizeImage": "Take Normalize(), with numbers in the scale of 0 to 1",
     "Grayscale": "Take RandomGrayscale(1), which makes every image grey",
-    **dict.fromkeys(("AutoAugment", "AugMix"), _AUTO),
+    "AugMix": _AUTO,
     **dict.fromkeys(("FiveCrop", "TenCrop", "HorizontalFlips"), _VIEWS),
     "Lambda": "Pass a Python function to the dataset as transform=",
 }

@@ -181,8 +181,8 @@ CROP = "RandomCrop(size, padding=None, *, padding_mode='constant', fill=0)"
             "'Normalize()' has no mean and std, and those of a pack are not known. Write both of them.",
         ),
         (
-            "v2.AutoAugment()",
-            "'v2.AutoAugment()' is no transform of packer.augment. Take RandAugment() or TrivialAugmentWide().",
+            "v2.AugMix()",
+            "'v2.AugMix()' is no transform of packer.augment. Take RandAugment() or TrivialAugmentWide().",
         ),
         (
             "FiveCrop(8)",
