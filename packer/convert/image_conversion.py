@@ -295,7 +295,7 @@ def plan_conversion(
             Option("channels", "rgba") if size.limits else Option("channels"),
             " nor ",
             Option("pairs"),
-            ". Pass a size.",
+            ". Pass one size, such as 256." if size.limits else ". Pass a size.",
         )
     spec = PixelSpec((size.height, size.width), options["fit"], options["channels"], options["max_pixels"])
     spool = os.path.dirname(os.path.abspath(out))

@@ -109,6 +109,10 @@ class RowSize(NamedTuple):
 def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:
     """Return (height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
     sides: Sequence[int]
+    if isinstance(size, str) and "=" in size:
+        raise UsageError(
+            f"size {size}: whole pictures are made of image files, by packer convert. Pass a number or HxW, for example 256."
+        )
     try:
         if isinstance(size, str):
             sides = [int(side) for side in size.lower().split("x")]

@@ -207,7 +207,7 @@ def test_what_whole_pictures_do_not_go_with(mixed: Path, tmp_path: Path, options
     with pytest.raises(UsageError) as error:
         convert_images(mixed, tmp_path / "p", size="max=32", **options)
     assert str(error.value) == (
-        "size max=32: needs store='jpeg', and goes with neither channels='rgba' nor pairs=. Pass a size."
+        "size max=32: needs store='jpeg', and goes with neither channels='rgba' nor pairs=. Pass one size, such as 256."
     )
 
 
