@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from packer import native
+from packer import native, units
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, Report
 from packer.convert.conversion_task import ConversionTask, Engine
@@ -39,6 +39,8 @@ from packer.pixels.image_decoder import without_pillow_warnings
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 from packer.version import __version__
+
+_GROWN = 1.1  # of what a file takes: more is worth a word
 
 
 @dataclass(frozen=True)
@@ -393,6 +395,7 @@ def plan_conversion(
             *opened.notes,
             *maker.notes(),
             *(() if size.rule == "keep" else [*survey(opened, spec, size), *_missing_loops()]),
+            *_growth(size, trades[0].row_bytes, float(opened.sizes.mean()), storing.quality),
         ),
     )
     return PreparedConversion(task, plan)
@@ -401,6 +404,23 @@ def plan_conversion(
 def _missing_loops() -> list[str]:
     """Return a note where pixels are made without the compiled loops."""
     return [] if native.COMPILED else [native.without("pixels")]
+
+
+def _growth(size: RowSize, row_bytes: float, file_bytes: float, quality: int) -> list[str]:
+    """Return a note where whole pictures take more than the files they come from."""
+    if not size.limits or row_bytes < _GROWN * file_bytes:
+        return []
+    return [
+        f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}: pictures that shrink are encoded anew, with"
+        f" quality {quality}. "
+        "A smaller "
+        + Option("size")
+        + " or "
+        + Option("quality")
+        + " takes less, or "
+        + Option("size", "keep")
+        + "."
+    ]
 
 
 def _columns(names: str | Sequence[str] | None) -> list[str] | None:

@@ -52,6 +52,12 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
     train.check_classes(test)
 
 
+def test_the_rule_of_whole_pictures_is_taken(photo_folder: Path, test_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "train.h5", size="max=24", store="jpeg")
+    convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", store="jpeg")
+    assert open_pack(tmp_path / "test.h5").read("height").tolist() == [20, 20]
+
+
 def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and std that Normalize() as text means for a pack, where a dataset takes it."""
     pytest.importorskip("torch")
