@@ -14,6 +14,7 @@
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment, and what other policies are made of
     auto_augment.py      AutoAugment
+    augmix.py            AugMix
     containers.py        RandomApply, RandomChoice
     validation.py        checks of arguments, draws and images
     transform_text.py    transforms from a text
@@ -25,6 +26,7 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
+from packer.augment.augmix import AugMix
 from packer.augment.auto_augment import AutoAugment
 from packer.augment.averaged_views import FiveCrop, HorizontalFlips, Shifts, TenCrop, averaged
 from packer.augment.color import (
@@ -59,6 +61,7 @@ from packer.augment.warps import RandomPerspective
 
 __all__ = [
     "AlternatingHorizontalFlip",
+    "AugMix",
     "AutoAugment",
     "CenterCrop",
     "ColorJitter",

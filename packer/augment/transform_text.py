@@ -22,7 +22,6 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 """Words for torch's dtypes; torch.float16 and so on are read too."""
 
 _TENSORS = "Leave it out: images are tensors already; Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point"
-_AUTO = "Take RandAugment() or TrivialAugmentWide()"
 _VIEWS = "It makes views at test time; pass it to packer.augment.averaged, in Python"
 REMEDIES = {
     **dict.fromkeys(("ToTensor", "ToImage", "ToImageTensor", "PILToTensor", "ToPureTensor"), _TENSORS),
@@ -31,7 +30,6 @@ REMEDIES = {
     "ConvertImageDtype": "Take ToDtype(float32), which does the same",
     "NormalizeImage": "Take Normalize(), with numbers in the scale of 0 to 1",
     "Grayscale": "Take RandomGrayscale(1), which makes every image grey",
-    "AugMix": _AUTO,
     **dict.fromkeys(("FiveCrop", "TenCrop", "HorizontalFlips"), _VIEWS),
     "Lambda": "Pass a Python function to the dataset as transform=",
 }

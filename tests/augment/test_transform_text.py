@@ -181,8 +181,8 @@ CROP = "RandomCrop(size, padding=None, *, padding_mode='constant', fill=0)"
             "'Normalize()' has no mean and std, and those of a pack are not known. Write both of them.",
         ),
         (
-            "v2.AugMix()",
-            "'v2.AugMix()' is no transform of packer.augment. Take RandAugment() or TrivialAugmentWide().",
+            "v2.ConvertImageDtype(float32)",
+            "'v2.ConvertImageDtype(float32)' is no transform of packer.augment. Take ToDtype(float32), which does the same.",
         ),
         (
             "FiveCrop(8)",
