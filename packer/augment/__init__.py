@@ -7,7 +7,7 @@
     geometric.py         flips, crops and resizes, composed to one affine matrix a sample
     padding.py           Pad
     rotations.py         rotations and affine maps
-    warps.py             RandomPerspective
+    warps.py             RandomPerspective, ElasticTransform
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
     erasing.py           RandomErasing, Cutout
@@ -57,7 +57,7 @@ from packer.augment.policies import RandAugment, TrivialAugmentWide
 from packer.augment.rotations import RandomAffine, RandomRotation
 from packer.augment.transform import Draws, Transform
 from packer.augment.transform_text import parse
-from packer.augment.warps import RandomPerspective
+from packer.augment.warps import ElasticTransform, RandomPerspective
 
 __all__ = [
     "AlternatingHorizontalFlip",
@@ -68,6 +68,7 @@ __all__ = [
     "CutMix",
     "Cutout",
     "Draws",
+    "ElasticTransform",
     "FiveCrop",
     "GaussianBlur",
     "HorizontalFlips",
