@@ -63,13 +63,14 @@ MakeShards = Callable[[ShardWork], Iterator[MadeShard]]
 
 def one_after_another(work: ShardWork) -> Iterator[MadeShard]:
     """Make shards on the workers of this machine, in the folder itself."""
-    done = 0
+    # Processes that outlived a killed driver may put one of equal bytes there meanwhile.
+    done, running = 0, replace(work.running, progress=work.progress, overwrite=True)
     for number in work.numbers:
         path, part = os.path.join(work.folder, work.file(number)), work.shard(number)
         remove(path)
         name = os.path.join(work.name, work.file(number))
         try:
-            yield number, write_part(part, path, replace(work.running, progress=work.progress), name, done)
+            yield number, write_part(part, path, running, name, done)
         except NothingPackedError as error:
             yield number, error
         done += work.rows_of(number)

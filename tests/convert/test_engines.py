@@ -216,6 +216,22 @@ def test_an_attempt_that_finishes_late_changes_nothing(photo_folder: Path, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "photos"]
 
 
+def test_a_late_attempt_while_this_machine_makes_the_shard(photo_folder: Path, tmp_path: Path) -> None:
+    """Of a process that outlived its driver."""
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    convert_images(photo_folder, tmp_path / "one", **options)
+    late: list[Path] = []
+
+    def put(done: int) -> None:
+        for begun in tmp_path.glob("out.packing/pack/0*.packing"):
+            late.append(begun.with_suffix(""))
+            shutil.copy(tmp_path / "one" / late[-1].name, late[-1])
+
+    convert_images(photo_folder, tmp_path / "out", on_progress=put, **options)
+    assert len(set(late)) == 5
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
 def test_other_libraries_are_refused_by_name(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
