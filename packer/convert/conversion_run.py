@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,11 @@ from packer.format.working_folder import (
 )
 from packer.progress import Progress
 from packer.sentence import Call, Option
+
+STAGED = ".rows-{}-of-{}"
+"""Of the name of a pack, for the folder beside it in which rows are staged by each of several runs that make some shards of it."""
+_KEPT = "What has been done is kept"
+_STAGED = re.compile(re.escape(STAGED + PARTIAL_SUFFIX).replace(r"\{\}", "[0-9]+"))
 
 
 @dataclass(frozen=True)
@@ -92,13 +98,18 @@ class Conversion:
         self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, part)
 
     @property
+    def others(self) -> DistributedEngine | None:
+        """The engine, if other processes make the shards."""
+        return self.engine if isinstance(self.engine, DistributedEngine) else None
+
+    @property
     def url(self) -> str:
         """The pack's place in a store, if others take it there, else ""."""
-        return self.engine.url if isinstance(self.engine, DistributedEngine) else ""
+        return "" if self.others is None else self.others.url
 
     def check_shards(self, format: str, *, sharded: bool) -> None:
         """Refuse what is not made of shards where several processes are to make it. Raises UsageError."""
-        shared = isinstance(self.engine, DistributedEngine)
+        shared = self.others is not None
         if self.running.only is not None and (shared or not sharded):
             raise UsageError(
                 "only_shards: is of packs of several files that this machine makes. Pass ",
@@ -237,15 +248,25 @@ def interrupted(out: str) -> Iterator[None]:
         yield
     except (PackerError, KeyboardInterrupt) as error:
         left = out.rstrip("/") + PARTIAL_SUFFIX
-        if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out):
+        if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out) or _KEPT in str(error):
             raise
         done = units.size(_nbytes(left))
-        sentence = f"What has been done is kept ({left}, {done}): run the same command again to go on."
+        sentence = f"{_KEPT} ({left}, {done}): run the same command again to go on."
         if isinstance(error, PackerError):
             error.extend(" ", sentence)
         else:
             error.args = (sentence,)
         raise
+
+
+def clear_staged(out: str) -> None:
+    """Remove the rows that runs had staged of parts of a pack, which is finished, and that were killed; not those of a run at work."""
+    folder, name = os.path.split(os.path.abspath(out))
+    with suppress(OSError):
+        for found in os.listdir(folder):
+            if found.startswith(name) and _STAGED.fullmatch(found, len(name)):
+                with suppress(PackerError), locked(os.path.join(folder, found), out):
+                    remove(os.path.join(folder, found))
 
 
 def _free(folder: str, out: str) -> bool:

@@ -36,6 +36,7 @@ R = TypeVar("R")
 
 ENGINES = ("local", "ray")
 _AHEAD = 2  # tasks handed out for each that can run
+_MOST_READ = 32  # whose results are held at once: more than one process can take
 _TICK_SECONDS = 0.1
 _PATIENCE_SECONDS = 10.0
 _RETRIES = 4  # of a shard whose process or machine was lost
@@ -79,7 +80,7 @@ class DistributedEngine:
         subject: what is read, for the error if the process is lost. Raises PackerError.
         """
         with self.opened() as pool:
-            for future in in_order(partial(_submit, pool, fn), items, _most(pool)):
+            for future in in_order(partial(_submit, pool, fn), items, min(_most(pool), _MOST_READ)):
                 yield _result(future, f"{subject}: could not be read", _READ_HERE)
 
     def _make(self, work: ShardWork) -> Iterator[MadeShard]:

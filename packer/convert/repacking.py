@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import whole
-from packer.convert.conversion_run import Conversion, Report, already
+from packer.convert.conversion_run import Conversion, Report, already, clear_staged
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.image_conversion import ConversionPlan, plan_conversion
 from packer.convert.pack_rows import PackRows, together
@@ -65,7 +65,9 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     24
     """
     run = Conversion(out, "shards", workers=1, overwrite=overwrite)
-    return run.report(RunResult(list_shards(run.out, overwrite=overwrite)))
+    listed = RunResult(list_shards(run.out, overwrite=overwrite))
+    clear_staged(run.out)
+    return run.report(listed)
 
 
 def merge_packs(

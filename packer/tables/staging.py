@@ -45,7 +45,7 @@ FOLDER = "staging"  # in the workplace
 MAX_SKIPPED = 1000  # listed in the header; all are counted
 _SHORT = 40  # characters of a text that may mean missing
 _AHEAD = 2  # pieces of the input read ahead, a worker
-_TASK_BYTES = 16 << 20  # of the input, of a task of other processes
+_TASK_BYTES = 16 << 20  # of text or records, of a task of other processes
 
 
 @dataclass
@@ -104,6 +104,9 @@ def stage(
                 writer.add(piece)
                 progress(writer.bytes_done)
             writer.finish()
+    except SourceError:
+        writer.check_unchanged()
+        raise
     except OSError as error:
         raise failure(place.out, error) from error
     finally:
@@ -185,7 +188,7 @@ def _tasks(chunks: Iterator[TableChunk]) -> Iterator[list[TableChunk]]:
     task: list[TableChunk] = []
     for chunk in chunks:
         task.append(chunk)
-        if sum(c.nbytes for c in task) >= _TASK_BYTES:
+        if sum(c.held for c in task) >= _TASK_BYTES:
             yield task
             task = []
     if task:
@@ -267,7 +270,6 @@ class _Writer:
             self._input, self._lines = read.name, self._source.first_line(read.name)
         bad = [self._told(b) for b in parsed.bad]
         if bad and not self._skip:
-            self._check_unchanged()
             raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. " + self._remedy(parsed.bad[0]))
         fresh = self._merge(parsed)
         records = parsed.records
@@ -300,7 +302,7 @@ class _Writer:
 
     def finish(self) -> None:
         """Record that all pieces are there. Raises SourceError if no row is, or the files have been changed."""
-        self._check_unchanged()
+        self.check_unchanged()
         staged = self.staged
         if not staged.rows:
             names = ", ".join(self._source.names[:3])
@@ -312,7 +314,7 @@ class _Writer:
             )
         self._place.record("staged")
 
-    def _check_unchanged(self) -> None:
+    def check_unchanged(self) -> None:
         """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
         if (name := self._source.changed()) is not None:
             self._place.recorded = False

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 
 from packer.arguments import whole
-from packer.convert.conversion_run import Conversion, Report
-from packer.convert.conversion_task import ConversionTask, Engine, RunResult
+from packer.convert.conversion_run import STAGED, Conversion, Report, clear_staged
+from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.engines import engine_of
 from packer.convert.publishing import published
 from packer.convert.row_storage import RowStorage
@@ -38,8 +38,6 @@ from packer.version import __version__
 
 ADDING = ".adding"
 """Of the name of a pack, for the folder beside it in which rows to be added are staged."""
-STAGED = ".rows"
-"""The same, of rows of a pack of which several runs make some shards each."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def convert_table(
     on_plan: Callable[[TablePlan], None] | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
-    engine: str | Executor | Engine | None = None,
+    engine: str | Executor | None = None,
     address: str | None = None,
     only_shards: str | None = None,
 ) -> TableReport:
@@ -196,6 +194,10 @@ def convert_table(
         engine=engine_of(engine, address),
         only=only_shards,
     )
+    if run.engine is not None and run.others is None:
+        raise UsageError(
+            "engine: writes packs of images; those of tables are written by local, ray or an executor. Pass one of them."
+        )
     out = run.out
     texts = (na,) if isinstance(na, str) else tuple(na)
     reading = ReadOptions(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
@@ -263,8 +265,8 @@ def convert_table(
         "times of the files": [time for _, time in table.state],
     }
     with ExitStack() as stack:
-        if job.engine is not None:
-            stack.enter_context(job.engine.opened())
+        if run.others is not None:
+            stack.enter_context(run.others.opened())
         if run.running.only is None and not holds_parts(out):
             place = stack.enter_context(staging_folder(run, out, plan, overwrite=overwrite, resume=resume))
             staged = stage_rows(job, place)
@@ -273,12 +275,14 @@ def convert_table(
                 place.publish()
             written = RunResult(made, cleared=place.cleared)
         else:  # others may be at work in the pack's own folder
-            part = "" if run.running.only is None else "-{}-of-{}".format(*run.running.only)
-            place = stack.enter_context(staging_folder(run, out + STAGED + part, plan))
+            part = out + STAGED.format(*run.running.only or (1, 1))
+            place = stack.enter_context(staging_folder(run, part, plan))
             staged = stage_rows(job, place)
             written, notes = store_rows(
                 job, staged, lambda task, nbytes: run.write(replace(task, plan=plan), nbytes)
             )
+    if run.running.only is None:
+        clear_staged(out)
     return _report(job, written, staged, notes)
 
 

@@ -362,7 +362,8 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     __del__ = close  # of copies that other processes have got
 
     def __getstate__(self) -> dict[str, Any]:
-        held = {"_kept", "_lock", "_fd"}
+        # Of rows that are copied from where they lie the order, 8 bytes a row if it is sorted, is not needed.
+        held = {"_kept", "_lock", "_fd", *(["_order"] if self.direct else [])}
         own = {name: value for name, value in vars(self).items() if name not in held}
         return own | {"_path": os.path.abspath(self._path)}
 

@@ -15,7 +15,6 @@ import numpy as np
 from packer import native, units
 from packer.convert.conversion_run import Conversion, check_room, interrupted, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
-from packer.convert.engines import DistributedEngine
 from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, SourceError, UsageError
 from packer.format.file_io import fsync_path, remove
@@ -52,7 +51,10 @@ def staging_folder(
 ) -> Iterator[WorkingFolder]:
     """Give the folder in which rows are staged; what it holds is kept if the work is interrupted."""
     with run.bar, interrupted(out):
-        place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume)
+        # Processes of an executor outlive the run: they must not hold its lock.
+        place = WorkingFolder(
+            out, overwrite=overwrite, plan=plan, resume=resume, inherited=run.others is None
+        )
         try:
             yield place
         except BaseException as error:
@@ -79,11 +81,6 @@ class TableJob:
     on_stage: Callable[[Stage], None] | None
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
-
-    @property
-    def engine(self) -> DistributedEngine | None:
-        """The engine that reads the input and makes the shards, None: this machine."""
-        return self.run.engine if isinstance(self.run.engine, DistributedEngine) else None
 
     def begin(self, stage: Stage) -> None:
         """Tell that a part of the work begins."""
@@ -116,7 +113,7 @@ def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
         like=job.transform,
         skip=running.skip,
         workers=running.workers,
-        engine=job.engine,
+        engine=job.run.others,
         progress=running.progress,
     )
 
@@ -171,9 +168,10 @@ def _shares(cells: Mapping[str, int], rows: int) -> str:
 
 def write_rows(job: TableJob, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
     """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
-    with suppress(FormatError):
-        return open_pack(place.pack).header, []
-    write = job.engine or write_pack
+    if not job.run.url:
+        with suppress(FormatError):
+            return open_pack(place.pack).header, []
+    write = job.run.others or write_pack
 
     def store(task: ConversionTask, nbytes: int) -> RunResult:
         if not job.run.url:
@@ -211,7 +209,7 @@ def store_rows(
     ) as records:
         try:
             records.prepare()
-            if job.engine is not None:
+            if job.run.others is not None:
                 for name in os.listdir(folder):
                     fsync_path(os.path.join(folder, name))  # for the other machines
         except OSError as error:

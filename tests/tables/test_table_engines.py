@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing
 import os
 import pickle
 import tempfile
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ import pyarrow.parquet
 import pytest
 
 from packer import convert_table, merge_shards
+from packer.convert import engines
 from packer.convert.shard_tasks import make_shard
-from packer.errors import PackerError, SourceError, UsageError
+from packer.errors import PackerError, SourceError, SpaceError, UsageError
+from packer.format.pack_writer import PackWriter
 from packer.tables import staging, table_run
-from packer.tables.reading import text_table
+from packer.tables.reading import arrow_table, text_table
 from tests.convert.test_engines import Elsewhere, content
 from tests.remote.object_server import ObjectServer
 from tests.remote.server_fixtures import server
@@ -131,10 +134,60 @@ def test_the_bytes_are_those_of_one_machine(
     assert not list(table.parent.glob("*.packing"))
 
 
-def test_tasks_hold_no_text_that_can_be_read_elsewhere(table: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"split": "train=0.8,val=0.2", "shuffle": False}])
+def test_tasks_hold_no_text_that_can_be_read_elsewhere(table: Path, options: dict[str, Any]) -> None:
     elsewhere = Elsewhere()
-    convert_table(table, table.parent / "out", engine=elsewhere, **OPTIONS)
-    assert max(map(len, elsewhere.given)) < 1 << 13
+    convert_table(table, table.parent / "out", engine=elsewhere, **OPTIONS | options)
+    assert max(map(len, elsewhere.given)) < 3 << 12
+
+
+def test_tasks_are_small_however_well_the_text_is_compressed(table: Path) -> None:
+    head = table.read_bytes().partition(b"\n")[0]
+    (table.parent / "table.csv.gz").write_bytes(gzip.compress(head + b"\n" + b"1,2,c,d,a\n" * 15_000))
+    elsewhere = Elsewhere()
+    convert_table(table.parent / "table.csv.gz", table.parent / "out", engine=elsewhere, **OPTIONS)
+    assert max(map(len, elsewhere.given)) < 1 << 15
+
+
+@pytest.mark.parametrize("kind", ["feather", "parquet"])
+def test_tasks_hold_their_own_rows_only(
+    columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(arrow_table, "PIECE_ROWS", 100)
+    monkeypatch.setattr(staging, "_TASK_BYTES", 1)
+    path, arrow = tmp_path / f"table.{kind}", pyarrow.table(columns)
+    if kind == "feather":
+        pyarrow.feather.write_feather(arrow, path)
+    else:
+        pyarrow.parquet.write_table(arrow, path)
+    elsewhere = Elsewhere()
+    convert_table(path, tmp_path / "one", **OPTIONS)
+    convert_table(path, tmp_path / "out", engine=elsewhere, **OPTIONS)
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+    assert len(elsewhere.given) == 30 + 5
+    assert max(map(len, elsewhere.given)) < 20_000
+
+
+def test_at_most_so_many_pieces_are_under_way(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waiting(Elsewhere):
+        _max_workers = 1000
+        waiting = most = 0
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            future = super().submit(fn, *args, **kwargs)
+            if fn is not make_shard:
+                self.waiting += 1
+                self.most = max(self.most, self.waiting)
+            return future
+
+    monkeypatch.setattr(engines, "_MOST_READ", 3)
+    waiting = Waiting()
+
+    def progress(nbytes: int) -> None:
+        waiting.waiting = 0
+
+    convert_table(table, table.parent / "out", engine=waiting, on_progress=progress, **OPTIONS)
+    assert waiting.most == 3
 
 
 def test_rows_that_are_left_out(table: Path, tmp_path: Path) -> None:
@@ -165,6 +218,32 @@ def test_the_driver_goes_on_with_what_is_there(table: Path, tmp_path: Path, maki
     assert len(elsewhere.given) < len(first.given)
     assert content(tmp_path / "out") == content(tmp_path / "one")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "table.csv"]
+
+
+def test_processes_forked_meanwhile_hold_no_lock(table: Path, tmp_path: Path) -> None:
+    good = table.read_text()
+    lines = good.split("\n")
+    lines[4001] = "much,1,c1,one,b"
+    table.write_text("\n".join(lines))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        with pytest.raises(SourceError, match=r"line 4,002.* run the same command again"):
+            convert_table(table, tmp_path / "out", engine=pool, **OPTIONS)
+        table.write_text(good)
+        convert_table(table, tmp_path / "out", engine=pool, **OPTIONS)
+    convert_table(table, tmp_path / "one", **OPTIONS)
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
+@pytest.mark.parametrize("how", ["removed", "cut short"])
+def test_an_input_that_changes_is_told_and_nothing_kept(table: Path, tmp_path: Path, how: str) -> None:
+    def change(number: int) -> None:
+        if number == 4:
+            table.unlink() if how == "removed" else os.truncate(table, 2000)
+
+    with pytest.raises(SourceError, match=r"table\.csv: was changed while it was read") as caught:
+        convert_table(table, tmp_path / "out", engine=Elsewhere(change), **OPTIONS)
+    assert "is kept" not in str(caught.value)
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_a_task_of_an_earlier_run_makes_nothing(
@@ -206,6 +285,25 @@ def test_a_store_gets_the_shards(
     assert server.objects == {f"bucket/out/{name}": data for name, data in content(tmp_path / "one").items()}
     assert server.written[-1] == "bucket/out/index.json"
     assert list(shared.iterdir()) == []
+
+
+def test_a_store_gets_a_pack_that_was_finished_and_not_sent(
+    server: ObjectServer, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run without others was killed between the names that its pack has in the folder for temporary files."""
+
+    class Killed(table_run.WorkingFolder):
+        def publish(self) -> None:
+            raise KeyboardInterrupt
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(table_run, "WorkingFolder", Killed)
+        convert_table(table, "s3://bucket/out/", **OPTIONS)
+    convert_table(table, "s3://bucket/out/", engine=Elsewhere(), **OPTIONS)
+    convert_table(table, tmp_path / "one", **OPTIONS)
+    assert server.objects == {f"bucket/out/{name}": data for name, data in content(tmp_path / "one").items()}
 
 
 def test_a_machine_that_does_not_see_the_rows(table: Path, tmp_path: Path) -> None:
@@ -254,6 +352,37 @@ def test_a_part_beside_a_conversion_of_all_that_was_interrupted(table: Path, tmp
     assert content(tmp_path / "out") == content(tmp_path / "one")
 
 
+@pytest.mark.parametrize("listed", ["merged", "by a whole conversion"])
+def test_what_a_killed_part_had_read_goes_with_the_pack(table: Path, tmp_path: Path, listed: str) -> None:
+    def stop(rows: int) -> None:
+        if rows > 1 << 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert_table(table, tmp_path / "out", only_shards="2/3", on_progress=stop, **OPTIONS)
+    assert (tmp_path / "out.rows-2-of-3.packing/staging/records").exists()
+    for part in ("1/2", "2/2"):
+        convert_table(table, tmp_path / "out", only_shards=part, **OPTIONS)
+    if listed == "merged":
+        merge_shards(tmp_path / "out")
+    else:
+        convert_table(table, tmp_path / "out", **OPTIONS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "table.csv"]
+
+
+def test_a_part_says_once_that_its_work_is_kept(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any, **options: Any) -> None:
+        raise SpaceError("out: full.")
+
+    convert_table(table, tmp_path / "out", only_shards="1/2", **OPTIONS)
+    with monkeypatch.context() as patch, pytest.raises(SpaceError) as caught:
+        patch.setattr(PackWriter, "finish", full)
+        convert_table(table, tmp_path / "out", only_shards="2/2", **OPTIONS)
+    assert str(caught.value).count("is kept") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -261,6 +390,7 @@ def test_a_part_beside_a_conversion_of_all_that_was_interrupted(table: Path, tmp
         ({"format": "npy"}, "one shard of HDF5 each"),
         ({"only_shards": "1/2"}, r"and no engine="),
         ({"only_shards": "3/2", "engine": None}, r"is not K/N with K from 1 to N"),
+        ({"engine": print}, "engine: writes packs of images; .* local, ray or an executor"),
         ({"shard_rows": None, "only_shards": "1/2", "engine": None}, r"Pass shard_size='1GB'"),
     ],
 )

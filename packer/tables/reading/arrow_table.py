@@ -97,7 +97,8 @@ class ArrowTable(TableSource):
         for number in range(first, len(self._files)):
             for part in self._files[number].parts(indices, rows, group, row):
                 parse = partial(_parse, self.names[number], part.load, layout, self._form)
-                yield TableChunk(self.names[number], [number, *part.after], part.nbytes, parse)
+                held = max(part.nbytes, part.rows * layout.dtype.itemsize)
+                yield TableChunk(self.names[number], [number, *part.after], part.nbytes, held, parse)
             group = row = 0
 
     def _known(self, number: int) -> ArrowFile:
@@ -153,12 +154,13 @@ class ArrowPart(NamedTuple):
     """Neighbouring rows.
 
     after: [row group or batch, row in it] of the first row behind them; load: gives an array for each column asked for, by any
-    thread, once; nbytes: of the file.
+    thread, once; nbytes: of the file; rows: how many.
     """
 
     after: list[int]
     load: Callable[[], Sequence[Arrow]]
     nbytes: int
+    rows: int
 
 
 class ArrowFile:
@@ -226,7 +228,7 @@ class _Parquet(ArrowFile):
                 continue
             if count <= most:
                 ends = self._bytes(g + 1, 0)
-                yield ArrowPart([g + 1, 0], partial(self._group, g, names, numbers), ends - done)
+                yield ArrowPart([g + 1, 0], partial(self._group, g, names, numbers), ends - done, count)
                 done = ends
                 continue
             with reading(self.name), self._open() as file:
@@ -235,10 +237,11 @@ class _Parquet(ArrowFile):
                     start, at = at, at + batch.num_rows
                     if at <= first:
                         continue  # done by an interrupted run; there is no way to them but through these
-                    arrays = _picked(batch.slice(max(0, first - start)), names, numbers)
+                    rest = batch.slice(max(0, first - start))
+                    arrays = _Arrays(_picked(rest, names, numbers))
                     ends = self._bytes(g, at)
                     after = [g, at] if at < count else [g + 1, 0]
-                    yield ArrowPart(after, partial(list, arrays), ends - done)
+                    yield ArrowPart(after, arrays, ends - done, rest.num_rows)
                     done = ends
 
     def __getstate__(self) -> dict[str, Any]:
@@ -287,7 +290,8 @@ class _Ipc(ArrowFile):
                     stop = min(start + most, count)
                     at = begin + (end - begin) * stop // count
                     after = [g, stop] if stop < count else [g + 1, 0]
-                    yield ArrowPart(after, partial(list, batch.slice(start, stop - start).columns), at - done)
+                    arrays = _Arrays(batch.slice(start, stop - start).columns)
+                    yield ArrowPart(after, arrays, at - done, stop - start)
                     done = at
 
     def _batches(self, file: Arrow, reader: Arrow, group: int) -> Iterator[tuple[int, Arrow, int, int]]:
@@ -307,6 +311,27 @@ class _Ipc(ArrowFile):
         ipc = pyarrow.ipc
         options = ipc.IpcReadOptions(included_fields=list(indices) or None)
         return (ipc.open_stream if self._stream else ipc.open_file)(file, options=options)
+
+
+class _Arrays:
+    """Columns of some rows. Of what they are slices of only these rows are pickled; Arrow's own way takes all of it."""
+
+    def __init__(self, arrays: Sequence[Arrow]) -> None:
+        self._arrays = arrays
+
+    def __call__(self) -> Sequence[Arrow]:
+        return self._arrays
+
+    def __getstate__(self) -> bytes:
+        batch = pyarrow.RecordBatch.from_arrays(self._arrays, list(map(str, range(len(self._arrays)))))
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        data: bytes = sink.getvalue().to_pybytes()
+        return data
+
+    def __setstate__(self, data: bytes) -> None:
+        self._arrays = pyarrow.ipc.open_stream(data).read_next_batch().columns
 
 
 def _picked(table: Arrow, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:

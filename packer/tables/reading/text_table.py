@@ -199,7 +199,7 @@ class TextTable(TableSource):
                 begin += end
                 taken, consumed = stream.consumed - consumed, stream.consumed
                 parse = partial(_parse, piece, self._form, layout)
-                yield TableChunk(name, [number, begin], taken, parse)
+                yield TableChunk(name, [number, begin], taken, end, parse)
                 if ended:
                     return
 
