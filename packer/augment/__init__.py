@@ -1,7 +1,9 @@
 """Augmentation of whole batches, on whichever device they are, with torchvision.transforms.v2's names and meanings.
 
     pipeline.py          Pipeline: draw for rows, apply to images, masks, boxes, keypoints and labels
+    draw_steps.py        the transforms as a pipeline draws for them, those within others too
     pass_stages.py       parts of transforms joined to as few stages as keep their meaning, and the numbers that stages need
+    ragged_images.py     images that differ in size, in one memory
     annotations.py       masks, boxes, keypoints and labels moved as the images are
     transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
     geometric.py         flips, crops and resizes, composed to one affine matrix a sample

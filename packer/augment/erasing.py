@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +42,11 @@ class RandomErasing(SinglePartTransform, ErasePart):
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
-        _, image_height, image_width = shape
         found = {name: np.zeros(len(draws), np.int64) for name in ("top", "left", "height", "width")}
 
-        def fits(h: Whole, w: Whole) -> NDArray[np.bool_]:
-            return (h < image_height) & (w < image_width)
+        def fits(h: Whole, w: Whole, own: tuple[Any, Any]) -> NDArray[np.bool_]:
+            fitting: NDArray[np.bool_] = (h < own[0]) & (w < own[1])
+            return fitting
 
         erased = np.flatnonzero(draws.happens("erase", self.p))
         draw_rectangles(draws, erased, shape, self.scale, self.ratio, ("height", "width"), fits, found)

@@ -7,6 +7,7 @@ x = a u + b v + c, y = d u + e v + f.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -35,9 +36,10 @@ _FAR = 1e6  # an edge that no picture reaches; float32 still holds its neighbour
 
 
 class AffinePlacement:
-    """Results of one size, one a sample, seen in sources of one size.
+    """Results, one a sample, seen in their sources.
 
-    count: samples. size: (height, width) of the source, and of the result until it is changed.
+    count: samples. size: (height, width) of the source, and of the result until it is changed: numbers, or int64 [N] where
+    samples differ.
 
     matrix: float64 [6, N], a to f. taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
     frame: float64 [4, N], the picture's edges in the source; far away until `see_outside` was called.
@@ -48,7 +50,7 @@ class AffinePlacement:
     _ARRAYS = ("matrix", "taps", "frame", "softness", "support", "_whole", "_straight")
 
     # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
-    def __init__(self, count: int, size: tuple[int, int]) -> None:
+    def __init__(self, count: int, size: tuple[Any, Any]) -> None:
         height, width = size
         self.size = size
         self.matrix: Floats = _rows(count, 1, 0, 0, 0, 1, 0)
@@ -65,10 +67,9 @@ class AffinePlacement:
 
     def copy(self) -> AffinePlacement:
         """Return the same placements, to be changed apart."""
-        other = AffinePlacement(0, self.size)
+        other = copy.copy(self)
         for name in self._ARRAYS:
             setattr(other, name, getattr(self, name).copy())
-        other._continued = self._continued
         return other
 
     def restore(self, samples: NDArray[np.bool_], before: AffinePlacement) -> None:
@@ -93,7 +94,7 @@ class AffinePlacement:
             b *= sign
             e *= sign
 
-    def cut(self, left: Numbers, top: Numbers, size: tuple[int, int], read_only: bool = True) -> None:
+    def cut(self, left: Numbers, top: Numbers, size: tuple[Any, Any], read_only: bool = True) -> None:
         """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
         height, width = size
         if read_only:
@@ -118,7 +119,7 @@ class AffinePlacement:
         top: Numbers,
         width: Numbers,
         height: Numbers,
-        size: tuple[int, int],
+        size: tuple[Any, Any],
         antialias: bool,
     ) -> None:
         """Cut a rectangle of whole pixels and resize it.
@@ -202,8 +203,10 @@ class AffinePlacement:
             self.taps[2:] = np.where(self._whole, np.clip(box[2:], first + 1, end), end)
 
 
-def _rows(count: int, *numbers: float) -> Floats:
-    rows: Floats = np.repeat(np.array(numbers, np.float64)[:, None], count, axis=1)
+def _rows(count: int, *numbers: Numbers) -> Floats:
+    rows: Floats = np.empty((len(numbers), count))
+    for row, number in zip(rows, numbers, strict=True):
+        row[:] = number
     return rows
 
 
@@ -214,6 +217,7 @@ class RandomHorizontalFlip(RandomChange, GeometryPart):
     """
 
     drawn = "flip"
+    any_size = True
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
         placement.mirror(across=params["flip"])
@@ -226,6 +230,7 @@ class RandomVerticalFlip(RandomChange, GeometryPart):
     """
 
     drawn = "flip"
+    any_size = True
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
         placement.mirror(down=params["flip"])
@@ -237,6 +242,8 @@ class AlternatingHorizontalFlip(SinglePartTransform, GeometryPart):
     In two epochs each image is seen both ways, where random flips show a quarter of them the same way four times in a
     row. K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
     """
+
+    any_size = True
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw flip: bool [N]."""
@@ -255,8 +262,10 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         repeating it, so each side gets fewer pixels than the image has), "symmetric" repeats it too.
     fill: one number or one a channel, in the images' own scale, so 0 to 255 for uint8.
 
-    There is no pad_if_needed: images of a pack are of one size.
+    There is no pad_if_needed: an image that is smaller is refused.
     """
+
+    any_size = True
 
     def __init__(
         self,
@@ -280,7 +289,7 @@ class RandomCrop(SinglePartTransform, GeometryPart):
             "RandomCrop", (self.left, self.top, self.right, self.bottom), self.padding_mode, height, width
         )
         height, width = height + self.top + self.bottom, width + self.left + self.right
-        if self.height > height or self.width > width:
+        if np.any((self.height > height) | (self.width > width)):
             padded = "with their padding " if self._padded else ""
             raise UsageError(
                 f"RandomCrop: size is {self.height}x{self.width} and the images are {padded}{height}x{width}; "
@@ -312,7 +321,7 @@ def outside_of(padding_mode: str) -> Outside:
 def check_padding(name: str, padding: tuple[int, int, int, int], mode: str, height: int, width: int) -> None:
     """Raise UsageError if images of this size cannot be mirrored so far."""
     left, top, right, bottom = padding
-    if mode == "reflect" and (max(top, bottom) >= height or max(left, right) >= width):
+    if mode == "reflect" and np.any((max(top, bottom) >= height) | (max(left, right) >= width)):
         raise UsageError(
             f"{name}: padding is {padding} and the images are {height}x{width}; reflect allows less than their height and "
             "width. Pad less, or with padding_mode='edge'."
@@ -325,12 +334,14 @@ class CenterCrop(SinglePartTransform, GeometryPart):
     size: side in pixels, or (height, width). Where the middle lies between two pixels, the rest is rounded to even.
     """
 
+    any_size = True
+
     def __init__(self, size: int | Sequence[int]) -> None:
         self.height, self.width = validation.sides("CenterCrop", "size", size)
 
     def check(self, shape: Shape) -> Shape:
         channels, height, width = shape
-        if self.height > height or self.width > width:
+        if np.any((self.height > height) | (self.width > width)):
             raise UsageError(
                 f"CenterCrop: size is {self.height}x{self.width} and the images are {height}x{width}; "
                 f"up to {height}x{width} is allowed. Pass a smaller size, or Resize first."
@@ -339,7 +350,7 @@ class CenterCrop(SinglePartTransform, GeometryPart):
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
         height, width = placement.size
-        top, left = round((height - self.height) / 2), round((width - self.width) / 2)
+        top, left = np.rint((height - self.height) / 2), np.rint((width - self.width) / 2)
         placement.cut(left, top, (self.height, self.width))
 
 
@@ -356,6 +367,8 @@ class Resize(SinglePartTransform, GeometryPart):
     interpolation: "bilinear" or "nearest". antialias: widen the filter when it shrinks.
     """
 
+    any_size = True
+
     def __init__(
         self, size: int | Sequence[int], interpolation: str = "bilinear", *, antialias: bool = True
     ) -> None:
@@ -371,15 +384,18 @@ class Resize(SinglePartTransform, GeometryPart):
     def place(self, placement: AffinePlacement, params: Params) -> None:
         height, width = placement.size
         size = self._size((height, width))
-        if size != placement.size:
+        if isinstance(height, np.ndarray) or size != placement.size:
             nothing = np.zeros(len(placement))
             placement.stretch(nothing, nothing, nothing + width, nothing + height, size, bool(self.antialias))
 
-    def _size(self, size: tuple[int, ...]) -> tuple[int, int]:
+    def _size(self, size: tuple[Any, ...]) -> tuple[Any, Any]:
         if not self._shorter:
             return self.size
         height, width = size
         side = self.size[0]
+        if isinstance(height, np.ndarray):
+            tall = height > width
+            return np.where(tall, side * height // width, side), np.where(tall, side, side * width // height)
         return (side, side * width // height) if height <= width else (side * height // width, side)
 
 
@@ -390,6 +406,8 @@ class RandomResizedCrop(SinglePartTransform, GeometryPart):
     largest width / height, drawn so that its logarithm is uniform. After ten draws that do not fit the image: the
     middle, as large as the ratios allow. interpolation: "bilinear" or "nearest". antialias: widen the filter when it shrinks.
     """
+
+    any_size = True
 
     def __init__(
         self,
@@ -418,13 +436,14 @@ class RandomResizedCrop(SinglePartTransform, GeometryPart):
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw top, left, height and width of the rectangle in the image: int64 [N] each."""
         _, height, width = shape
-        ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
-        across = np.full(len(draws), min(width, max(1, round(height * ratio))), np.int64)
-        down = np.full(len(draws), min(height, max(1, round(width / ratio))), np.int64)
+        ratio = np.clip(width / height, *self.ratio)
+        across = np.full(len(draws), np.minimum(width, np.maximum(1, np.rint(height * ratio))), np.int64)
+        down = np.full(len(draws), np.minimum(height, np.maximum(1, np.rint(width / ratio))), np.int64)
         found = {"top": (height - down) // 2, "left": (width - across) // 2, "height": down, "width": across}
 
-        def fits(w: Whole, h: Whole) -> NDArray[np.bool_]:
-            return (w > 0) & (w <= width) & (h > 0) & (h <= height)
+        def fits(w: Whole, h: Whole, own: tuple[Any, Any]) -> NDArray[np.bool_]:
+            fitting: NDArray[np.bool_] = (w > 0) & (w <= own[1]) & (h > 0) & (h <= own[0])
+            return fitting
 
         everybody = np.arange(len(draws))
         draw_rectangles(draws, everybody, shape, self.scale, self.ratio, ("width", "height"), fits, found)
@@ -442,29 +461,36 @@ def draw_rectangles(
     scale: tuple[float, float],
     ratio: tuple[float, float],
     sides: tuple[str, str],
-    fits: Callable[[Whole, Whole], NDArray[np.bool_]],
+    fits: Callable[[Whole, Whole, tuple[Any, Any]], NDArray[np.bool_]],
     found: dict[str, Whole],
 ) -> None:
     """Draw rectangles of random area and proportion, ten times for each image at most, until one fits it.
 
     waiting: numbers of the draws' rows that need one. scale: of areas, as shares of the image's. ratio: of the first of
-    `sides`, "width" and "height", to the second. fits: takes both sides. found: top, left, height and width, int64 [N]
-    each; where none fits they stay as they are.
+    `sides`, "width" and "height", to the second. fits: takes both sides, and the (height, width) of the images. found: top, left,
+    height and width, int64 [N] each; where none fits they stay as they are.
     """
-    _, height, width = shape
+    size: tuple[Any, ...] = shape[1:]
+
+    def of(rows: Whole) -> tuple[Any, Any]:
+        height, width = (side[rows] if isinstance(side, np.ndarray) else side for side in size)
+        return height, width
+
     least, most = (math.log(end) for end in ratio)
     for attempt in range(_ATTEMPTS):
         if not waiting.size:
             return
         some = draws.only(waiting)
+        height, width = of(waiting)
         area = some.uniform(f"area {attempt}", *scale) * (height * width)
         proportion = np.exp(some.uniform(f"ratio {attempt}", least, most))
         first = np.rint(np.sqrt(area * proportion)).astype(np.int64)
         second = np.rint(np.sqrt(area / proportion)).astype(np.int64)
-        fitting = fits(first, second)
+        fitting = fits(first, second, (height, width))
         chosen = waiting[fitting]
         found[sides[0]][chosen], found[sides[1]][chosen] = first[fitting], second[fitting]
         good = draws.only(chosen)
+        height, width = of(chosen)
         found["left"][chosen] = good.integers(f"left {attempt}", width - found["width"][chosen] + 1)
         found["top"][chosen] = good.integers(f"top {attempt}", height - found["height"][chosen] + 1)
         waiting = waiting[~fitting]

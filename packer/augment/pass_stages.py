@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import native
@@ -83,7 +84,10 @@ class StagedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """The size, channels and type of images between two stages. limit: their largest value, None after Normalize."""
+    """The size, channels and type of images between two stages. limit: their largest value, None after Normalize.
+
+    size: (h, w); of images that differ in size arrays, whose numbers mean nothing.
+    """
 
     channels: int
     size: tuple[int, int]
@@ -117,6 +121,11 @@ class PassStage:
         return self.what.width
 
     @property
+    def reducible(self) -> bool:
+        """True if it resizes with antialiasing, so that images may lie in memory as small as the results allow."""
+        return any(part.antialias for part, _ in self._geometry) and self.what.sampling == "linear"
+
+    @property
     def moves(self) -> bool:
         """True if it has geometry, which masks, boxes and points follow."""
         return bool(self._geometry)
@@ -142,6 +151,7 @@ class PassStage:
             box_fill=self._box_fill,
             noise=self._noise,
             dtype=str(self.result.dtype).removeprefix("torch."),
+            ragged=isinstance(self.source.size[0], np.ndarray),
         )
 
     def take(self, entry: StagedPart) -> bool:
@@ -156,9 +166,12 @@ class PassStage:
         assert isinstance(part, ErasePart)
         return self._take_erase(part, entry.transform)
 
-    def columns(self, draws: Sequence[Params], count: int) -> Columns:
-        """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew."""
-        placement = AffinePlacement(count, self.source.size)
+    def columns(self, draws: Sequence[Params], count: int, sizes: NDArray[np.int64] | None = None) -> Columns:
+        """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew.
+
+        sizes: int64 [count, 2], (h, w) of each image where they differ. Where they lie is left to be filled in.
+        """
+        placement = AffinePlacement(count, self.source.size if sizes is None else (sizes[:, 0], sizes[:, 1]))
         for part, transform in self._geometry:
             params = draws[transform]
             before = placement.copy() if "apply" in params else None
@@ -174,6 +187,8 @@ class PassStage:
             params = draws[transform]
             boxes = _applied(eraser.erase(params, self.result.size), params)
             pieces.append(boxes.reshape(count, pass_spec.BOX_WIDTH * eraser.boxes))
+        if self.what.ragged:
+            pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
     def run_masks(
@@ -295,7 +310,7 @@ class PartStage:
         if self.warping is not None:
             _colour(part.name, self.warping.fill, source)
 
-    def columns(self, draws: Sequence[Params], count: int) -> Columns:
+    def columns(self, draws: Sequence[Params], count: int, sizes: NDArray[np.int64] | None = None) -> Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""
         params = draws[self._transform]
         return _applied(self.part.columns(params, count, self.source.size), params)
@@ -356,7 +371,7 @@ def run_pass(
 ) -> Tensor:
     """Make the results of one pass.
 
-    images: [M, C, H, W], uint8 or floating point, best with channels_last strides; not modified.
+    images: [M, C, H, W], uint8 or floating point, best with channels_last strides; not modified. Of a ragged pass [P, C].
     columns: float32 [N, P], on the images' device; values are not checked (it would wait for the device).
     rows: int64 [N] on the same device, which of the images each sample is made of (not checked); None: M is N, in order.
     out: [N, C, h, w] of the pass's dtype, channels_last, same device; made if None.

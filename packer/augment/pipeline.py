@@ -8,7 +8,7 @@ are touched, the draws become one row of numbers a sample; pass_stages.py says h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +23,7 @@ from packer.augment.annotations import (
     warped_boxes,
     warped_keypoints,
 )
-from packer.augment.containers import GatedTransforms
-from packer.augment.filters import CustomPart
+from packer.augment.draw_steps import EQUAL_SIZES, check_any_size, check_least, steps
 from packer.augment.pass_stages import (
     IMPLEMENTATIONS,
     PartStage,
@@ -38,10 +37,10 @@ from packer.augment.pass_stages import (
     run_pass,
     staged,
 )
-from packer.augment.transform import Draws, MixPart, Shape, Transform, TransformPart, WarpPart, check_no_class
+from packer.augment.ragged_images import RaggedImages
+from packer.augment.transform import MixPart, Shape, Transform, WarpPart
 from packer.augment.validation import (
     ParamLayout,
-    check_drawn,
     check_images,
     check_params,
     check_range,
@@ -58,13 +57,16 @@ _DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
 _CPU_STAGE_BYTES = 4 << 20
 
 Drawn = list[dict[str, Tensor]]
+Sizes = NDArray[np.int64]
+
+_ANY_SIDES: Any = np.full(2, 1 << 20)  # of images whose sizes are told later: none is too small for anything
 
 
 class Pipeline:
     """Transforms applied in order.
 
     transforms: any number, or the text of a list; an empty pipeline returns the images themselves.
-    shape: (C, H, W) of the images that go in; None: `at` says it later.
+    shape: (C, H, W) of the images that go in; (C, None, None): they differ in size; None: `at` says it later.
     seed: of all draws. dtype: of the images, torch.uint8, or floating point from 0 to 1.
     mask_fill: what masks get beyond an image's edges.
     implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
@@ -74,7 +76,7 @@ class Pipeline:
     def __init__(
         self,
         transforms: Sequence[Transform] | str,
-        shape: Shape | None = None,
+        shape: Shape | tuple[int, None, None] | None = None,
         *,
         seed: int = 0,
         dtype: torch.dtype = torch.uint8,
@@ -91,7 +93,7 @@ class Pipeline:
                 "Pass one of them."
             )
         self.transforms = _listed(transforms)
-        self.shape = shape
+        self.shape: Any = shape
         self.seed, self.dtype = whole("Pipeline", "seed", seed, None), dtype
         self.mask_fill = whole("Pipeline", "mask_fill", mask_fill, None)
         self.implementation = implementation
@@ -107,7 +109,7 @@ class Pipeline:
         about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"
         return f"Pipeline({list(self.transforms)}, {about})"
 
-    def at(self, shape: Shape, seed: int | None = None) -> Pipeline:
+    def at(self, shape: Shape | tuple[int, None, None], seed: int | None = None) -> Pipeline:
         """Return the same transforms for images of this (C, H, W), and with another seed if given."""
         return Pipeline(
             self.transforms,
@@ -117,6 +119,18 @@ class Pipeline:
             mask_fill=self.mask_fill,
             implementation=self.implementation,
         )
+
+    @property
+    def ragged(self) -> bool:
+        """True for images that differ in size."""
+        return self.shape is not None and self.shape[1] is None
+
+    @property
+    def first(self) -> PassStage:
+        """The stage that reads ragged images, and makes them alike."""
+        stage = self._stages[0]
+        assert isinstance(stage, PassStage)
+        return stage
 
     @property
     def output_shape(self) -> Shape:
@@ -154,10 +168,18 @@ class Pipeline:
         """True if values come between those of two images, as MixUp's do; masks have no such values."""
         return any(part.blends for part in self._mixing())
 
-    def sample(self, rows: NDArray[np.int64] | Tensor, epoch: int = 0, *, seed: int | None = None) -> Drawn:
+    def sample(
+        self,
+        rows: NDArray[np.int64] | Tensor,
+        epoch: int = 0,
+        *,
+        seed: int | None = None,
+        sizes: Sizes | None = None,
+    ) -> Drawn:
         """Draw for these rows of an epoch, one dictionary a transform, in their order, those of RandomApply among them.
 
-        rows: whole numbers [N], the images' row numbers. seed: another than the pipeline's.
+        rows: whole numbers [N], the images' row numbers. seed: another than the pipeline's. sizes: of images that differ in size,
+        whole numbers [N, 2], heights and widths.
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
@@ -169,15 +191,17 @@ class Pipeline:
         counted = counted.astype(np.int64)
         epoch = whole("Pipeline", "epoch", epoch, 0)
         seed = self.seed if seed is None else whole("Pipeline", "seed", seed, None)
+        shapes = self._shapes if sizes is None else self._shapes_of(self._checked_sizes(sizes, len(counted)))
         return [
-            step.sample(counted, seed, epoch, shape)
-            for step, shape in zip(self._steps, self._shapes, strict=True)
+            step.sample(counted, seed, epoch, shape) for step, shape in zip(self._steps, shapes, strict=True)
         ]
 
-    def prepare(self, params: Drawn | PreparedDraws, count: int | None = None) -> PreparedDraws:
+    def prepare(
+        self, params: Drawn | PreparedDraws, count: int | None = None, *, sizes: Sizes | None = None
+    ) -> PreparedDraws:
         """Turn draws into the numbers that the stages need; what several calls share is then worked out once.
 
-        params: what `sample` returned. count: samples; needed where nothing is drawn.
+        params: what `sample` returned. count: samples; needed where nothing is drawn. sizes: as `sample` got them.
         Raises UsageError if params are not this pipeline's, or for another number of samples.
         """
         self._known()
@@ -203,7 +227,10 @@ class Pipeline:
             for step, each, layout in zip(self._steps, params, self._layouts, strict=True):
                 check_params(type(step.transform).__name__, each, layout, found)
             draws = [{name: p.numpy() for name, p in each.items()} for each in params]
-            pieces = [stage.columns(draws, found) for stage in self._stages]
+            if sizes is not None or self.ragged:
+                sizes = self._checked_sizes(sizes, found)
+            pieces = [stage.columns(draws, found, sizes) for stage in self._stages[:1]]
+            pieces += [stage.columns(draws, found) for stage in self._stages[1:]]
             joined = np.concatenate(pieces, axis=1) if pieces else np.zeros((found, 0), np.float32)
             prepared = PreparedDraws(torch.from_numpy(joined))
         if count is not None and found != count:
@@ -212,6 +239,15 @@ class Pipeline:
                 "Sample the batch's rows."
             )
         return prepared
+
+    def begin(self, images: RaggedImages, params: Drawn | PreparedDraws, out: Tensor | None = None) -> Tensor:
+        """Make images that differ in size alike: the first stage of `apply`.
+
+        params, out: as `apply` takes them; out is of the first stage's result.
+        """
+        prepared = self.prepare(params, len(images))
+        columns = images.placed(prepared.host[:, : self.first.width])
+        return run_pass(self.first.what, images.pixels, columns, None, out, self.implementation)
 
     def apply(
         self,
@@ -223,7 +259,8 @@ class Pipeline:
     ) -> Tensor:
         """Apply what was drawn.
 
-        images: [N, C, H, W], any device, best with channels_last strides; not modified.
+        images: [N, C, H, W], any device, best with channels_last strides; not modified. Of images that differ in size what `begin`
+            returned.
         params: what `sample` or `prepare` returned for these images.
         rows: int64 [N] on the images' device, the images to take (not checked there); they are then [M, C, H, W], a whole
             field for example, and no batch is put together before it is augmented.
@@ -241,15 +278,16 @@ class Pipeline:
             self._check_out(out, count, images.device)
         mixing = [i for i, stage in enumerate(self._stages) if stage.mixing is not None]
         each = mixing[0] if mixing else len(self._stages)  # stages that work on each image by itself
+        first = int(self.ragged)  # which `begin` has done
         # A pass may write a pixel before it reads it for another one.
         target = None if mixing else out
         if out is not None and out.untyped_storage().data_ptr() == images.untyped_storage().data_ptr():
             target = None
         step = count
-        if images.device.type == "cpu" and each > 1:
+        if images.device.type == "cpu" and each - first > 1:
             step = max(1, _CPU_STAGE_BYTES // max(1, images[:1].nbytes))
         if step >= count:
-            made = self._run(0, each, images, prepared, rows, target)
+            made = self._run(first, each, images, prepared, rows, target)
         else:
             result = self._stages[each - 1].result
             if target is None:
@@ -258,8 +296,8 @@ class Pipeline:
             for start in range(0, count, step):
                 part = slice(start, start + step)
                 source, chosen = (images[part], None) if rows is None else (images, rows[part])
-                self._run(0, each, source, prepared[part], chosen, made[part])
-        if self._stages and made.data_ptr() == images.data_ptr():
+                self._run(first, each, source, prepared[part], chosen, made[part])
+        if self._stages and not self.ragged and made.data_ptr() == images.data_ptr():
             # Operations may have had nothing to do, and mixing overwrites what it gets.
             made = made.clone(memory_format=torch.channels_last)
         made = self._run(each, len(self._stages), made, prepared, None, None)
@@ -334,28 +372,61 @@ class Pipeline:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
         return self.apply(images, self.sample(rows, epoch))
 
-    def _build(self, shape: Shape) -> None:
-        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in shape):
+    def _build(self, shape: Any) -> None:
+        sides = shape[:1] if tuple(shape[1:]) == (None, None) else shape
+        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in sides):
             raise UsageError(
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
-        entries, now = [], shape
+        entries: list[StagedPart] = []
+        now: Any = (shape[0], _ANY_SIDES, _ANY_SIDES) if self.ragged else shape
         for number, step in enumerate(self._steps):
             self._shapes.append(now)
+            if isinstance(now[1], np.ndarray):
+                check_any_size(step)
             if step.gate is not None:
                 step.gate[0].output_shape(now)  # raises if it changes the size
             before, now = now, step.transform.output_shape(now)
             self._layouts.append(step.layout(before))
             entries += [StagedPart(part, number) for part in step.parts(self._layouts[-1])]
         limit = 255.0 if self.dtype == torch.uint8 else 1.0
-        self._stages = staged(entries, PixelFormat(shape[0], (shape[1], shape[2]), self.dtype, limit))
+        first = self._shapes[0] if self._shapes else now
+        self._stages = staged(entries, PixelFormat(first[0], (first[1], first[2]), self.dtype, limit))
+        if isinstance(now[1], np.ndarray):
+            raise UsageError(f"Pipeline: the images differ in size; {EQUAL_SIZES}. Add one of them.")
+        if self.ragged and np.ndim(self._stages[0].result.size[0]):
+            raise UsageError(
+                "Pipeline: the images differ in size, and are to be resized twice before they are alike; once is allowed. "
+                "Make them alike by the first resize."
+            )
+
+    def _shapes_of(self, sizes: Sizes) -> list[Any]:
+        """Return what each transform is to draw for. Raises UsageError if an image is too small for one."""
+        shapes: list[Any] = []
+        now: Any = (self.shape[0], sizes[:, 0], sizes[:, 1])
+        for step in self._steps:
+            shapes.append(now)
+            if isinstance(now[1], np.ndarray):
+                check_least(step.transform, now)
+            now = step.transform.output_shape(now)
+        return shapes
+
+    def _checked_sizes(self, sizes: Any, count: int) -> Sizes:
+        found = np.asarray(sizes)
+        if not self.ragged or found.shape != (count, 2) or found.dtype.kind not in "iu" or (found < 1).any():
+            raise UsageError(
+                f"Pipeline: sizes are {found.dtype} {list(found.shape)} for {count} images and the shape is {self.shape}; whole numbers "
+                f"[{count}, 2] are needed where images differ in size, and nowhere else. Pass each image's height and width."
+            )
+        return found.astype(np.int64)
 
     def _known(self) -> Shape:
         if self.shape is None:
             raise UsageError(
                 "Pipeline: the images' shape is not known. Pass shape=(C, H, W), or call at(shape) first."
             )
-        return self.shape
+        shape: Shape = self.shape
+        return shape
 
     def _mixing(self) -> list[MixPart]:
         return [stage.mixing for stage in self._stages if stage.mixing is not None]
@@ -363,6 +434,10 @@ class Pipeline:
     def _check(self, images: Tensor) -> None:
         """Raise UsageError for images that are not what the pipeline was made for; on a GPU values are looked at once."""
         shape = self._known()
+        if self.ragged:
+            made = self.first.result
+            check_images("Pipeline", images, (made.channels, *made.size), made.dtype)
+            return
         who = type(self.transforms[0]).__name__ if self.transforms else "Pipeline"
         check_images(who, images, shape, self.dtype)
         if self.dtype != torch.uint8 and not (self._checked and images.device.type != "cpu"):
@@ -437,75 +512,6 @@ class Pipeline:
             elif isinstance(stage, PartStage) and stage.warping is not None:
                 places = warped(places, mine, stage.source.size, stage.warping)
         return places
-
-
-class DrawStep(NamedTuple):
-    """A transform of a pipeline, or of a RandomApply or RandomChoice in it.
-
-    place: keys its draws: 3 is the fourth of the list, "3.0" the first within it. gate: what decides for which images, and
-    its own place and the transform's number in it.
-    """
-
-    transform: Transform
-    place: int | str
-    gate: tuple[GatedTransforms, int, int] | None
-
-    def sample(self, rows: NDArray[np.int64], seed: int, epoch: int, shape: Shape) -> dict[str, Tensor]:
-        """Draw for rows, int64 [N]: tensors on the CPU."""
-        name = type(self.transform).__name__
-        params = dict(self.transform.sample(Draws(rows, seed, epoch, self.place, name), shape))
-        if "apply" in params:
-            raise UsageError(
-                f"{name}: sample draws 'apply', which is RandomApply's name. Choose another one."
-            )
-        if self.gate is not None:
-            gated, place, number = self.gate
-            params["apply"] = gated.decide(Draws(rows, seed, epoch, place, type(gated).__name__), number)
-        return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
-
-    def layout(self, shape: Shape) -> ParamLayout:
-        """Return the shapes and dtypes of the draws for images of a shape. Raises UsageError unless they have an entry a row."""
-        rows, name = np.zeros(2, np.int64), type(self.transform).__name__
-        drawn = self.transform.sample(Draws(rows, 0, 0, self.place, name), shape)
-        check_drawn(name, drawn, len(rows))
-        return {
-            key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
-        }
-
-    def parts(self, layout: ParamLayout) -> Sequence[TransformPart]:
-        """Return the parts of the transform."""
-        return (CustomPart(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
-
-
-def steps(transforms: Sequence[Transform]) -> list[DrawStep]:
-    """Return the transforms of a pipeline, those within others too. Raises UsageError for what is none."""
-    found = []
-    for place, transform in enumerate(transforms):
-        if isinstance(transform, GatedTransforms):
-            for number, inner in enumerate(transform.transforms):
-                found.append(DrawStep(_checked(inner), f"{place}.{number}", (transform, place, number)))
-        else:
-            found.append(DrawStep(_checked(transform), place, None))
-    return found
-
-
-def _checked(transform: Any) -> Transform:
-    check_no_class("Pipeline", transform)
-    if not isinstance(transform, Transform):
-        raise UsageError(
-            f"Pipeline: {transform!r} is no transform; those of packer.augment are allowed, and classes derived "
-            "from its Transform. Pass such."
-        )
-    kind = type(transform)
-    if kind.parts is Transform.parts and not _has_apply(transform):
-        raise UsageError(
-            f"{kind.__name__}: it has no apply(images, params); a transform of your own needs one. Add it."
-        )
-    return transform
-
-
-def _has_apply(transform: Transform) -> bool:
-    return type(transform).apply is not Transform.apply
 
 
 def _listed(transforms: Any) -> tuple[Transform, ...]:

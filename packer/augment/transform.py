@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from packer.augment.geometric import AffinePlacement
 
 Shape = tuple[int, int, int]
-"""Channels, height and width of an image."""
+"""Channels, height and width of an image. Of images that differ in size, height and width are int64 [N]; only operations with
+`any_size` get such."""
 
 Params = Mapping[str, NDArray[Any]]
 """What one operation drew: arrays with an entry for each row."""
@@ -153,8 +154,10 @@ class GeometryPart(TransformPart, ABC):
     turns: whether it may leave rows that are no longer level.
     outside: what is seen beyond the image's edges, None if it never looks there.
     fill: for "fill", one number or one a channel, in the image's scale.
+    any_size: whether it takes images that differ in size, whose heights and widths are int64 [N] then.
     """
 
+    any_size: bool = False
     sampling: Sampling = "shift"
     antialias: bool | None = None
     turns: bool = False

@@ -105,6 +105,27 @@ def decode(data: Data, max_pixels: int, channels: int | None = None) -> NDArray[
     return np.ascontiguousarray(upright(pixels, jpeg_orientation(data)))
 
 
+def decode_upright_into(data: Data, out: NDArray[np.uint8], reduced: bool = False) -> None:
+    """Decode one image of known size, and turn it upright as its EXIF orientation says.
+
+    data: a whole JPEG file. out: uint8 [h, w, C], C 1 or 3, C-contiguous, of the size that `size` tells; filled, unless an error is
+    raised. reduced: out is 1/2, 1/4 or 1/8 of that, rounded up; the file is upright and has at least 16 pixels a side.
+    Raises: ValueError if the JPEG is damaged, truncated or CMYK.
+    """
+    data = _bytes(data)
+    if reduced:
+        _decode(data, out, reduced)
+        return
+    orientation = jpeg_orientation(data)
+    if orientation == 1:
+        _decode(data, out)
+        return
+    height, width, channels = out.shape
+    pixels = np.empty((width, height, channels) if swaps_sides(orientation) else out.shape, np.uint8)
+    _decode(data, pixels)
+    np.copyto(out, upright(pixels, orientation))
+
+
 def size(data: Data) -> tuple[int, int, int]:
     """Read (height, width, channels) of what ``decode`` returns, from the header alone. Raises: ValueError."""
     data = _bytes(data)
@@ -132,12 +153,14 @@ def _header(data: bytes) -> tuple[int, int, int]:
     return int(height), int(width), _CHANNELS[colorspace]
 
 
-def _decode(data: bytes, out: NDArray[np.uint8]) -> None:
+def _decode(data: bytes, out: NDArray[np.uint8], reduced: bool = False) -> None:
+    # Whole pictures name no least size: of less than 8 pixels two scales would have the same.
+    least = (False, False, *out.shape[:2]) if reduced else ()
     if has_too_many_scans(data):
         raise ValueError(f"a JPEG of more than {MAX_SCANS} scans; up to {MAX_SCANS} are decoded")
     try:
         # strict: without it 95 % of the places where a file can be cut go unnoticed. It costs nothing.
-        simplejpeg.decode_jpeg(data, _COLORSPACES[out.shape[2]], buffer=out, strict=True)
+        simplejpeg.decode_jpeg(data, _COLORSPACES[out.shape[2]], *least, buffer=out, strict=True)
     except ValueError as error:
         raise ValueError(f"a damaged or truncated JPEG ({_reason(error)})") from None
 

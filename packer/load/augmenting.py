@@ -16,6 +16,7 @@ from packer import randomness
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
 from packer.load.batch import IndexedRows, Slots, allocate, batch_type
+from packer.read.encoded_images import channels_of, is_encoded
 from packer.read.row_selection import is_mask
 from packer.sentence import Option
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class Augmenter:
     """The pipelines of a dataset: draws parameters for rows, makes each view of their images, and moves masks, boxes and points with them.
 
-    `draw` is thread-safe.
+    `draw` is thread-safe. Images that differ in size are made alike as they are read (ragged_rows.py); the rest is done here.
 
     views: field name in the batch -> pipeline that makes it from "image"; masks, boxes, points and labels follow the first.
     fields: fields that are loaded. num_classes: number of classes of mixed labels. rows: most rows in a batch.
@@ -49,7 +50,9 @@ class Augmenter:
         spare: int,
     ) -> None:
         self._views = {name: _ImageView(pipeline, rows, spare) for name, pipeline in views.items()}
+        self.views = dict(views)
         self._pipeline, self._num_classes = next(iter(views.values())), num_classes
+        self.ragged = self._pipeline.ragged
         self._names = tuple(name for f in fields for name in (views if f.name == "image" else (f.name,)))
         self._type: Any = batch_type(self._names)
         named = {f.name: f for f in fields}
@@ -61,29 +64,61 @@ class Augmenter:
         self._points = points is not None and (points.shape or ())[1:] == (2,) and points.dtype[1] == "f"
         self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
 
-    def draw(self, rows: NDArray[np.int64], seed: int, epoch: int) -> Draws:
+    def read_fields(self, fields: Sequence[Field]) -> tuple[Field, ...]:
+        """Return the fields that are read: of images that differ in size what the first stage of each view makes of them."""
+        if not self.ragged:
+            return tuple(fields)
+        made = []
+        for name, pipeline in self.views.items():
+            first = pipeline.first.result
+            made.append(
+                Field(name, _NUMPY[str(first.dtype)], (*first.size, first.channels), {"layout": "HWC"})
+            )
+        return tuple(one for f in fields for one in (made if f.name == "image" else (f,)))
+
+    def joined(self, parts: Sequence[Draws]) -> Draws:
+        """Return the parameters of all parts of a request, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        import torch
+
+        from packer.augment.pass_stages import PreparedDraws
+
+        return tuple(
+            PreparedDraws(torch.cat([drawn.host for drawn in each])) for each in zip(*parts, strict=True)
+        )
+
+    def draw(
+        self, rows: NDArray[np.int64], seed: int, epoch: int, sizes: NDArray[np.int64] | None = None
+    ) -> Draws:
         """Return the parameters of each pipeline for these rows of the pack, int64 [N].
 
-        The seed of a pipeline is added to `seed`. Every view after the first draws with a key made of that sum and its number.
+        sizes: int64 [N, 2], (h, w) of images that differ in size. The seed of a pipeline is added to `seed`. Every view after the first
+        draws with a key made of that sum and its number.
         """
         return tuple(
             view.pipeline.prepare(
-                view.pipeline.sample(rows, epoch, seed=seed_of(seed + view.pipeline.seed, number)), len(rows)
+                view.pipeline.sample(
+                    rows, epoch, seed=seed_of(seed + view.pipeline.seed, number), sizes=sizes
+                ),
+                len(rows),
+                sizes=sizes,
             )
             for number, view in enumerate(self._views.values())
         )
 
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
         """Return the augmented batch. first: index of the batch's first row in `draws`, which may cover several batches."""
-        image = batch.image
+        images = [getattr(batch, name if self.ragged else "image") for name in self._views]
+        image = images[0]
         where = image.field if isinstance(image, IndexedRows) else image
         count = len(image.rows) if isinstance(image, IndexedRows) else len(image)
         for drawn in draws:
             drawn.on(where.device)  # of all batches of a portion in one copy
         each = [drawn[first : first + count] for drawn in draws]
         made: dict[str, Any] = {
-            name: view.images(image, mine)
-            for (name, view), mine in zip(self._views.items(), each, strict=True)
+            name: view.images(own, mine)
+            for (name, view), own, mine in zip(self._views.items(), images, each, strict=True)
         }
         mine = each[0]
         for name in self._masks:
@@ -116,6 +151,8 @@ class _ImageView:
         pipeline = self.pipeline
         if isinstance(image, IndexedRows):
             return pipeline.apply(image.field, draws, rows=image.rows)
+        if pipeline.ragged:
+            return pipeline.apply(image.view(pipeline.first.result.dtype), draws)
         if image.device.type != "cpu" or pipeline.mixes or not pipeline.transforms:
             return pipeline.apply(image, draws)
         channels, height, width = pipeline.output_shape
@@ -128,6 +165,10 @@ class _ImageView:
         memory = torch.from_numpy(self._slots.lend())[: len(image) * row_bytes]
         out = memory.view(dtype).view(len(image), height, width, channels).permute(0, 3, 1, 2)
         return pipeline.apply(image, draws, out=out)
+
+
+_NUMPY = {"torch.uint8": "|u1", "torch.float32": "<f4", "torch.float16": "<f2", "torch.bfloat16": "<u2"}
+"""NumPy's types of as many bytes; it has no bfloat16."""
 
 
 def mixed_labels(
@@ -224,10 +265,15 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
 
 
 def fit_views(
-    views: Mapping[str, Pipeline], fields: Sequence[Field], path: str, num_classes: int | None
+    views: Mapping[str, Pipeline],
+    fields: Sequence[Field],
+    path: str,
+    num_classes: int | None,
+    ragged: str | None = None,
 ) -> dict[str, Pipeline]:
     """Return the pipelines bound to the shape of the images. num_classes: number of classes of the labels, None if unknown.
 
+    ragged: the device, where images that differ in size can be made alike as they are read; None where they cannot.
     Raises UsageError for images that a pipeline cannot take, and for fields that cannot be augmented with them.
     """
     image = next((f for f in fields if f.name == "image"), None)
@@ -235,7 +281,11 @@ def fit_views(
         raise UsageError(
             "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
         )
-    made = {name: fit(pipeline, image, path) for name, pipeline in views.items()}
+    if ragged is not None and is_encoded(image):
+        _check_ragged(fields, path, ragged)
+        made = {name: _fitted(pipeline, image, path, (None, None)) for name, pipeline in views.items()}
+    else:
+        made = {name: fit(pipeline, image, path) for name, pipeline in views.items()}
     for name, pipeline in made.items():
         if name != "image" and any(f.name == name for f in fields):
             raise UsageError(
@@ -253,8 +303,6 @@ def fit_views(
 
 def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
     """Return the pipeline bound to the shape of this field's images. Raises UsageError if its shape or dtype differs."""
-    import torch
-
     shape = image.loaded.shape
     if shape is None:
         raise UsageError(
@@ -266,7 +314,15 @@ def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
         raise UsageError(
             f"augment: works on images [H, W, C]; the transform returns {list(shape)}. Return such, or drop augment."
         )
-    found = (shape[2], shape[0], shape[1])
+    return _fitted(pipeline, image, path, shape[:2])
+
+
+def _fitted(pipeline: Pipeline, image: Field, path: str, size: tuple[Any, ...]) -> Pipeline:
+    """size: (h, w), None each if images differ in size."""
+    import torch
+
+    shape = image.loaded.shape
+    found = (channels_of(image) if shape is None else shape[2], *size)
     if pipeline.shape is not None and tuple(pipeline.shape) != found:
         raise UsageError(
             f"augment: the pipeline is for images {list(pipeline.shape)} and those of {path} are {list(found)}; the same "
@@ -279,6 +335,23 @@ def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
             f"allowed. Pass Pipeline([...], dtype={dtype})."
         )
     return pipeline.at(found)
+
+
+def _check_ragged(fields: Sequence[Field], path: str, device: str) -> None:
+    """Raise UsageError for a device, or fields, to which images that differ in size cannot be brought."""
+    if device != "cpu":
+        raise UsageError(
+            f"augment: the images of {path} differ in size, and such are made alike on the CPU; device is {device!r}. "
+            "Pass device='cpu' and copy the batches, or run packer repack with a ",
+            Option("size"),
+            " first.",
+        )
+    for f in fields:
+        if f.name != "image" and ("sampling" in f.about or "layout" in f.about):
+            raise UsageError(
+                f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes and keypoints can. "
+                "Name the other fields."
+            )
 
 
 def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_classes: int | None) -> None:

@@ -105,7 +105,8 @@ class PackedBatchDataset(ResumableEpochs):
     augment : sequence of transforms, Pipeline, str or mapping, optional
         Transforms of packer.augment, or a text that names them (Normalize() without numbers means the pack's mean and std, or those of the
         pack it was converted like), applied to ``image`` on the device, drawn from (seed, epoch, row), or the place in the epoch
-        where an order repeats rows. Masks, boxes and keypoints move with the image; boxes of which nothing is left are left out,
+        where an order repeats rows. Images that kept their own size are made alike by the first that can, such as RandomResizedCrop, each
+        cut from its own pixels as it is read. Masks, boxes and keypoints move with the image; boxes of which nothing is left are left out,
         with their labels. MixUp and CutMix make labels float32 [N, classes]. A mapping of names to such,
         {"view1": [...], "view2": [...]}, makes fields of these names in place of ``image``, each of the same images with draws of
         its own; masks, boxes and keypoints go with the first, and none may mix.
@@ -247,8 +248,9 @@ class PackedBatchDataset(ResumableEpochs):
         if found:
             self._normalization, header = found, replace(header, statistics={"image": found})
         self._views = augmenting.parse_views(augment, self.output, header)
+        ragged = False
         if self._views and self._transform is None:
-            augmenting.fit_views(self._views, self.fields, self.pack.path, self._num_classes)
+            ragged = any(one.ragged for one in self._fitted(self.fields).values())
         decodes = any(f.codec for f in self._reader.fields)
         most = cores() if decodes else min(4, cores())
         self.threads = most if threads is None else whole("threads", threads, 1)
@@ -263,7 +265,13 @@ class PackedBatchDataset(ResumableEpochs):
         if self.output == "torch":
             self._device()  # what this machine lacks is said now
         self.placement, why = parse_placement(
-            placement, self.device, self._reader, self._stored, self.subset, self._transform is not None
+            placement,
+            self.device,
+            self._reader,
+            self._stored,
+            self.subset,
+            transformed=self._transform is not None,
+            ragged=ragged,
         )
         _LOG.info("%s: placement %r: %s", self.pack.path, self.placement, why)
         by_row = any(isinstance(one, Rows) for one in single_orders(self.order))
@@ -535,11 +543,19 @@ class PackedBatchDataset(ResumableEpochs):
                 fields = (*fields, ROW)
         augmenter = None
         if self._views:
-            views = augmenting.fit_views(self._views, fields, self.pack.path, self._num_classes)
+            views = self._fitted(fields)
             augmenter = augmenting.Augmenter(views, fields, self._num_classes, batch_rows, self.prefetch + 2)
         self._keep_blocks()
         device = self._device() if self.output == "torch" else None
-        files = FileRows(self._reader, fields, ForkSafeThreads(self.threads))
+        threads = ForkSafeThreads(self.threads)
+        if augmenter is not None and augmenter.ragged:
+            from packer.load.ragged_rows import AugmentedFileRows
+
+            image = next(f for f in fields if f.name == "image")
+            fields = augmenter.read_fields(fields)
+            files: FileRows = AugmentedFileRows(self._reader, fields, threads, augmenter, image)
+        else:
+            files = FileRows(self._reader, fields, threads)
         return Prefetcher(
             files,
             fields,
@@ -550,6 +566,11 @@ class PackedBatchDataset(ResumableEpochs):
             source=self._source(files, fields, device, workers),
             workers=workers,
         )
+
+    def _fitted(self, fields: tuple[Field, ...]) -> dict[str, Pipeline]:
+        """Return the pipelines for the fields that they get."""
+        ragged = self.device if self._transform is None else None
+        return augmenting.fit_views(self._views, fields, self.pack.path, self._num_classes, ragged)
 
     def _source(
         self, files: FileRows, fields: tuple[Field, ...], device: Device | None, workers: Workers | None

@@ -23,9 +23,23 @@ HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the p
 
 
 def parse_placement(
-    placement: str, device: str, reader: RowReader, fields: Sequence[Field], subset: Subset, transformed: bool
+    placement: str,
+    device: str,
+    reader: RowReader,
+    fields: Sequence[Field],
+    subset: Subset,
+    *,
+    transformed: bool,
+    ragged: bool = False,
 ) -> tuple[str, str]:
-    """Return the placement and the reason for it. Raises UsageError."""
+    """Return the placement and the reason for it. ragged: whether images that differ in size are augmented. Raises UsageError."""
+    if ragged:
+        if placement not in ("auto", "disk"):
+            raise UsageError(
+                f"placement={placement!r} with augment: images that differ in size are decoded and cut when they are read."
+                " Pass placement='disk'."
+            )
+        return "disk", "images that differ in size are decoded and cut when they are read"
     if transformed:
         if placement not in ("auto", "disk"):
             raise UsageError(

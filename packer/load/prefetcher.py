@@ -52,6 +52,7 @@ Lend = Callable[[], LentSlot]
 class ReadResult(NamedTuple):
     """Result of a read: rows of ragged fields by name, and the seconds it took, of all threads or processes together.
 
+    draws: what was drawn for its images, where they were augmented as they were read.
     kept: number of rows of a watched job (TransformJob) if the transform changed none of them, else CHANGED.
     """
 
@@ -59,6 +60,7 @@ class ReadResult(NamedTuple):
     read_seconds: float
     transform_seconds: float = 0.0
     kept: int = 0
+    draws: Draws | None = None
 
 
 ReadFixed = Callable[[ReadRequest, int, int, dict[str, Bytes]], None]
@@ -93,7 +95,10 @@ class FileRows(RowSource):
     """The pack's files, read (and decoded) by threads.
 
     fields: fields that are loaded. The other sources read their ragged fields here, too.
+    draws: True if a read draws for its images.
     """
+
+    draws = False
 
     def __init__(self, reader: RowReader, fields: Sequence[Field], threads: ForkSafeThreads) -> None:
         self.reader, self.threads = reader, threads
@@ -343,7 +348,9 @@ class Prefetcher:
     def _start(self, request: ReadRequest) -> PendingBatches:
         """Start to fetch the rows of a request, from the first source that has them, and to draw its augmentation parameters."""
         self._check_open()
-        draws = self._threads.submit(_draw, self._augmenter, request) if self._augmenter else None
+        draws = None
+        if self._augmenter and not self._files.draws:
+            draws = self._threads.submit(_draw, self._augmenter, request)
 
         def lend() -> LentSlot:
             return LentSlot(self._slots.lend(), self._layout, request.count)
@@ -370,6 +377,7 @@ class Prefetcher:
     ) -> tuple[list[Any], Draws | None]:
         """Wait for a request; return its batches, the last one first, and their draws. Re-raises the error of a thread."""
         ragged: dict[str, list[Any]] = {}
+        drawn: list[Draws] = []
         reads, pending.rows.reads = deque(pending.rows.reads), ()
         try:
             while reads:
@@ -380,7 +388,11 @@ class Prefetcher:
                     warnings.warn(warning, stacklevel=stacklevel)
                 for name, rows in read.ragged.items():
                     ragged.setdefault(name, []).extend(rows)
+                if read.draws is not None:
+                    drawn.append(read.draws)
             draws = pending.draws.result() if pending.draws is not None else None
+            if drawn and self._augmenter is not None:
+                draws = self._augmenter.joined(drawn)
         except BaseException as error:
             # Its traceback refers to this frame: the slot would stay held until the garbage collector runs.
             pending.rows, pending.draws = FetchedRows({}), None

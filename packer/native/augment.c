@@ -108,7 +108,7 @@ static int64_t
 most_taps(const Job *job)
 {
     const What *what = &job->what;
-    int64_t most = 1, width = STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes;
+    int64_t most = 1, width = columns_of(what);
     if (what->sampling != LINEAR) return 1;
     for (int64_t n = job->begin; n < job->end; n++) {
         int64_t taps = (int64_t)ceilf(2 * within(job->columns[n * width + 10], 1, WIDEST));
@@ -117,7 +117,26 @@ most_taps(const Job *job)
     return most < job->width ? most : job->width;
 }
 
-/* augment(what, images, height, width, columns, rows, out, begin, end, past); addresses, of what native_pass.py holds */
+/* Find the most height and width of ragged images in a memory of so many pixels; false if one does not lie in it. */
+static int
+measure(Job *job, int64_t pixels)
+{
+    int64_t width = columns_of(&job->what);
+    job->height = job->width = 1;
+    for (int64_t n = job->begin; n < job->end; n++) {
+        const float *source = job->columns + n * width + width - SOURCE_WIDTH;
+        for (int i = 0; i < SOURCE_WIDTH; i++)
+            if (!(source[i] >= (i < 2 ? 0 : 1) && source[i] <= MOST_SIDE)) return 0;
+        int64_t high = (int64_t)source[2], across = (int64_t)source[3], stride = (int64_t)source[4];
+        if (stride < across || high > INT32_MAX / stride || place_of(source) + (high - 1) * stride + across > pixels) return 0;
+        if (high > job->height) job->height = high;
+        if (across > job->width) job->width = across;
+    }
+    return 1;
+}
+
+/* augment(what, images, height, width, columns, rows, out, begin, end, past); addresses, of what native_pass.py holds. Of ragged
+images height is the pixels of the memory. */
 LOOP(augment)
 {
     Job job;
@@ -140,10 +159,15 @@ LOOP(augment)
     job.rows = (const int64_t *)(intptr_t)numbers[4];
     job.out = (uint8_t *)(intptr_t)numbers[5];
     job.begin = numbers[6], job.end = numbers[7], job.past = numbers[8] != 0;
+    if (sound && job.what.steps >= 0 && job.what.steps <= MOST_STEPS && job.what.boxes >= 0 && job.what.ragged &&
+        !measure(&job, job.height)) {
+        PyErr_SetString(PyExc_ValueError, "a pass: its columns lead outside the images' memory. Pass those of these images.");
+        return NULL;
+    }
     if (!sound || job.what.channels < 1 || job.what.channels > 4 || job.what.height < 1 || job.what.width < 1 ||
         job.what.height > MOST_SIDE || job.what.width > MOST_SIDE || job.height < 1 || job.width < 1 ||
-        job.height > MOST_SIDE || job.width > MOST_SIDE || job.height > INT32_MAX / job.width || job.what.steps < 0 ||
-        job.what.steps > MOST_STEPS || (job.what.steps && !(job.what.channels == 1 || job.what.channels == 3)) ||
+        job.height > MOST_SIDE || job.width > MOST_SIDE || (!job.what.ragged && job.height > INT32_MAX / job.width) ||
+        job.what.steps < 0 || job.what.steps > MOST_STEPS || (job.what.steps && !(job.what.channels == 1 || job.what.channels == 3)) ||
         job.what.boxes < 0 || job.what.across < 1 || job.what.down < 1) {
         PyErr_SetString(PyExc_ValueError, "a pass: not as native_pass.py packs it.");
         return NULL;

@@ -17,6 +17,7 @@ into a row of floats, colour steps work on a plane a channel, then values are sc
 #define MOST_WIDE 8    /* taps an axis that are laid out before they are summed */
 #define STEP_WIDTH 13
 #define BOX_WIDTH 5
+#define SOURCE_WIDTH 5
 #define STEPS_AT 18
 
 enum { SHIFT, NEAREST, LINEAR };
@@ -30,13 +31,14 @@ enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* ways of sampling
 typedef struct {
     int32_t channels, height, width, sampling, outside, framed, steps, contrast, scaled, boxes, noise, dtype, floating;
     int32_t across, down; /* strides of the means' grid */
+    int32_t ragged;
     float limit, fill[4], scale[4], shift[4], box_fill[4];
 } What;
 
 typedef struct {
     What what;
     const uint8_t *images;
-    int64_t height, width;
+    int64_t height, width; /* of ragged images the most */
     const float *columns;
     const int64_t *rows; /* or NULL */
     uint8_t *out;
@@ -58,7 +60,7 @@ typedef struct {
 typedef struct {
     const uint8_t *image;
     const What *what;
-    int height, width;
+    int height, width, stride; /* pixels from a row to the next */
     float a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky;
     int left_tap, top_tap, right_tap, bottom_tap; /* the taps' box */
     int u0, du, nu, v0, dv;
@@ -66,6 +68,20 @@ typedef struct {
     int from, to;  /* columns: the picture's run (RUN), or where cover is 1 (APART) */
     int lowest, highest; /* source columns that APART reads */
 } Sample;
+
+/* Columns of a sample. */
+static inline int64_t
+columns_of(const What *what)
+{
+    return STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes + SOURCE_WIDTH * (what->ragged != 0);
+}
+
+/* The first pixel of an image, of the columns that say where it lies. */
+static inline int64_t
+place_of(const float *source)
+{
+    return ((int64_t)source[0] << 24) + (int64_t)source[1];
+}
 
 /* NaN becomes low. */
 static inline float
@@ -248,14 +264,14 @@ F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
         F(positions)(s, room, v);
         if (reflect) {
             for (int i = 0; i < n; i++)
-                index[i] = inside(whole(ys[i] + TIE + 0.5f), s->top_tap, s->bottom_tap, reflect) * s->width +
+                index[i] = inside(whole(ys[i] + TIE + 0.5f), s->top_tap, s->bottom_tap, reflect) * s->stride +
                            inside(whole(xs[i] + TIE + 0.5f), s->left_tap, s->right_tap, reflect);
         } else {
             float x0 = s->x0, x1 = s->x1, y0 = s->y0, y1 = s->y1;
-            int32_t width = s->width;
+            int32_t stride = s->stride;
             APART_IN_MEMORY
             for (int i = 0; i < n; i++) /* moved into the box first, positions are rounded to the same pixel */
-                index[i] = (int32_t)(within(ys[i] + TIE, y0, y1) + 0.5f) * width +
+                index[i] = (int32_t)(within(ys[i] + TIE, y0, y1) + 0.5f) * stride +
                            (int32_t)(within(xs[i] + TIE, x0, x1) + 0.5f);
         }
         if (what->framed) {
@@ -276,7 +292,7 @@ F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
         return to;
     }
     int row = inside(whole(y + 0.5f), s->top_tap, s->bottom_tap, reflect);
-    const uint8_t *from = s->image + (int64_t)row * s->width * size;
+    const uint8_t *from = s->image + (int64_t)row * s->stride * size;
     if (s->way == TABLE) {
         F(gathered)(to, from, room->index, 0, n, size, fill);
         return to;
@@ -386,7 +402,7 @@ F(apart_row)(const Sample *s, Room *room, int number, float *to)
     float y = s->e * (float)(s->v0 + s->dv * number) + s->f;
     float middle = reflect ? y : within(y, s->y0, s->y1);
     int n = taps_at(middle, s->sy, s->top_tap, s->bottom_tap, reflect, room->weights_y, &first);
-    int64_t stride = (int64_t)s->width * channels, at = first * stride + (int64_t)s->lowest * channels;
+    int64_t stride = (int64_t)s->stride * channels, at = first * stride + (int64_t)s->lowest * channels;
     int64_t count = (int64_t)(s->highest - s->lowest + 1) * channels;
     if (what->floating)
         F(down_floats)(room->row, (const float *)s->image + at, stride, room->weights_y, n, count);
@@ -451,7 +467,7 @@ TARGET INLINE void
 F(bilinear_any)(const Sample *s, const Room *room, int i, float *to, int channels)
 {
     float fx = room->fx[i], fy = room->fy[i];
-    int64_t top = (int64_t)room->j0[i] * s->width, bottom = (int64_t)room->j1[i] * s->width;
+    int64_t top = (int64_t)room->j0[i] * s->stride, bottom = (int64_t)room->j1[i] * s->stride;
     int left = room->i0[i], right = room->i1[i];
     for (int c = 0; c < channels; c++) {
         float one = F(number)(s, (top + left) * channels + c), two = F(number)(s, (top + right) * channels + c);
@@ -484,9 +500,9 @@ F(bilinear_row)(const Sample *s, Room *room, float *to)
 #ifdef VECTORS
     if (channels == 3 && !s->what->floating && !MIRRORS(s->what)) {
         const int32_t *i0 = room->i0, *j0 = room->j0, *j1 = room->j1;
-        int64_t last = (int64_t)s->height * s->width * 3 - 8;
+        int64_t last = ((int64_t)(s->height - 1) * s->stride + s->width) * 3 - 8;
         for (; i < n; i++) { /* two pixels, and two bytes that are thrown away */
-            int64_t top = ((int64_t)j0[i] * s->width + i0[i]) * 3, bottom = ((int64_t)j1[i] * s->width + i0[i]) * 3;
+            int64_t top = ((int64_t)j0[i] * s->stride + i0[i]) * 3, bottom = ((int64_t)j1[i] * s->stride + i0[i]) * 3;
             if (top > last || bottom > last) {
                 F(bilinear_any)(s, room, i, to, 3);
                 continue;
@@ -580,7 +596,7 @@ F(wide_any)(const Sample *s, const Room *room, float *to, int nx, int ny, int ch
         if (channels == 4 || (channels == 3 && !last)) {
             Four sum = {0};
             for (int j = 0; j < ny; j++) {
-                int64_t row = (int64_t)down[j * n + i] * s->width;
+                int64_t row = (int64_t)down[j * n + i] * s->stride;
                 Four part = {0};
                 for (int k = 0; k < nx; k++) {
                     Four pixel;
@@ -595,7 +611,7 @@ F(wide_any)(const Sample *s, const Room *room, float *to, int nx, int ny, int ch
 #endif
         float sums[4] = {0};
         for (int j = 0; j < ny; j++) {
-            int64_t row = (int64_t)down[j * n + i] * s->width;
+            int64_t row = (int64_t)down[j * n + i] * s->stride;
             float part[4] = {0};
             for (int k = 0; k < nx; k++)
                 for (int c = 0; c < channels; c++)
@@ -641,7 +657,7 @@ F(direct_any)(const Sample *s, Room *room, float *to, int channels)
         int nx = taps_at(x, s->sx, s->left_tap, s->right_tap, reflect, room->weights_x, &across);
         int ny = taps_at(y, s->sy, s->top_tap, s->bottom_tap, reflect, room->weights_y, &down);
         for (int j = 0; j < ny; j++) {
-            int64_t at = ((int64_t)(down + j) * s->width + across) * channels;
+            int64_t at = ((int64_t)(down + j) * s->stride + across) * channels;
             float part[4] = {0};
             for (int k = 0; k < nx; k++)
                 for (int c = 0; c < channels; c++) part[c] += room->weights_x[k] * F(number)(s, at + channels * k + c);
@@ -1128,11 +1144,17 @@ F(sample)(const Job *job, Room *room, int64_t number)
 {
     const What *what = &job->what;
     int channels = what->channels, width = what->width, height = what->height, last = -1, active = 0;
-    const float *column = job->columns + number * (STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes);
-    int64_t of = job->rows ? job->rows[number] : number;
-    int64_t image_bytes = job->height * job->width * channels * (what->floating ? 4 : 1);
+    const float *column = job->columns + number * columns_of(what);
+    int64_t pixel_bytes = channels * (what->floating ? 4 : 1);
     int64_t row_bytes = (int64_t)width * channels * (what->dtype == UINT8 ? 1 : what->dtype == FLOAT32 ? 4 : 2);
-    Sample s = {.image = job->images + of * image_bytes, .what = what, .height = (int)job->height, .width = (int)job->width};
+    Sample s = {.what = what, .height = (int)job->height, .width = (int)job->width, .stride = (int)job->width};
+    if (what->ragged) {
+        const float *source = column + STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes;
+        s.image = job->images + place_of(source) * pixel_bytes;
+        s.height = (int)source[2], s.width = (int)source[3], s.stride = (int)source[4];
+    } else {
+        s.image = job->images + (job->rows ? job->rows[number] : number) * job->height * job->width * pixel_bytes;
+    }
     s.a = column[0], s.b = column[1], s.c = column[2], s.d = column[3], s.e = column[4], s.f = column[5];
     s.x0 = floorf(within(column[6], 0, (float)(s.width - 1)));
     s.y0 = floorf(within(column[7], 0, (float)(s.height - 1)));

@@ -354,9 +354,12 @@ class ReadRequest:
         """Return the row numbers of entries start..stop-1 (all by default) within the pack."""
         return self.epoch.subset.place(self.within(start, stop))
 
-    def counters(self) -> Runs:
-        """Return the numbers that key the augmentation draws: rows of the pack, or positions where the order repeats rows."""
-        return self.positions if self.epoch.order.repeats else self.rows()
+    def counters(self, start: int = 0, stop: int | None = None) -> Runs:
+        """Return the numbers that key the augmentation draws of entries start..stop-1: rows of the pack, or positions where the order
+        repeats rows."""
+        if self.epoch.order.repeats:
+            return self.positions if stop is None else self.positions.part(start, stop)
+        return self.rows(start, stop)
 
 
 def read_requests(

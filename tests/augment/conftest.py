@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import Pipeline, Transform
+from packer.augment.draw_steps import steps
 from packer.augment.pass_stages import PassStage, PixelFormat, StagedPart, run_pass, staged
-from packer.augment.pipeline import steps
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]

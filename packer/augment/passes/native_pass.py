@@ -42,6 +42,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     """Return True if the loops in C were compiled and take such images: uint8 or float32, on the CPU."""
     return (
         native.COMPILED
+        and (what.ragged or _sized(images))
         and images.device.type == "cpu"
         and out.device.type == "cpu"
         and images.dtype in (torch.uint8, torch.float32)
@@ -50,16 +51,21 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and 1 <= what.channels <= 4
         and 0 <= what.steps <= _MOST_STEPS
         and (not what.steps or what.channels in (1, 3))
-        and min(*what.size, *images.shape[2:]) >= 1
-        and max(*what.size, *images.shape[2:]) <= _MOST_SIDE
-        and math.prod(images.shape[2:]) <= _MOST_PIXELS
+        and min(what.size) >= 1
+        and max(what.size) <= _MOST_SIDE
     )
+
+
+def _sized(images: Tensor) -> bool:
+    sides = images.shape[2:]
+    return min(sides) >= 1 and max(sides) <= _MOST_SIDE and math.prod(sides) <= _MOST_PIXELS
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
     """Fill out, as run_pass (pass_stages.py) says, for what `can` takes.
 
-    Raises: ValueError if shapes or dtypes do not go together; IndexError if rows lead outside the images.
+    Raises: ValueError if shapes or dtypes do not go together, or columns of a ragged pass lead outside the memory; IndexError if
+        rows lead outside the images.
     """
     count = len(columns)
     if not can(what, images, out) or images.shape[1] != what.channels:
@@ -76,12 +82,21 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         raise ValueError(
             f"a pass: out is {list(out.shape)}; {[count, what.channels, *what.size]} is allowed. Pass one for this pass."
         )
-    rows = _checked(rows, count, len(images))
+    if what.ragged:
+        if images.ndim != 2 or not images.is_contiguous() or rows is not None:
+            raise ValueError(
+                f"a pass: the images are {list(images.shape)}; contiguous [P, C] without rows is allowed for images that differ "
+                "in size. Pass such."
+            )
+    else:
+        rows = _checked(rows, count, len(images))
     if not count:
         return
-    if rows is not None and not _by_pixels(images):  # not all of a field laid out anew for a few of its rows
-        images, rows = images.index_select(0, rows), None
-    source = images if _by_pixels(images) else images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    if what.ragged:
+        source, sides = images, (len(images), 1)
+    else:
+        source, rows = _laid_out(images, rows)
+        sides = (images.shape[2], images.shape[3])
     result = out if _by_pixels(out) else out.new_empty(count, *what.size, what.channels).permute(0, 3, 1, 2)
     columns = columns.contiguous()
     nbytes = result.numel() * result.element_size()
@@ -93,8 +108,7 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         native.loops.augment,
         _packed(what, source.dtype == torch.float32),
         source.data_ptr(),
-        images.shape[2],
-        images.shape[3],
+        *sides,
         columns.data_ptr(),
         0 if rows is None else rows.data_ptr(),
         result.data_ptr(),
@@ -108,6 +122,13 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         _share(threads, lambda begin, end: make(begin, end, past), deque(pairwise(bounds)))
     if result is not out:
         out.copy_(result)
+
+
+def _laid_out(images: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return images whose pixels lie side by side in memory, and the rows to take of them."""
+    if rows is not None and not _by_pixels(images):  # not all of a field laid out anew for a few of its rows
+        images, rows = images.index_select(0, rows), None
+    return images if _by_pixels(images) else images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2), rows
 
 
 def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[int, int]]) -> None:
@@ -165,7 +186,7 @@ def _packed(what: Pass, floating: bool) -> bytes:
     """Pack what augment_loops.h reads as What."""
     height, width = what.size
     return struct.pack(
-        "15i17f",
+        "16i17f",
         what.channels,
         height,
         width,
@@ -180,6 +201,7 @@ def _packed(what: Pass, floating: bool) -> bytes:
         _DTYPES.index(what.dtype),
         floating,
         *what.strides,
+        what.ragged,
         what.limit,
         *_four(what.fill, what),
         *_four(what.scale, what),

@@ -14,6 +14,8 @@ for all of a batch stands in a `Pass`; what differs by sample stands in one row 
     18 ..    for each colour step 13 numbers: its kind, and up to 12 numbers
     ...      for each box to erase 5 numbers: left, top, right, bottom (result pixels, the last two exclusive;
              right <= left: nothing is erased), and a seed (whole, 0 <= seed < 2**24) for noise
+    ...      if `ragged`, 5 numbers, all whole: place // 2**24, place % 2**24, height H, width W, stride. The source's pixel
+             (x, y) is then pixel number place + y stride + x of one memory [P, C] that holds all images, and H and W are its own
 
 For each pixel of a result, in this order, computed in float32:
 
@@ -69,7 +71,9 @@ GREY = (0.2989, 0.587, 0.114)
 NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = range(6)
 
 MATRIX_AT, TAPS_AT, SUPPORT_AT, FRAME_AT, SHARPNESS_AT, STEPS_AT = 0, 6, 10, 12, 16, 18
-STEP_WIDTH, BOX_WIDTH = 13, 5
+STEP_WIDTH, BOX_WIDTH, SOURCE_WIDTH = 13, 5, 5
+PLACE_STEP = 2**24
+"""float32 holds every whole number below."""
 
 _GRID = 96
 
@@ -85,6 +89,7 @@ class Pass:
     boxes: to erase; box_fill: by channel, in the result's scale; noise: instead of it.
     dtype: of the result, "uint8", "float32", "float16" or "bfloat16"; uint8 only without scale.
     contrast: whether a step may be CONTRAST, so that means are needed.
+    ragged: whether images differ in size, so that columns say where each lies.
     """
 
     channels: int
@@ -102,10 +107,16 @@ class Pass:
     box_fill: tuple[float, ...] = ()
     noise: bool = False
     dtype: str = "float32"
+    ragged: bool = False
 
     @property
     def width(self) -> int:
         """Columns a sample: P."""
+        return self.source_at + SOURCE_WIDTH * self.ragged
+
+    @property
+    def source_at(self) -> int:
+        """The first of the columns that say where an image lies."""
         return self.boxes_at + BOX_WIDTH * self.boxes
 
     @property

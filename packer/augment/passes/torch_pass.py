@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,18 +15,16 @@ from packer.augment.passes.pass_spec import MIRRORED, Pass
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
     """Fill out.
 
-    images: [M, C, H, W], uint8 or floating point, any strides. columns: float32 [N, P]. rows: int64 [N], which of the
-    images each sample is made of, or None: M is N, in order. out: [N, C, h, w]. All on one device; on a GPU waits for it.
+    images: [M, C, H, W], uint8 or floating point, any strides; of a ragged pass [P, C]. columns: float32 [N, P]. rows: int64 [N],
+    which of the images each sample is made of, or None: M is N, in order. out: [N, C, h, w]. All on one device; on a GPU waits for it.
     """
     height, width = what.size
-    source = images.permute(0, 2, 3, 1).contiguous()
-    if rows is None:
-        rows = torch.arange(len(columns), device=columns.device)
+    source = _source(what, images, columns, rows)
     u = torch.arange(width, device=columns.device, dtype=torch.float32)
     v = torch.arange(height, device=columns.device, dtype=torch.float32)
     if what.contrast:
-        columns = _with_means(what, source, columns, rows)
-    pixels = _sampled(what, source, columns, rows, u, v)
+        columns = _with_means(what, source, columns)
+    pixels = _sampled(what, source, columns, u, v)
     for step in range(what.steps):
         pixels = _stepped(what, pixels, _step(columns, step))
     if what.scale is not None and what.shift is not None:
@@ -44,18 +43,38 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     out.copy_(pixels.permute(0, 3, 1, 2))
 
 
+class Source(NamedTuple):
+    """The pixels of all images [P, C], and where samples lie in them: int64 [N, 1, 1], the first pixel, and from a row to the next."""
+
+    pixels: Tensor
+    places: Tensor
+    strides: Tensor
+
+
+def _source(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> Source:
+    if what.ragged:
+        high, low, _, _, stride = columns[:, what.source_at : what.width].long().T[:, :, None, None]
+        return Source(images, high * pass_spec.PLACE_STEP + low, stride)
+    if rows is None:
+        rows = torch.arange(len(columns), device=columns.device)
+    height, width = images.shape[2:]
+    pixels = images.permute(0, 2, 3, 1).contiguous().view(-1, what.channels)
+    places = rows[:, None, None] * (height * width)
+    return Source(pixels, places, torch.full_like(places, width))
+
+
 def _step(columns: Tensor, step: int) -> Tensor:
     start = pass_spec.STEPS_AT + pass_spec.STEP_WIDTH * step
     return columns[:, start : start + pass_spec.STEP_WIDTH]
 
 
-def _with_means(what: Pass, source: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
+def _with_means(what: Pass, source: Source, columns: Tensor) -> Tensor:
     """Turn every CONTRAST into the MATRIX that it is, once the mean is known."""
     height, width = what.size
     p, q = what.strides
     u = torch.arange(p // 2, width, p, device=columns.device, dtype=torch.float32)
     v = torch.arange(q // 2, height, q, device=columns.device, dtype=torch.float32)
-    pixels = _sampled(what, source, columns, rows, u, v)
+    pixels = _sampled(what, source, columns, u, v)
     columns = columns.clone()
     for number in range(what.steps):
         step = _step(columns, number)
@@ -75,7 +94,7 @@ def _with_means(what: Pass, source: Tensor, columns: Tensor, rows: Tensor) -> Te
     return columns
 
 
-def _sampled(what: Pass, source: Tensor, columns: Tensor, rows: Tensor, u: Tensor, v: Tensor) -> Tensor:
+def _sampled(what: Pass, source: Source, columns: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """Steps 1 and 2 for the pixels at these columns and rows of the results: float32 [N, len(v), len(u), C]."""
     a, b, c, d, e, f = (column[:, None, None] for column in columns[:, :6].T)
     across, down = u[None, None, :], v[None, :, None]
@@ -85,11 +104,11 @@ def _sampled(what: Pass, source: Tensor, columns: Tensor, rows: Tensor, u: Tenso
         column[:, None, None] for column in columns[:, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].T
     )
     if what.sampling == "linear":
-        pixels = _triangle(what, source, columns, rows, x, y, (x0, y0, x1, y1))
+        pixels = _triangle(what, source, columns, x, y, (x0, y0, x1, y1))
     else:
         i = _inside(what, (x + pass_spec.TIE + 0.5).floor(), x0, x1)
         j = _inside(what, (y + pass_spec.TIE + 0.5).floor(), y0, y1)
-        pixels = _taken(source, rows, j, i)
+        pixels = _taken(source, j, i)
     if not what.framed:
         return pixels
     left, top, right, bottom, kx, ky = (
@@ -114,7 +133,7 @@ def _edge(distance: Tensor) -> Tensor:
 
 
 def _triangle(
-    what: Pass, source: Tensor, columns: Tensor, rows: Tensor, x: Tensor, y: Tensor, box: tuple[Tensor, ...]
+    what: Pass, source: Source, columns: Tensor, x: Tensor, y: Tensor, box: tuple[Tensor, ...]
 ) -> Tensor:
     x0, y0, x1, y1 = box
     if what.outside not in MIRRORED:
@@ -133,7 +152,7 @@ def _triangle(
         for across in range(count_x):
             i = first_x + across
             weight = weight_y * _weight(what, i, x, sx, x0, x1)
-            taken = _taken(source, rows, _inside(what, j, y0, y1), _inside(what, i, x0, x1))
+            taken = _taken(source, _inside(what, j, y0, y1), _inside(what, i, x0, x1))
             total = total + weight[..., None] * taken
             weights = weights + weight
     assert isinstance(total, Tensor)
@@ -157,11 +176,10 @@ def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
     return torch.minimum(torch.maximum(tap, first), last).long()
 
 
-def _taken(source: Tensor, rows: Tensor, j: Tensor, i: Tensor) -> Tensor:
-    # On a CPU more than twice as fast as source[rows, j, i].
-    _, height, width, channels = source.shape
-    number = (rows[:, None, None] * height + j) * width + i
-    return source.view(-1, channels).index_select(0, number.view(-1)).view(*number.shape, channels).float()
+def _taken(source: Source, j: Tensor, i: Tensor) -> Tensor:
+    # On a CPU more than twice as fast as images[rows, j, i].
+    number = source.places + j * source.strides + i
+    return source.pixels.index_select(0, number.view(-1)).view(*number.shape, -1).float()
 
 
 def _channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -44,6 +44,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     """Return True if the kernel takes such images, and Triton is there and has not failed to compile it before."""
     return (
         ((images.is_cuda and out.is_cuda) or _interprets())
+        and not what.ragged
         and images.dtype in _DTYPES.values()
         and out.dtype is _DTYPES[what.dtype]
         and 1 <= what.channels <= 4

@@ -1,0 +1,222 @@
+"""Images that kept their own size in batches: each cut from its own pixels, with draws that follow the row."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+torch = pytest.importorskip("torch")
+
+from packer import PackedBatchDataset, PackedDataset, open_pack  # noqa: E402
+from packer.augment import (  # noqa: E402
+    CenterCrop,
+    GaussianBlur,
+    MixUp,
+    Normalize,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    ToDtype,
+)
+from packer.errors import FormatError, UsageError  # noqa: E402
+from packer.format.header import Field  # noqa: E402
+from packer.format.pack_writer import PackWriter  # noqa: E402
+from packer.load.augmenting import fit_views, parse_views  # noqa: E402
+
+ROWS = 23
+IMAGE = Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, {"name": "jpeg"})
+CROP: list[Any] = [RandomResizedCrop(20), RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.5,) * 3)]
+
+
+def photo(row: int, orientation: int = 1) -> bytes:
+    rng = np.random.default_rng(row)
+    height, width = rng.integers(20, 60, 2)
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [
+        127 + 60 * np.sin(x / rng.uniform(4, 9) + row) + 60 * np.sin(y / rng.uniform(4, 9)) for _ in range(3)
+    ]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    pixels = np.stack(waves, axis=2).astype(np.uint8)
+    Image.fromarray(pixels).save(file, "JPEG", quality=95, exif=exif)
+    return file.getvalue()
+
+
+def written(path: Path, *others: Field, damaged: int | None = None) -> str:
+    """A pack of such images, with labels, a box each (the upper left quarter) and the fields given, all 0."""
+    images = [photo(row, orientation=6 if row == 4 else 1) for row in range(ROWS)]
+    if damaged is not None:
+        images[damaged] = images[damaged][:-60]
+    boxes = [np.float32([[0, 0, 9, 12]]).tobytes() for _ in images]
+    fields = (
+        IMAGE,
+        Field("label", "<i8", ()),
+        Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format": "xyxy"}),
+        *others,
+    )
+    with PackWriter(str(path), fields=fields, rows=ROWS, block_rows=ROWS, format="h5") as writer:
+        fixed = {f.name: np.zeros((ROWS, *(f.shape or ())), f.dtype) for f in others}
+        writer.write_block(0, {"label": np.arange(ROWS) % 3, **fixed})
+        writer.finish(rows=ROWS, ragged={"image": images, "boxes": boxes}, classes=["a", "b", "c"])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return written(tmp_path_factory.mktemp("ragged") / "p.h5")
+
+
+def by_row(dataset: PackedBatchDataset) -> dict[int, Any]:
+    """Every row's image of one epoch."""
+    return {
+        int(row): image.clone()
+        for batch in dataset
+        for row, image in zip(batch.row, batch.image, strict=True)
+    }
+
+
+def test_a_row_is_the_same_in_whichever_batch_on_whichever_rank(pack: str) -> None:
+    options: dict[str, Any] = {"augment": CROP, "shuffle": True, "seed": 2, "fields": ["image", "row"]}
+    with PackedBatchDataset(pack, 23, threads=1, **options) as one:
+        expected = by_row(one)
+        epoch_2 = by_row(one)
+    assert sorted(expected) == [*range(ROWS)]
+    assert all(
+        list(image.shape) == [3, 20, 20] and image.dtype == torch.float32 for image in expected.values()
+    )
+    assert not all(torch.equal(expected[row], epoch_2[row]) for row in expected)
+    found: dict[int, Any] = {}
+    for rank in range(2):
+        with PackedBatchDataset(
+            pack, 3, threads=3, rank=rank, world_size=2, ends="uneven", **options
+        ) as share:
+            found |= by_row(share)
+    assert sorted(found) == [*range(ROWS)]
+    assert all(torch.equal(found[row], expected[row]) for row in expected)
+    with PackedBatchDataset(pack, 4, **options) as some:
+        begun = [*itertools.islice(iter(some), 2)]
+        state = some.state_dict()
+    with PackedBatchDataset(pack, 5, **options) as rest:
+        rest.load_state_dict(state)
+        rows = by_row(rest)
+        first = rest[0]
+    assert len(rows) == ROWS - 8
+    assert rows.keys().isdisjoint(int(row) for batch in begun for row in batch.row)
+    assert all(torch.equal(rows[row], expected[row]) for row in rows)
+    assert first.image.shape == (5, 3, 20, 20)
+
+
+def test_an_image_is_what_torchvision_makes_of_the_whole_one(pack: str) -> None:
+    from tests import torchvision_here
+
+    if not torchvision_here.READY:
+        pytest.skip(torchvision_here.REASON)
+    from torchvision.transforms.v2 import functional
+
+    augment = [RandomResizedCrop(20, scale=(0.2, 0.6)), RandomHorizontalFlip()]
+    with PackedBatchDataset(pack, ROWS, augment=augment, fields=["image", "row"]) as dataset:
+        batch = next(iter(dataset))
+        pipeline = dataset.views["image"].at((3, None, None))
+    whole = PackedDataset(pack, fields=["image"])
+    images = [whole[int(row)].image for row in batch.row]
+    sizes = np.array([image.shape[1:] for image in images])
+    crop, flip = pipeline.sample(batch.row, 0, seed=0, sizes=sizes)
+    for i, image in enumerate(images):
+        cut = [int(crop[name][i]) for name in ("top", "left", "height", "width")]
+        expected = functional.resized_crop(image, *cut, [20, 20], antialias=True)
+        expected = expected.flip(-1) if flip["flip"][i] else expected
+        assert (batch.image[i].int() - expected.int()).abs().max() <= 1
+
+
+def test_pixels_that_are_not_needed_are_not_decoded(pack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from packer.read.encoded_images import EncodedImages
+
+    options: dict[str, Any] = {"augment": [RandomResizedCrop(7, scale=(0.5, 1))], "fields": ["image", "row"]}
+    sides, decode = {}, EncodedImages.decode_into
+
+    def noted(self: EncodedImages, number: int, out: Any) -> None:
+        sides[self._numbers[number]] = out.shape[0] / self.sizes[number, 0]
+        decode(self, number, out)
+
+    monkeypatch.setattr(EncodedImages, "decode_into", noted)
+    with PackedBatchDataset(pack, ROWS, **options) as dataset:
+        made = by_row(dataset)
+    assert {0.5, 0.25} <= {round(4 * side) / 4 for side in sides.values()}
+    assert sides[4] == 1  # it is turned
+    monkeypatch.setattr("packer.load.ragged_rows.reductions", lambda columns: 1)
+    with PackedBatchDataset(pack, ROWS, **options) as dataset:
+        full = by_row(dataset)
+    assert torch.equal(made[4], full[4])
+    errors = [float((made[row].float() - full[row].float()).square().mean()) for row in full]
+    assert 10 * np.log10(255**2 / np.mean(errors)) > 38
+
+
+@pytest.mark.parametrize(
+    "after", [[GaussianBlur(3)], [Normalize((0.5,) * 3, (0.5,) * 3, dtype=torch.bfloat16)]]
+)
+def test_what_follows_is_applied_too(pack: str, after: list[Any]) -> None:
+    def batch(transforms: list[Any]) -> Any:
+        with PackedBatchDataset(pack, 9, augment=transforms) as dataset:
+            return next(iter(dataset)).image
+
+    resized = batch([Resize((20, 24))])
+    from packer.augment import Pipeline
+
+    pipeline = Pipeline([Resize((20, 24)), *after], (3, 20, 24))
+    expected = pipeline(resized, np.arange(9))
+    made = batch([Resize((20, 24)), *after])
+    assert made.dtype == expected.dtype
+    limit = 1 if made.dtype == torch.uint8 else 0.02
+    assert (made.float() - expected.float()).abs().max() <= limit
+
+
+def test_views_boxes_and_mixed_labels(pack: str) -> None:
+    whole, crop = [Resize((10, 10))], [RandomResizedCrop(8), ToDtype(torch.float32)]
+    with PackedBatchDataset(pack, 6, augment={"whole": whole, "crop": crop}) as dataset:
+        batch = next(iter(dataset))
+    assert batch._fields == ("whole", "crop", "label", "boxes")
+    assert batch.whole.shape == (6, 3, 10, 10)
+    assert batch.whole.dtype == torch.uint8
+    assert batch.crop.shape == (6, 3, 8, 8)
+    assert float(batch.crop.max()) <= 1
+    for row, boxes in enumerate(batch.boxes):
+        height, width = PackedDataset(pack, fields=["image"])[row].image.shape[1:]
+        expected = torch.tensor([[0, 0, 90 / width, 120 / height]])
+        torch.testing.assert_close(boxes, expected, rtol=0, atol=1e-3)
+    with PackedBatchDataset(pack, 6, fields=["image", "label"], augment=[CenterCrop(12), MixUp()]) as mixed:
+        labels = next(iter(mixed)).label
+    assert labels.shape == (6, 3)
+    torch.testing.assert_close(labels.sum(1), torch.ones(6))
+
+
+def test_mistakes_are_sentences(pack: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="CenterCrop: size is 40x40 and the images are"):
+        next(iter(PackedBatchDataset(pack, 6, augment=[CenterCrop(40)])))
+    with pytest.raises(UsageError, match=r"Pipeline: the images differ in size; .* Add one of them"):
+        PackedBatchDataset(pack, 6, augment=[RandomHorizontalFlip()])
+    with pytest.raises(UsageError, match=r"placement='ram' with augment: .* Pass placement='disk'\."):
+        PackedBatchDataset(pack, 6, augment=CROP, placement="ram")
+    header = open_pack(pack).header
+    views = parse_views(CROP, "torch", header)
+    with pytest.raises(UsageError, match=r"made alike on the CPU; device is 'cuda'\. Pass device='cpu'"):
+        fit_views(views, header.fields, pack, None, "cuda")
+    with pytest.raises(UsageError, match=r"kept their own\. Run packer repack"):
+        fit_views(views, header.fields, pack, None)
+    masked = written(tmp_path / "m.h5", Field("mask", "|u1", (4, 4), {"sampling": "nearest"}))
+    with pytest.raises(
+        UsageError, match="differ in size, and 'mask' cannot follow them; boxes and keypoints can"
+    ):
+        PackedBatchDataset(masked, 6, augment=CROP)
+    damaged = written(tmp_path / "d.h5", damaged=7)
+    with (
+        PackedBatchDataset(damaged, 6, augment=CROP) as dataset,
+        pytest.raises(FormatError, match="row 7 of 'image' is damaged"),
+    ):
+        list(dataset)

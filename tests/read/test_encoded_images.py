@@ -1,0 +1,75 @@
+"""Images that kept their own size: what is known of them undecoded, and pixels, upright, perhaps fewer."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.codecs import jpeg
+from packer.errors import FormatError
+from packer.format.header import Field
+from packer.read.encoded_images import EncodedImages, channels_of, is_encoded
+
+IMAGE = Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, {"name": "jpeg"})
+PACK: Any = SimpleNamespace(path="p.h5")
+
+
+def encoded(height: int, width: int, orientation: int = 1, mode: str = "RGB") -> bytes:
+    """A smooth picture whose halves and corners differ."""
+    y, x = np.mgrid[0:height, 0:width]
+    pixels = np.stack([255 * y / height, 255 * x / width, 127 + 100 * np.sin(x / 9)], axis=2)
+    exif = Image.Exif()
+    exif[jpeg.EXIF_TAG] = orientation
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).convert(mode).save(file, "JPEG", quality=92, exif=exif)
+    return file.getvalue()
+
+
+def test_which_fields() -> None:
+    assert is_encoded(IMAGE)
+    assert not is_encoded(Field("image", "|u1", (4, 4, 3), {"layout": "HWC"}))
+    assert not is_encoded(Field("image", "|u1", None, {"layout": "HWC"}))
+    assert channels_of(IMAGE) == 3
+    assert channels_of(Field("image", "|u1", None, {"layout": "HWC", "color": "gray"}, {"name": "jpeg"})) == 1
+
+
+def test_sizes_are_upright_and_pixels_those_of_jpeg() -> None:
+    rows = [encoded(30, 41), encoded(30, 41, 6), encoded(17, 90, 3), encoded(33, 20, mode="L")]
+    images = EncodedImages(PACK, IMAGE, rows, [4, 5, 6, 7])
+    assert images.sizes.tolist() == [[30, 41], [41, 30], [17, 90], [33, 20]]
+    assert images.reducible.tolist() == [True, False, False, True]
+    for i, row in enumerate(rows):
+        out = np.empty((*images.sizes[i], 3), np.uint8)
+        images.decode_into(i, out)
+        assert np.array_equal(out, jpeg.decode(row, 10_000, 3))
+
+
+@pytest.mark.parametrize("by", [2, 4, 8])
+@pytest.mark.parametrize("size", [(64, 96), (61, 90), (16, 17)])
+def test_fewer_pixels_are_means_of_those_there_are(by: int, size: tuple[int, int]) -> None:
+    images = EncodedImages(PACK, IMAGE, [encoded(*size)], [0])
+    height, width = (-(-side // by) for side in size)
+    full, small = np.empty((*size, 3), np.uint8), np.empty((height, width, 3), np.uint8)
+    images.decode_into(0, full)
+    images.decode_into(0, small)
+    whole = size[0] // by, size[1] // by
+    means = full[: whole[0] * by, : whole[1] * by].reshape(whole[0], by, whole[1], by, 3).mean(axis=(1, 3))
+    assert np.abs(small[: whole[0], : whole[1]] - means).mean() < 2.5
+
+
+def test_small_ones_are_not_reducible() -> None:
+    assert EncodedImages(PACK, IMAGE, [encoded(15, 40)], [0]).reducible.tolist() == [False]
+
+
+def test_damage_names_the_row() -> None:
+    whole = encoded(30, 41)
+    with pytest.raises(FormatError, match=r"p\.h5: row 9 of 'image' is damaged \(.*Run packer verify"):
+        EncodedImages(PACK, IMAGE, [whole, b"no picture"], [8, 9])
+    images = EncodedImages(PACK, IMAGE, [whole, whole[:-60]], [8, 9])
+    with pytest.raises(FormatError, match=r"p\.h5: row 9 of 'image' is damaged"):
+        images.decode_into(1, np.empty((30, 41, 3), np.uint8))
