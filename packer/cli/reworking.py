@@ -165,7 +165,11 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
 @click.argument("pack", metavar="PACK")
 @click.argument("out", metavar="OUT")
 @options(
-    option("--size", "N|HxW", "Smaller images: side, or height x width; powers of two."),
+    option(
+        "--size",
+        "N|HxW|max=N|min=N",
+        "Smaller images: side, or height x width; powers of two. Whole pictures: their longest or shortest side.",
+    ),
     ANY_SIZE,
     option("--fit", FIT, "How images of another shape are brought to --size.", "crop"),
     option("--format", FORMAT, "As for convert."),

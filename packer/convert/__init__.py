@@ -10,6 +10,7 @@
     row_maker.py         RowMaker: what makes the rows of a pack
     image_rows.py        rows from image files; a look at a few of them
     pack_rows.py         rows from packs
+    whole_pictures.py    rows that are whole pictures, of sizes of their own
     sample_order.py      which sample stands in which row; splits; closing holes
     row_storage.py       raw, JPEG or compressed, in how many shards, and how large that is
     reference_pack.py    a list of classes, or a pack to be like

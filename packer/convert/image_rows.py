@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.codecs import jpeg
 from packer.convert.row_maker import MadeRow
 from packer.convert.sample_order import Samples
+from packer.convert.whole_pictures import WholePictures
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
@@ -27,9 +27,6 @@ from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
 _AT_ONCE = 1 << 16
-
-SIZES = tuple(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width"))
-"""Fields of the height and width of each image, where a rule made them."""
 
 
 class ImageRows:
@@ -49,21 +46,20 @@ class ImageRows:
         others are encoded with that quality.
         """
         self._source, self._spec, self._targets, self._pairs = source, spec, targets, pairs
-        self._size, self._quality = size or RowSize("one", *spec.size), quality
+        self._whole = WholePictures(size, spec, quality) if size is not None and size.ragged else None
         self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused: dict[int, str] = {}
         for known in (targets.refused, *(pair.refused for pair in pairs)):
             for sample, reason in known.items():
                 self._refused.setdefault(sample, reason)
-        about: dict[str, Any] = {"layout": "HWC", "color": spec.channels}
-        image = Field("image", "|u1", spec.shape, {**about, "fit": spec.fit})
-        if self._size.ragged:
-            about |= {"size": self._size.option} if self._size.limits else {}
-            image = Field("image", "|u1", None, about, {"name": "jpeg", "shape": None})
-        sizes = SIZES if self._size.limits else ()
+        about = {"layout": "HWC", "color": spec.channels, "fit": spec.fit}
+        image, self.ragged_bytes = Field("image", "|u1", spec.shape, about), 0
+        sizes: tuple[Field, ...] = ()
+        if self._whole is not None:
+            image, sizes = self._whole.image, self._whole.sizes
+            self.ragged_bytes = self._whole.size.usual_bytes(int(source.sizes.mean()))
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
-        self.ragged_bytes = self._size.usual_bytes(int(source.sizes.mean())) if self._size.ragged else 0
 
     def part(self, samples: Samples) -> ImageRows:
         """See DividedRows."""
@@ -88,16 +84,15 @@ class ImageRows:
             raise ImageError(self._refused[sample])
         check_bytes(int(self._source.sizes[sample]), self._spec.max_pixels)
         data = self._source.read(sample)
-        read, ragged, narrowed = len(data), {}, False
+        read, ragged = len(data), {}
         pixels, fit, target = None, self._spec.fit, self._spec.size
-        if self._size.ragged:
-            ragged["image"], pixels, size, narrowed = self._whole(data)
-            fit, target = "stretch", (pixels.shape[0], pixels.shape[1])
+        if self._whole is not None:
+            picture = self._whole(data)
+            ragged["image"], pixels = picture.data, self._whole.note(picture, row)
+            size, fit, target, narrowed = picture.source, "stretch", picture.size, picture.narrowed
         else:
             size = self._pixels(data, row["image"])
             narrowed = self._pixels.narrowed
-        if self._size.limits:
-            row["height"][...], row["width"][...] = target
         if self._placed:
             geometry = ImagePlacement.of(fit, size, target)
             for pair in self._pairs:
@@ -107,7 +102,7 @@ class ImageRows:
                     ragged[name] = value
                 else:
                     row[name][...] = value
-        return MadeRow(read, ragged, narrowed, pixels if self._size.limits else None)
+        return MadeRow(read, ragged, narrowed, pixels)
 
     def name(self, sample: int) -> str:
         """Return the file's path, or its path in the archive."""
@@ -146,26 +141,6 @@ class ImageRows:
         """Return a digest of when each file was changed last, for the plan: packs hold no times."""
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
-
-    def _whole(self, data: bytes) -> tuple[bytes, NDArray[np.uint8], tuple[int, int], bool]:
-        """Return a JPEG file as it is, if it need not shrink and the loader can decode it; anything else as one of the row's size.
-
-        Returns: it; its pixels, upright; the upright (height, width) of the input; and whether that had more than 8 bits a channel.
-        """
-        try:
-            height, width, _ = jpeg.size(data)
-            if self._size.of(height, width) == (height, width):
-                pixels = jpeg.decode(
-                    data, self._spec.max_pixels, self._spec.shape[2] if self._size.limits else None
-                )
-                return data, pixels, (height, width), False
-        except ValueError:
-            pass  # no JPEG, or one for Pillow; what is damaged is found there, too
-        pixels, source = self._pixels.whole(data, self._size)
-        try:
-            return jpeg.encode(pixels, self._quality), pixels, source, self._pixels.narrowed
-        except ValueError as error:
-            raise ImageError(f"cannot be stored as JPEG ({error}).") from None
 
 
 _LOOKED_AT = 64

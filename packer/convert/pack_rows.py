@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.row_maker import MadeRow
+from packer.convert.whole_pictures import WholePictures
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place, resize
+from packer.pixels.row_size import RowSize
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.sentence import Option
 
@@ -66,18 +68,26 @@ class PackRows:
     """
 
     def __init__(
-        self, pack: Pack, numbers: Sequence[NDArray[np.int64]], spec: PixelSpec | None, *, jpeg: bool
+        self,
+        pack: Pack,
+        numbers: Sequence[NDArray[np.int64]],
+        spec: PixelSpec | None,
+        *,
+        jpeg: bool,
+        whole: WholePictures | None = None,
     ) -> None:
         """numbers: for each part, the label of each of its classes, [] to leave labels as they are; spec: the new size, None: as it
-        is; jpeg: whether images are to be stored as JPEG files.
+        is; jpeg: whether images are to be stored as JPEG files; whole: what makes smaller ones of pictures of sizes of their own.
         """
-        self._pack, self._numbers, self._spec = pack, numbers, spec
+        self._pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
         self._reader = RowReader(pack, pack.fields)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._local = threading.local()
         self._image = next((f for f in pack.fields if f.name == "image"), None)
         loaded = None if self._image is None else self._image.loaded
-        self._passed = jpeg and spec is None and self._image is not None and self._image.ragged
+        self._passed = (
+            (jpeg or whole is not None) and spec is None and self._image is not None and self._image.ragged
+        )
         if loaded is not None and loaded.compressed:
             loaded = replace(loaded, codec=None)
         if spec is not None and loaded is not None:
@@ -90,20 +100,22 @@ class PackRows:
                 Option("size"),
                 ".",
             )
+        if whole is not None:
+            loaded = whole.image
+        anew = spec is not None or whole is not None  # heights and widths are others, or there are none
         self.fields: tuple[Field, ...] = tuple(
-            self._made(f, loaded)
-            for f in pack.fields
-            if f.name != "key" and (spec is None or "of" not in f.about)
+            self._made(f, loaded) for f in pack.fields if f.name != "key" and not (anew and "of" in f.about)
         )
+        self.fields += whole.sizes if whole is not None else ()
         # Of images of sizes of their own that are passed on, the new pack has mean and deviation if this one has.
         self._counted = loaded is not None and loaded.ragged and "image" in pack.header.statistics
-        self._bulk = [f for f in self.fields if not f.ragged and f.name != "image" and not self._moved(f)]
+        made = {"image", *(f.name for f in self.fields if anew and "of" in f.about)}
+        self._bulk = [f for f in self.fields if not f.ragged and f.name not in made and not self._moved(f)]
         self.ragged_bytes = 0
         if loaded is None or loaded.ragged:
             ragged = [f.name for f in self.fields if f.ragged and (loaded is None or f.name == "image")]
-            self.ragged_bytes = (
-                sum(e.nbytes for name in ragged for e in pack.header.extents[name]) // pack.rows
-            )
+            nbytes = sum(e.nbytes for name in ragged for e in pack.header.extents[name]) // pack.rows
+            self.ragged_bytes = nbytes if whole is None else whole.size.usual_bytes(nbytes)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return the fields that stay as they are."""
@@ -134,6 +146,11 @@ class PackRows:
             ragged["box_label"] = number[np.frombuffer(ragged["box_label"], "<i8")].tobytes()
         size = self._fill(run, row, ragged.get("image"))
         geometry = ImagePlacement.of(self._spec.fit, size, self._spec.size) if self._spec else None
+        pixels = None
+        if self._whole is not None:
+            picture = self._whole(ragged["image"])
+            ragged["image"], pixels = picture.data, self._whole.note(picture, row)
+            geometry = ImagePlacement.of("stretch", picture.source, picture.size)
         for f in self.fields:
             if f.name != "image" and geometry is not None and self._moved(f):
                 stored = None
@@ -141,8 +158,7 @@ class PackRows:
                     stored = np.empty(self._pack.header.field(f.name).shape or (), f.dtype)
                     self._reader.read(f.name, run, stored.reshape(1, -1).view(np.uint8))
                 _place(f, geometry, stored, ragged, row.get(f.name))
-        pixels = None
-        if self._counted:
+        if self._counted and pixels is None:
             image = self._pack.header.field("image")
             (pixels,) = decode_ragged(self._pack, image, [ragged["image"]], [sample])
         if not self._passed:
@@ -190,7 +206,8 @@ class PackRows:
 
     def _moved(self, f: Field) -> bool:
         """Return True for a field that follows the picture when that is placed anew."""
-        return self._spec is not None and (f.about.get("sampling") == "nearest" or f.name in _PLACED)
+        anew = self._spec is not None or self._whole is not None
+        return anew and (f.about.get("sampling") == "nearest" or f.name in _PLACED)
 
     def _made(self, f: Field, image: Field | None) -> Field:
         """Return a field as it is made."""
@@ -231,3 +248,17 @@ def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:
             f"size {spec.size[0]}x{spec.size[1]}: {pack.path} has images of {image.shape[0]}x{image.shape[1]}; they can only shrink."
             " Pass a smaller size, or convert the source again."
         )
+
+
+def check_whole(pack: Pack, image: Field, rule: RowSize, store: str | None) -> None:
+    """Raise UsageError unless images of a pack can shrink to sizes of their own by a rule."""
+    masks = [f.name for f in pack.fields if f.about.get("sampling") == "nearest"]
+    if not rule.limits:
+        found = "is about files that are packed, not about packs"
+    elif image.shape is not None:
+        found = f"is about images of sizes of their own; those of {pack.path} have {image.shape[0]}x{image.shape[1]}"
+    elif store == "raw" or masks:
+        found = "is about JPEG rows" if store == "raw" else f"does not go with masks ({', '.join(masks)})"
+    else:
+        return
+    raise UsageError(f"size {rule.option}: {found}. Pass a number or HxW, for example 256, or leave it out.")

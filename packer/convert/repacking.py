@@ -15,17 +15,18 @@ from packer.arguments import whole
 from packer.convert.conversion_run import Conversion, Report, already, clear_staged
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.image_conversion import ConversionPlan, plan_conversion
-from packer.convert.pack_rows import PackRows, together
+from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.convert.shard_run import append_shards, check_growable, list_shards
+from packer.convert.whole_pictures import WholePictures
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
-from packer.pixels.row_size import parse_size
+from packer.pixels.row_size import RowSize
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
 
@@ -286,7 +287,7 @@ def repack(
     Parameters
     ----------
     size
-        Images can only shrink; masks, boxes and keypoints follow.
+        Images can only shrink; masks, boxes and keypoints follow. Images of sizes of their own also to "max=256" or "min=256".
     store, quality, compress
         Default: as the pack has them. Rows of JPEG files are passed on untouched unless size, store or quality change.
     shuffle, seed
@@ -316,7 +317,7 @@ def repack(
         on_progress=on_progress,
     )
     opened = open_pack(path)
-    table, spec = is_table(opened), None
+    table, spec, rule = is_table(opened), None, None
     if table:
         for name, given in (("size", size), ("store", store), ("quality", quality)):
             if given is not None:
@@ -326,7 +327,10 @@ def repack(
     elif size is not None or store == "jpeg":
         image = _pixels(opened, "store jpeg" if size is None else f"size {size}")
         if size is not None:
-            spec = PixelSpec(parse_size(size, any_size=any_size), fit, str(image.about.get("color", "rgb")))
+            rule = RowSize.parse(size, any_size=any_size)
+            if rule.ragged:
+                check_whole(opened, image, rule, store)
+            spec = PixelSpec((rule.height, rule.width), fit, str(image.about.get("color", "rgb")))
             if image.shape is not None and image.shape[:2] == spec.size:
                 spec = None
     sharded = shard_rows is not None or shard_size is not None
@@ -334,6 +338,7 @@ def repack(
         [opened],
         run.out,
         spec=spec,
+        rule=rule,
         format=format or format_of(run.out, sharded=sharded),
         store=store,
         quality=quality,
@@ -343,7 +348,9 @@ def repack(
     order = arrange(_members(source.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
     if not table:
-        how = {"size": None if spec is None else list(spec.size), "fit": fit} | (how if shuffle else {})
+        how = {"size": None if spec is None or rule is None else rule.option, "fit": fit} | (
+            how if shuffle else {}
+        )
     if shard_size is not None:
         row_bytes = source.row_bytes
         if not table:
@@ -414,10 +421,11 @@ def _opened(
     out: str,
     *,
     spec: PixelSpec | None = None,
+    rule: RowSize | None = None,
     quality: int | None = None,
     **given: Any,
 ) -> _PackSource:
-    """Return several packs as one, to be stored under a name. spec: the new size; quality, given: as for `_storing`."""
+    """Return several packs as one, to be stored under a name. spec, rule: the new size; quality, given: as for `_storing`."""
     if is_table(opened[0]):
         pack = tables_together(opened)
         return _PackSource(pack, pack.header.classes, _storing(pack, out, **given), TablePackRows(pack))
@@ -425,7 +433,10 @@ def _opened(
     storing = _storing(pack, out, quality=quality, **given)
     stored = next((f.codec for f in pack.fields if f.name == "image"), None) or {}
     passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
-    return _PackSource(pack, classes, storing, PackRows(pack, numbers, spec, jpeg=passes))
+    whole = None
+    if spec is not None and rule is not None and rule.ragged:
+        whole, spec = WholePictures(rule, spec, storing.quality), None
+    return _PackSource(pack, classes, storing, PackRows(pack, numbers, spec, jpeg=passes, whole=whole))
 
 
 def _storing(

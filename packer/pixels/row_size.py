@@ -111,7 +111,7 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
     sides: Sequence[int]
     if isinstance(size, str) and "=" in size:
         raise UsageError(
-            f"size {size}: whole pictures are made of image files, by packer convert. Pass a number or HxW, for example 256."
+            f"size {size}: whole pictures are made of image files and of packs of them. Pass a number or HxW, for example 256."
         )
     try:
         if isinstance(size, str):

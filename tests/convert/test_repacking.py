@@ -401,7 +401,17 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
     assert [f.name for f in opened(tmp_path / "c").fields] == ["image", "label", "key"]
     append_images(tmp_path / "a", photo_folder)
     assert opened(tmp_path / "a").read("height").tolist() == sizes[0] * 2
-    convert(photo_folder, "other", size="max=20", store="jpeg")
+    other = convert(photo_folder, "other", size="max=20", store="jpeg", shard_rows=10)
+    for source in ("a", "b.h5"):
+        repack(tmp_path / source, tmp_path / "small.h5", size="max=20", overwrite=True)
+        small = opened(tmp_path / "small.h5")
+        assert [f.name for f in small.fields] == ["image", "label", "height", "width", "key"]
+        assert small.header.field("image") == other.header.field("image")
+        assert [jpeg.size(data)[:2] for data in small.read_ragged("image")] == list(
+            zip(small.read("height").tolist(), small.read("width").tolist(), strict=True)
+        )
+        assert small.read("height").tolist()[:25] == other.read("height").tolist()
+        assert small.header.statistics["image"]["mean"] == pytest.approx(mean, rel=0.05)
     with pytest.raises(UsageError, match=r"of 'image', size was max=40, now it is max=20"):
         merge_packs([tmp_path / "a", tmp_path / "other"], tmp_path / "n")
 
@@ -702,3 +712,41 @@ def test_a_pack_is_shuffled_anew(photo_folder: Path, tmp_path: Path, convert: Co
     assert (plain.header.seed, shuffled.header.seed) == (None, 3)
     assert content(plain) == content(shuffled)
     assert plain.keys() != shuffled.keys()
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "found"),
+    [
+        ({}, {"size": "max=16"}, "size max=16: is about images of sizes of their own; those of {p} have 32x32"),
+        ({"size": "keep", "store": "jpeg"}, {"size": "min=16", "store": "raw"}, "size min=16: is about JPEG rows"),
+        ({"size": "keep", "store": "jpeg"}, {"size": "keep"}, "size keep: is about files that are packed, not about packs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_become_smaller_whole_pictures(
+    photo_folder: Path,
+    tmp_path: Path,
+    convert: Convert,
+    made: dict[str, Any],
+    given: dict[str, Any],
+    found: str,
+):
+    convert(photo_folder, "a", **made)
+    with pytest.raises(UsageError) as error:
+        repack(tmp_path / "a", tmp_path / "b", **given)
+    found = found.format(p=tmp_path / "a")
+    assert str(error.value) == f"{found}. Pass a number or HxW, for example 256, or leave it out."
+
+
+def test_boxes_and_points_shrink_with_kept_pictures(photo_folder: Path, tmp_path: Path, convert: Convert):
+    (tmp_path / "l.csv").write_text(
+        "file,l,t,r,b,x,y\n" + "".join(f"{k}.jpg,8,4,40,36,12,20\n" for k in range(8))
+    )
+    told = {"labels": tmp_path / "l.csv", "boxes": "l,t,r,b", "keypoints": "x,y", "store": "jpeg"}
+    convert(photo_folder / "red", "kept", size="keep", **told)
+    straight = convert(photo_folder / "red", "straight", size="max=24", **told)
+    repack(tmp_path / "kept", tmp_path / "small", size="max=24", quality=90)
+    small = opened(tmp_path / "small")
+    assert small.read_ragged("boxes") == straight.read_ragged("boxes")
+    assert (small.read("keypoints") == straight.read("keypoints")).all()
+    assert small.read_ragged("image") == straight.read_ragged("image")
+    assert small.header.statistics == straight.header.statistics

@@ -41,7 +41,7 @@ def test_sizes(size: object, expected: tuple[int, int]):
         ("1x2x3", "size 1x2x3: is not a number or HxW. Pass for example 256 or 128x256."),
         (
             "max=512",
-            "size max=512: whole pictures are made of image files, by packer convert. Pass a number or HxW, for example 256.",
+            "size max=512: whole pictures are made of image files and of packs of them. Pass a number or HxW, for example 256.",
         ),
         (0, "size 0: 0 is too small; 1 is the least. Pass for example 256."),
         (-4, "size -4: -4 is too small; 1 is the least. Pass for example 256."),
