@@ -16,6 +16,7 @@
     Rows                           orders, with their lengths                      (packer.orders)
     Weighted, Balanced             orders that draw some rows more often           (packer.orders)
     order_quality                  how far an order is from a uniform shuffle      (packer.load)
+    Padding                        batches of images that differ in size, padded   (packer.load)
     PythonTransform                a Python function in processes of its own       (packer.load)
     preview                        a contact sheet of one batch                    (packer.previews)
     open_pack, Pack                what a pack holds: fields, header, rows         (packer.format)
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from packer.format.verify import verify_pack
     from packer.load.batch_dataset import PackedBatchDataset
     from packer.load.order_quality import order_quality
+    from packer.load.padded_batches import Padding
     from packer.load.processes.transforms import PythonTransform
     from packer.load.row_dataset import PackedDataset
     from packer.orders.mixture import Mixture
@@ -66,6 +68,7 @@ _HOMES = {
     "PackBuilder": "packer.samples.pack_builder",
     "PackedBatchDataset": "packer.load.batch_dataset",
     "PackedDataset": "packer.load.row_dataset",
+    "Padding": "packer.load.padded_batches",
     "PackerError": "packer.errors",
     "PythonTransform": "packer.load.processes.transforms",
     "Regions": "packer.orders.regions",
@@ -104,6 +107,7 @@ __all__ = [
     "PackedBatchDataset",
     "PackedDataset",
     "PackerError",
+    "Padding",
     "PythonTransform",
     "Regions",
     "Report",

@@ -14,6 +14,7 @@
     device.py           where batches end up: host memory, or a GPU by pinned asynchronous copies
     augmenting.py       what `augment` means, and its pipelines at work on batches
     ragged_rows.py      images that kept their own size: decoded and made alike by the threads that read them
+    padded_batches.py   images that kept their own size: padded to one array a batch
     batch.py            the named tuple that is handed out, and the reusable buffers that its arrays lie in
     epoch_progress.py   how far an epoch is, for state_dict and for a DataLoader's workers
     ranks.py            rank and world size of this process

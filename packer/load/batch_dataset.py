@@ -19,9 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
 from packer.load import augmenting, dataset_options, order_choice, other_loaders
+from packer.load.batch import allocate
 from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
 from packer.load.filled_packs import is_made, open_cached, sampled_statistics
 from packer.load.pack_list import PackPaths
+from packer.load.padded_batches import (
+    IMAGE_SIZES,
+    PIXEL_MASK,
+    PaddedFileRows,
+    Padding,
+    check_padded,
+    parse_collate,
+)
 from packer.load.placement_choice import parse_placement
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
@@ -112,6 +121,11 @@ class PackedBatchDataset(ResumableEpochs):
         its own; masks, boxes and keypoints go with the first, and none may mix.
     transform : function or PythonTransform, optional
         Python function of a sample (a dict of arrays), run in processes. "row" comes last in its batches.
+    collate : "list", "pad" or Padding, optional
+        Images that differ in size, where `augment` does not make them alike, as a list with an entry a row (default), or "pad" in
+        one tensor of the largest height and width of the batch, each in its upper left corner, zeros beyond it. Then two fields
+        come last: ``pixel_mask``, bool [N, H, W], True where a pixel is the image's own, and ``image_sizes``, int64 [N, 2],
+        heights and widths. Padding(multiple=32) rounds H and W up.
     ends : "even", "uneven", "drop" or "pad", optional
         What becomes of the rows at the end of an epoch that do not fill a batch on every rank. "even" gives each rank equally
         many, the few that are missing being the epoch's first again (on one rank: a short batch); "uneven" repeats none, and
@@ -198,6 +212,7 @@ class PackedBatchDataset(ResumableEpochs):
         subset: ArrayLike | slice | range | None = None,
         augment: Augment | None = None,
         transform: Callable[..., Any] | PythonTransform | None = None,
+        collate: str | Padding = "list",
         ends: str | None = None,
         drop_last: bool = False,
         rank: int | None = None,
@@ -248,9 +263,15 @@ class PackedBatchDataset(ResumableEpochs):
         if found:
             self._normalization, header = found, replace(header, statistics={"image": found})
         self._views = augmenting.parse_views(augment, self.output, header)
-        ragged = False
+        ragged = ""
+        if (padding := parse_collate(collate)) is not None:
+            check_padded(
+                self.fields, self.pack.path, transformed=transform is not None, augmented=bool(self._views)
+            )
+            ragged = "collate='pad'"
+        self._padding = padding
         if self._views and self._transform is None:
-            ragged = any(one.ragged for one in self._fitted(self.fields).values())
+            ragged = "augment" * any(one.ragged for one in self._fitted(self.fields).values())
         decodes = any(f.codec for f in self._reader.fields)
         most = cores() if decodes else min(4, cores())
         self.threads = most if threads is None else whole("threads", threads, 1)
@@ -554,6 +575,10 @@ class PackedBatchDataset(ResumableEpochs):
             image = next(f for f in fields if f.name == "image")
             fields = augmenter.read_fields(fields)
             files: FileRows = AugmentedFileRows(self._reader, fields, threads, augmenter, image)
+        elif self._padding is not None:
+            memory = device.allocate if device is not None else allocate
+            files = PaddedFileRows(self._reader, fields, threads, self._padding, self.prefetch + 2, memory)
+            fields = (*fields, PIXEL_MASK, IMAGE_SIZES)
         else:
             files = FileRows(self._reader, fields, threads)
         return Prefetcher(

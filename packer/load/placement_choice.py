@@ -30,16 +30,17 @@ def parse_placement(
     subset: Subset,
     *,
     transformed: bool,
-    ragged: bool = False,
+    ragged: str = "",
 ) -> tuple[str, str]:
-    """Return the placement and the reason for it. ragged: whether images that differ in size are augmented. Raises UsageError."""
+    """Return the placement and the reason for it. ragged: the argument by which images that differ in size
+    become one array as they are read, "" if none does. Raises UsageError."""
     if ragged:
         if placement not in ("auto", "disk"):
             raise UsageError(
-                f"placement={placement!r} with augment: images that differ in size are decoded and cut when they are read."
+                f"placement={placement!r} with {ragged}: images that differ in size are decoded when they are read."
                 " Pass placement='disk'."
             )
-        return "disk", "images that differ in size are decoded and cut when they are read"
+        return "disk", "images that differ in size are decoded when they are read"
     if transformed:
         if placement not in ("auto", "disk"):
             raise UsageError(

@@ -405,7 +405,7 @@ class Prefetcher:
         values = self._device.receive(sent) if self._device else sent
         columns = [
             _cut([as_tensor(row, f) for row in ragged[f.name]] if self._device else ragged[f.name], sizes)
-            if f.ragged
+            if f.ragged and f.name not in values
             else self._column(f, values[f.name], sizes)
             for f in self._fields
         ]

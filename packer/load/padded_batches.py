@@ -1,0 +1,175 @@
+"""Images that differ in size in one array: each in the upper left corner, zeros beyond it, as torchvision's detection models pad them.
+
+The files tell sizes before a pixel is decoded, so the threads that read decode straight into the array where an image is as wide as it.
+torch has no other array for them: its jagged layout (torch.nested) holds one ragged dimension, and images have two.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.arguments import as_whole
+from packer.errors import UsageError
+from packer.format.header import Field
+from packer.load.batch import Bytes, LentSlot, Slots, allocate
+from packer.load.prefetcher import FetchedRows, FileRows, ReadFixed, ReadResult
+from packer.orders.epochs import ReadRequest
+from packer.read.encoded_images import EncodedImages, channels_of, is_encoded
+from packer.read.row_reader import RowReader
+from packer.starting import ForkSafeLock, ForkSafeThreads
+
+COLLATES = ("list", "pad")
+PIXEL_MASK = Field("pixel_mask", "|b1", None, {"is": "True where a pixel is the image's own"})
+IMAGE_SIZES = Field("image_sizes", "<i8", None, {"is": "height and width of each image"})
+
+
+@dataclass(frozen=True)
+class Padding:
+    """``collate="pad"``, with sides rounded up.
+
+    Parameters
+    ----------
+    multiple : int
+        Height and width of a batch are multiples of it: 32 for a network that halves them five times.
+
+    Examples
+    --------
+    >>> Padding(multiple=32).size(np.array([[100, 64], [90, 70]]))
+    (128, 96)
+    """
+
+    multiple: int = 1
+
+    def __post_init__(self) -> None:
+        if as_whole(self.multiple, 1) is None:
+            raise UsageError(
+                f"Padding: multiple is {self.multiple!r}; whole numbers from 1 are allowed. Pass for example 32."
+            )
+
+    def size(self, sizes: NDArray[np.int64]) -> tuple[int, int]:
+        """Return height and width of a batch. sizes: int64 [N, 2], N from 1."""
+        height, width = (-(-sizes.max(axis=0) // self.multiple) * self.multiple).tolist()
+        return height, width
+
+
+def parse_collate(collate: str | Padding) -> Padding | None:
+    """Return how images of a batch are padded; None for "list". Raises UsageError."""
+    if isinstance(collate, Padding):
+        return collate
+    if collate == "nested":
+        raise UsageError(
+            "collate='nested': torch's jagged layout holds one dimension that differs, and images differ in height and width."
+            " Pass 'pad' or 'list'."
+        )
+    if collate not in COLLATES:
+        raise UsageError(
+            f"collate={collate!r}: is not one of {', '.join(map(repr, COLLATES))}. Pass one of them, or packer.Padding(multiple=32)."
+        )
+    return Padding() if collate == "pad" else None
+
+
+def check_padded(fields: Sequence[Field], path: str, *, transformed: bool, augmented: bool) -> None:
+    """Raise UsageError for batches in which nothing can be padded."""
+    image = next((f for f in fields if f.name == "image"), None)
+    if image is None:
+        raise UsageError(
+            "collate='pad': pads the field 'image', and there is none. Pass fields with 'image', or collate='list'."
+        )
+    if not is_encoded(image):
+        raise UsageError(
+            f"collate='pad': images of {path} have one size, so there is nothing to pad. Leave collate out."
+        )
+    for what, given in (("transform", transformed), ("augment", augmented)):
+        if given:
+            raise UsageError(
+                f"collate='pad' with {what}: images are padded as they are read, before it. Pass one of them."
+            )
+    for added in (PIXEL_MASK, IMAGE_SIZES):
+        if any(f.name == added.name for f in fields):
+            raise UsageError(
+                f"collate='pad': adds a field {added.name!r}, and {path} has one. Name the other fields."
+            )
+
+
+class PaddedFileRows(FileRows):
+    """The pack's files, whose images are padded to one array a batch as they are read.
+
+    fields: of the batches, with "image". spare: free arrays to keep. allocate: returns memory for one, uint8 [nbytes].
+    """
+
+    def __init__(
+        self,
+        reader: RowReader,
+        fields: Sequence[Field],
+        threads: ForkSafeThreads,
+        padding: Padding,
+        spare: int,
+        allocate: Callable[[int], Bytes] = allocate,
+    ) -> None:
+        super().__init__(reader, [f for f in fields if f.name != "image"], threads)
+        self._image = next(f for f in fields if f.name == "image")
+        self._channels, self._padding = channels_of(self._image), padding
+        self._spare, self._allocate = spare, allocate
+        self._slots, self._slot_bytes = Slots(0, allocate, spare), 0
+        self._growing = ForkSafeLock()
+        self._local = threading.local()
+
+    def fill(self, request: ReadRequest, slot: LentSlot, read: ReadFixed) -> FetchedRows:
+        """Start a thread that reads all fields of a batch; its images are one array once they have been read."""
+        rows = FetchedRows(slot.typed)
+        rows.reads = [self.threads.submit(self._read_padded, request, slot.raw, read, rows.arrays)]
+        return rows
+
+    def _read_padded(
+        self,
+        request: ReadRequest,
+        out: dict[str, Bytes],
+        read: ReadFixed,
+        arrays: dict[str, NDArray[Any]],
+    ) -> ReadResult:
+        result = self._read_part(request, 0, request.count, out, read)
+        began = time.perf_counter()
+        runs = request.rows()
+        encoded = self.reader.read_ragged(self._image.name, runs)
+        images = EncodedImages(self.reader.pack, self._image, encoded, runs.rows().tolist())
+        count, (height, width) = len(images.sizes), self._padding.size(images.sizes)
+        memory = self._lend(count * height * width * (self._channels + 1))
+        at = count * height * width * self._channels
+        padded = memory[:at].reshape(count, height, width, self._channels)
+        mask = memory[at : at + count * height * width].view(np.bool_).reshape(count, height, width)
+        for i, (h, w) in enumerate(images.sizes.tolist()):
+            if w == width:
+                images.decode_into(i, padded[i, :h])
+            else:
+                pixels = self._scratch(h * w * self._channels).reshape(h, w, self._channels)
+                images.decode_into(i, pixels)
+                padded[i, :h, :w] = pixels
+            padded[i, :h, w:] = padded[i, h:] = 0
+            mask[i] = False
+            mask[i, :h, :w] = True
+        sizes = self._allocate(images.sizes.nbytes).view(np.int64).reshape(count, 2)
+        sizes[:] = images.sizes
+        arrays |= {"image": padded, PIXEL_MASK.name: mask, IMAGE_SIZES.name: sizes}
+        return result._replace(read_seconds=result.read_seconds + time.perf_counter() - began)
+
+    def _lend(self, nbytes: int) -> Bytes:
+        """Return memory of at least so many bytes, which is used again once the last view of it is gone."""
+        with self._growing:
+            if nbytes > self._slot_bytes:
+                self._slot_bytes = max(nbytes, self._slot_bytes * 5 // 4)
+                self._slots = Slots(self._slot_bytes, self._allocate, self._spare)
+            return self._slots.lend()
+
+    def _scratch(self, nbytes: int) -> Bytes:
+        """Return this thread's memory, uint8 [nbytes]."""
+        memory: Bytes | None = getattr(self._local, "memory", None)
+        if memory is None or len(memory) < nbytes:
+            self._local.memory = memory = np.empty(nbytes, np.uint8)
+        return memory[:nbytes]
