@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,17 +121,20 @@ class AffinePlacement:
         height: Numbers,
         size: tuple[Any, Any],
         antialias: bool,
+        sampling: Sampling = "linear",
     ) -> None:
         """Cut a rectangle of whole pixels and resize it.
 
-        left, top, width, height: [N]. size: (h, w) that it becomes. antialias: widen the filter where it shrinks.
+        left, top, width, height: [N]. size: (h, w) that it becomes. antialias: widen the filter where it shrinks; a cubic one
+        always.
         """
         self._read_only(left, top, left + width, top + height)
         self._forget_edges(left, top, left + width, top + height)
         self._compose(width / size[1], 0.0, left, 0.0, height / size[0], top)
         if antialias:
-            self.support = np.maximum(self._pixel(), 1)
-            self.softness = np.maximum(self.softness, self.support)
+            widened = np.maximum(self._pixel(), 1)
+            self.support = 2 * widened if sampling == "cubic" else widened
+            self.softness = np.maximum(self.softness, widened)
         self._whole[:] = False
         self.size = size
 
@@ -277,15 +280,15 @@ class RandomCrop(SinglePartTransform, GeometryPart):
     ) -> None:
         self.height, self.width = validation.sides("RandomCrop", "size", size)
         self.left, self.top, self.right, self.bottom = validation.margins("RandomCrop", "padding", padding)
-        self.padding_mode = validation.one_of("RandomCrop", "padding_mode", padding_mode, PADDING_MODES)
+        self.padding_mode = validation.padding_mode("RandomCrop", padding_mode)
         self.fill = validation.colour("RandomCrop", "fill", fill)
         self._padded = any((self.left, self.top, self.right, self.bottom))
         if self._padded:
-            self.outside = outside_of(self.padding_mode)
+            self.outside = pass_spec.OUTSIDES[self.padding_mode]
 
     def check(self, shape: Shape) -> Shape:
         channels, height, width = shape
-        check_padding(
+        validation.check_padding(
             "RandomCrop", (self.left, self.top, self.right, self.bottom), self.padding_mode, height, width
         )
         height, width = height + self.top + self.bottom, width + self.left + self.right
@@ -308,24 +311,6 @@ class RandomCrop(SinglePartTransform, GeometryPart):
     def place(self, placement: AffinePlacement, params: Params) -> None:
         left, top = params["left"] - self.left, params["top"] - self.top
         placement.cut_padded(left, top, (self.height, self.width), self.outside)
-
-
-PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
-
-
-def outside_of(padding_mode: str) -> Outside:
-    """Return what a pass calls a padding mode."""
-    return cast(Outside, "fill" if padding_mode == "constant" else padding_mode)
-
-
-def check_padding(name: str, padding: tuple[int, int, int, int], mode: str, height: int, width: int) -> None:
-    """Raise UsageError if images of this size cannot be mirrored so far."""
-    left, top, right, bottom = padding
-    if mode == "reflect" and np.any((max(top, bottom) >= height) | (max(left, right) >= width)):
-        raise UsageError(
-            f"{name}: padding is {padding} and the images are {height}x{width}; reflect allows less than their height and "
-            "width. Pad less, or with padding_mode='edge'."
-        )
 
 
 class CenterCrop(SinglePartTransform, GeometryPart):
@@ -357,14 +342,28 @@ class CenterCrop(SinglePartTransform, GeometryPart):
 SAMPLINGS: dict[str, Sampling] = {"nearest": "nearest", "nearest-exact": "nearest", "bilinear": "linear"}
 """Names of torchvision's InterpolationMode. "nearest" takes the pixel in which the result's middle lies, as "nearest-exact"."""
 
+RESIZE_SAMPLINGS: dict[str, Sampling] = SAMPLINGS | {"bicubic": "cubic"}
+"""Those of operations that resize."""
+
 _ATTEMPTS = 10
+
+
+def _resize_sampling(name: str, interpolation: Any, antialias: Any) -> tuple[str, Sampling]:
+    """Return the word of an interpolation, and what a pass calls it."""
+    word = validation.one_of(name, "interpolation", interpolation, tuple(RESIZE_SAMPLINGS))
+    if word == "bicubic" and not validation.flag(name, "antialias", antialias):
+        raise UsageError(
+            f"{name}: antialias is False and interpolation 'bicubic'; 'bicubic' is allowed with antialias=True. "
+            "Leave antialias out."
+        )
+    return word, RESIZE_SAMPLINGS[word]
 
 
 class Resize(SinglePartTransform, GeometryPart):
     """Resize each image, as torchvision.transforms.v2.Resize.
 
     size: (height, width), or the shorter side in pixels: the longer keeps the proportion, rounded down.
-    interpolation: "bilinear" or "nearest". antialias: widen the filter when it shrinks.
+    interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest". antialias: widen the filter when it shrinks.
     """
 
     any_size = True
@@ -372,11 +371,10 @@ class Resize(SinglePartTransform, GeometryPart):
     def __init__(
         self, size: int | Sequence[int], interpolation: str = "bilinear", *, antialias: bool = True
     ) -> None:
-        self.interpolation = validation.one_of("Resize", "interpolation", interpolation, tuple(SAMPLINGS))
+        self.interpolation, self.sampling = _resize_sampling("Resize", interpolation, antialias)
         self.size = validation.sides("Resize", "size", size)
         self._shorter = not (isinstance(size, Sequence) and len(size) == 2)
         self.antialias = validation.flag("Resize", "antialias", antialias)
-        self.sampling = SAMPLINGS[self.interpolation]
 
     def check(self, shape: Shape) -> Shape:
         return (shape[0], *self._size(shape[1:]))
@@ -386,7 +384,9 @@ class Resize(SinglePartTransform, GeometryPart):
         size = self._size((height, width))
         if isinstance(height, np.ndarray) or size != placement.size:
             nothing = np.zeros(len(placement))
-            placement.stretch(nothing, nothing, nothing + width, nothing + height, size, bool(self.antialias))
+            placement.stretch(
+                nothing, nothing, nothing + width, nothing + height, size, bool(self.antialias), self.sampling
+            )
 
     def _size(self, size: tuple[Any, ...]) -> tuple[Any, Any]:
         if not self._shorter:
@@ -404,7 +404,8 @@ class RandomResizedCrop(SinglePartTransform, GeometryPart):
 
     size: side in pixels, or (height, width). scale: least and largest area, as shares of the image's. ratio: least and
     largest width / height, drawn so that its logarithm is uniform. After ten draws that do not fit the image: the
-    middle, as large as the ratios allow. interpolation: "bilinear" or "nearest". antialias: widen the filter when it shrinks.
+    middle, as large as the ratios allow. interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest".
+    antialias: widen the filter when it shrinks.
     """
 
     any_size = True
@@ -420,11 +421,8 @@ class RandomResizedCrop(SinglePartTransform, GeometryPart):
         self.size = validation.sides("RandomResizedCrop", "size", size)
         self.scale = validation.interval("RandomResizedCrop", "scale", scale, 0, 1)
         self.ratio = validation.interval("RandomResizedCrop", "ratio", ratio, 1e-3, 1e3)
-        self.interpolation = validation.one_of(
-            "RandomResizedCrop", "interpolation", interpolation, tuple(SAMPLINGS)
-        )
+        self.interpolation, self.sampling = _resize_sampling("RandomResizedCrop", interpolation, antialias)
         self.antialias = validation.flag("RandomResizedCrop", "antialias", antialias)
-        self.sampling = SAMPLINGS[self.interpolation]
         if self.scale[1] == 0:
             raise UsageError(
                 "RandomResizedCrop: scale is (0, 0); shares above 0 are allowed. Pass for example (0.08, 1)."
@@ -451,7 +449,7 @@ class RandomResizedCrop(SinglePartTransform, GeometryPart):
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
         left, top, width, height = (params[name] for name in ("left", "top", "width", "height"))
-        placement.stretch(left, top, width, height, self.size, bool(self.antialias))
+        placement.stretch(left, top, width, height, self.size, bool(self.antialias), self.sampling)
 
 
 def draw_rectangles(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from packer.augment import validation
-from packer.augment.geometric import PADDING_MODES, AffinePlacement, check_padding, outside_of
+from packer.augment.geometric import AffinePlacement
+from packer.augment.passes import pass_spec
 from packer.augment.transform import GeometryPart, Params, Shape, SinglePartTransform
 from packer.errors import UsageError
 
@@ -34,12 +35,12 @@ class Pad(SinglePartTransform, GeometryPart):
             )
         self.padding = validation.margins("Pad", "padding", padding)
         self.fill = validation.colour("Pad", "fill", fill)
-        self.padding_mode = validation.one_of("Pad", "padding_mode", padding_mode, PADDING_MODES)
-        self.outside = outside_of(self.padding_mode) if any(self.padding) else None
+        self.padding_mode = validation.padding_mode("Pad", padding_mode)
+        self.outside = pass_spec.OUTSIDES[self.padding_mode] if any(self.padding) else None
 
     def check(self, shape: Shape) -> Shape:
         channels, height, width = shape
-        check_padding("Pad", self.padding, self.padding_mode, height, width)
+        validation.check_padding("Pad", self.padding, self.padding_mode, height, width)
         return (channels, *self._size(height, width))
 
     def place(self, placement: AffinePlacement, params: Params) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from packer.arguments import as_whole
+from packer.augment.passes.pass_spec import OUTSIDES
 from packer.errors import UsageError
 from packer.sentence import Option
 
@@ -68,6 +69,21 @@ def margins(name: str, what: str, value: Any) -> tuple[int, int, int, int]:
         )
     left, top, right, bottom = whole * (4 // len(whole))
     return left, top, right, bottom
+
+
+def padding_mode(name: str, value: Any) -> str:
+    """Return torchvision's word for what is beyond an image's edges."""
+    return one_of(name, "padding_mode", value, tuple(OUTSIDES))
+
+
+def check_padding(name: str, padding: tuple[int, int, int, int], mode: str, height: Any, width: Any) -> None:
+    """Raise UsageError if images of this size, or of these, cannot be mirrored so far."""
+    left, top, right, bottom = padding
+    if mode == "reflect" and np.any((max(top, bottom) >= height) | (max(left, right) >= width)):
+        raise UsageError(
+            f"{name}: padding is {padding} and the images are {height}x{width}; reflect allows less than their height and "
+            "width. Pad less, or with padding_mode='edge'."
+        )
 
 
 def interval(

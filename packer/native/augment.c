@@ -90,8 +90,8 @@ lay_out(Room *room, const Job *job, char *memory)
     ARRAY(cover, width)
     ARRAY(weights_x, (size_t)room->weights_most *width)
     ARRAY(weights_y, (size_t)job->height)
-    ARRAY(wide_index, what->sampling == LINEAR ? 2 * MOST_WIDE *width : 0)
-    ARRAY(wide_weights, what->sampling == LINEAR ? 2 * MOST_WIDE *width : 0)
+    ARRAY(wide_index, what->sampling >= LINEAR ? 2 * MOST_WIDE *width : 0)
+    ARRAY(wide_weights, what->sampling >= LINEAR ? 2 * MOST_WIDE *width : 0)
     ARRAY(row, (size_t)(job->width + room->weights_most) * channels + 8)
     ARRAY(floats, count + 8)
     ARRAY(planes, count)
@@ -109,7 +109,7 @@ most_taps(const Job *job)
 {
     const What *what = &job->what;
     int64_t most = 1, width = columns_of(what);
-    if (what->sampling != LINEAR) return 1;
+    if (what->sampling < LINEAR) return 1;
     for (int64_t n = job->begin; n < job->end; n++) {
         int64_t taps = (int64_t)ceilf(2 * within(job->columns[n * width + 10], 1, WIDEST));
         if (taps > most) most = taps;

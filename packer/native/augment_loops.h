@@ -20,7 +20,7 @@ into a row of floats, colour steps work on a plane a channel, then values are sc
 #define SOURCE_WIDTH 5
 #define STEPS_AT 18
 
-enum { SHIFT, NEAREST, LINEAR };
+enum { SHIFT, NEAREST, LINEAR, CUBIC };
 enum { FILL, EDGE, REFLECT, SYMMETRIC };
 #define MIRRORS(what) ((what)->outside < REFLECT ? 0 : (what)->outside - REFLECT + 1) /* how often it shows the edge */
 enum { NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE };
@@ -118,9 +118,19 @@ edge(float distance)
     return within(distance + 0.5f, 0, 1);
 }
 
-/* A triangle's taps at x, one after another from *first on; returns how many. The weights' sum is 1. */
+/* A tap's weight, `near` half widths of the filter away. */
+static inline float
+filtered(float near, int cubic)
+{
+    if (!cubic) return near < 1 ? 1 - near : 0;
+    float t = 2 * near;
+    if (t < 1) return (1.5f * t - 2.5f) * t * t + 1;
+    return t < 2 ? ((2.5f - 0.5f * t) * t - 4) * t + 2 : 0;
+}
+
+/* A filter's taps at x, one after another from *first on; returns how many. The weights' sum is 1. */
 static inline int
-taps_at(float x, float half, int low, int high, int reflect, float *weights, int *first)
+taps_at(float x, float half, int low, int high, int reflect, int cubic, float *weights, int *first)
 {
     int start = whole(x - half) + 1, count = (int)ceilf(2 * half), end = start + count - 1, n = 0;
     float inverse = 1 / half, sum = 0;
@@ -128,8 +138,7 @@ taps_at(float x, float half, int low, int high, int reflect, float *weights, int
         if (start < low) start = low;
         if (end > high) end = high;
         for (int i = start; i <= end; i++) {
-            float weight = 1 - fabsf((float)i - x) * inverse;
-            weights[n] = weight > 0 ? weight : 0;
+            weights[n] = filtered(fabsf((float)i - x) * inverse, cubic);
             sum += weights[n++];
         }
     } else { /* mirrored taps are one run too */
@@ -142,11 +151,9 @@ taps_at(float x, float half, int low, int high, int reflect, float *weights, int
         n = most - least + 1;
         for (int k = 0; k < n; k++) weights[k] = 0;
         for (int i = start; i <= end; i++) {
-            float weight = 1 - fabsf((float)i - x) * inverse;
-            if (weight > 0) {
-                weights[inside(i, low, high, reflect) - least] += weight;
-                sum += weight;
-            }
+            float weight = filtered(fabsf((float)i - x) * inverse, cubic);
+            weights[inside(i, low, high, reflect) - least] += weight;
+            sum += weight;
         }
         start = least;
     }
@@ -242,7 +249,7 @@ F(positions)(const Sample *s, Room *room, float v)
         x[i] = a * u + bx;
         y[i] = d * u + ey;
     }
-    if (!s->what->framed || s->what->sampling != LINEAR) return;
+    if (!s->what->framed || s->what->sampling < LINEAR) return;
     float left = s->left, right = s->right, top = s->top, bottom = s->bottom, kx = s->kx, ky = s->ky;
     APART_IN_MEMORY
     for (int i = 0; i < n; i++)
@@ -398,10 +405,10 @@ TARGET static void
 F(apart_row)(const Sample *s, Room *room, int number, float *to)
 {
     const What *what = s->what;
-    int reflect = MIRRORS(what), channels = what->channels, first;
+    int reflect = MIRRORS(what), channels = what->channels, cubic = what->sampling == CUBIC, first;
     float y = s->e * (float)(s->v0 + s->dv * number) + s->f;
     float middle = reflect ? y : within(y, s->y0, s->y1);
-    int n = taps_at(middle, s->sy, s->top_tap, s->bottom_tap, reflect, room->weights_y, &first);
+    int n = taps_at(middle, s->sy, s->top_tap, s->bottom_tap, reflect, cubic, room->weights_y, &first);
     int64_t stride = (int64_t)s->stride * channels, at = first * stride + (int64_t)s->lowest * channels;
     int64_t count = (int64_t)(s->highest - s->lowest + 1) * channels;
     if (what->floating)
@@ -410,6 +417,8 @@ F(apart_row)(const Sample *s, Room *room, int number, float *to)
         F(down_bytes)(room->row, s->image + at, stride, room->weights_y, n, count);
     for (int i = 0; i < s->taps * channels + 4; i++) room->row[count + i] = 0;
     F(across)(to, room->row, room->first, room->weights_x, s->nu, s->taps, channels);
+    if (cubic && !what->floating)
+        for (int i = 0; i < s->nu * channels; i++) to[i] = within(to[i], 0, 255);
     if (!what->framed) return;
     float covered = edge((y - s->top) * s->ky) * edge((s->bottom - y) * s->ky);
     for (int i = 0; i < s->nu; i++) {
@@ -646,7 +655,7 @@ F(wide_row)(const Sample *s, Room *room, float *to)
 TARGET INLINE void
 F(direct_any)(const Sample *s, Room *room, float *to, int channels)
 {
-    int reflect = MIRRORS(s->what), across, down;
+    int reflect = MIRRORS(s->what), cubic = s->what->sampling == CUBIC, across, down;
     for (int i = 0; i < s->nu; i++) {
         float x = room->x[i], y = room->y[i], sums[4] = {0};
         if (s->what->framed && !(room->cover[i] > 0)) {
@@ -654,8 +663,8 @@ F(direct_any)(const Sample *s, Room *room, float *to, int channels)
             continue;
         }
         if (!reflect) x = within(x, s->x0, s->x1), y = within(y, s->y0, s->y1);
-        int nx = taps_at(x, s->sx, s->left_tap, s->right_tap, reflect, room->weights_x, &across);
-        int ny = taps_at(y, s->sy, s->top_tap, s->bottom_tap, reflect, room->weights_y, &down);
+        int nx = taps_at(x, s->sx, s->left_tap, s->right_tap, reflect, cubic, room->weights_x, &across);
+        int ny = taps_at(y, s->sy, s->top_tap, s->bottom_tap, reflect, cubic, room->weights_y, &down);
         for (int j = 0; j < ny; j++) {
             int64_t at = ((int64_t)(down + j) * s->stride + across) * channels;
             float part[4] = {0};
@@ -663,7 +672,8 @@ F(direct_any)(const Sample *s, Room *room, float *to, int channels)
                 for (int c = 0; c < channels; c++) part[c] += room->weights_x[k] * F(number)(s, at + channels * k + c);
             for (int c = 0; c < channels; c++) sums[c] += room->weights_y[j] * part[c];
         }
-        for (int c = 0; c < channels; c++) to[channels * i + c] = sums[c];
+        for (int c = 0; c < channels; c++)
+            to[channels * i + c] = cubic && !s->what->floating ? within(sums[c], 0, 255) : sums[c];
     }
 }
 
@@ -709,15 +719,17 @@ F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
     int straight = s->b == 0 && s->d == 0, reflect = MIRRORS(what);
     s->u0 = u0, s->du = du, s->nu = nu, s->v0 = v0, s->dv = dv;
     if (!straight) {
-        if (what->sampling != LINEAR)
+        if (what->sampling < LINEAR)
             s->way = SCATTER;
+        else if (what->sampling == CUBIC)
+            s->way = DIRECT;
         else if (s->sx == 1 && s->sy == 1)
             s->way = BILINEAR;
         else
             s->way = !reflect && 2 * s->sx <= MOST_WIDE && 2 * s->sy <= MOST_WIDE ? WIDE : DIRECT;
         return;
     }
-    if (what->sampling != LINEAR) {
+    if (what->sampling < LINEAR) {
         int32_t *index = room->index;
         s->way = du == 1 && (s->a == 1 || s->a == -1) ? RUN : TABLE;
         s->from = s->to = 0;
@@ -745,8 +757,8 @@ F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
     int apart = most < box ? most : box < 1 ? 1 : box;
     for (int i = 0; i < nu; i++) {
         float x = s->a * (float)(u0 + du * i) + s->c, *weights = room->weights_x + (int64_t)apart * i;
-        int n = taps_at(reflect ? x : within(x, s->x0, s->x1), s->sx, s->left_tap, s->right_tap, reflect, weights,
-                        &room->first[i]);
+        int n = taps_at(reflect ? x : within(x, s->x0, s->x1), s->sx, s->left_tap, s->right_tap, reflect,
+                        what->sampling == CUBIC, weights, &room->first[i]);
         for (int k = n; k < apart; k++) weights[k] = 0;
         if (n > s->taps) s->taps = n;
         if (room->first[i] < s->lowest) s->lowest = room->first[i];
@@ -1164,6 +1176,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
     if (s.y0 > s.y1) s.y0 = s.y1;
     s.left_tap = (int)s.x0, s.top_tap = (int)s.y0, s.right_tap = (int)s.x1, s.bottom_tap = (int)s.y1;
     s.sx = within(column[10], 1, WIDEST), s.sy = within(column[11], 1, WIDEST);
+    if (what->sampling == CUBIC) s.x0 -= 0.5f, s.y0 -= 0.5f, s.x1 += 0.5f, s.y1 += 0.5f;
     s.left = column[12], s.top = column[13], s.right = column[14], s.bottom = column[15];
     s.kx = column[16], s.ky = column[17];
     if (what->steps) memcpy(room->steps, column + STEPS_AT, sizeof(float) * STEP_WIDTH * (size_t)what->steps);
@@ -1176,7 +1189,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
     if (last >= 0) F(means)(&s, room, last);
     F(prepare)(&s, room, 0, 1, width, 0, 1);
 
-    int as_bytes = what->sampling != LINEAR && !what->floating && !active;
+    int as_bytes = what->sampling < LINEAR && !what->floating && !active;
     uint8_t fill[4] = {0};
     for (int c = 0; c < channels && what->framed; c++) {
         fill[c] = F(byte)(what->fill[c]);

@@ -13,7 +13,17 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from packer.augment import Pipeline, RandomResizedCrop, Resize, ToDtype
+from packer.augment import (
+    Normalize,
+    Pad,
+    Pipeline,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    Resize,
+    ToDtype,
+)
 from packer.augment.transform import Draws
 from tests.augment.conftest import (
     assert_alike,
@@ -25,6 +35,7 @@ from tests.augment.conftest import (
     noise_images,
     one,
     refusal,
+    smooth_images,
 )
 
 FLOAT_LEVELS = 2e-3
@@ -114,6 +125,62 @@ def test_nearest_takes_the_pixel_of_the_results_middle(
     for i, (top, left, height, width) in enumerate(zip(*where.values(), strict=True)):
         cut = images[i : i + 1, :, top : top + height, left : left + width]
         assert torch.equal(found[i : i + 1], interpolate(cut, size, mode="nearest-exact"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_bicubic_is_what_interpolate_does_in_float64(
+    size: tuple[int, int], channels: int, implementation: str
+) -> None:
+    images = noise_images(4, channels, 24, 20, torch.float32)
+    crop = RandomResizedCrop(size, interpolation="bicubic")
+    where = rectangles(4, 24, 20)
+    found = levels(one(crop, images, implementation).apply(images, given(**where)))
+    for i, (top, left, height, width) in enumerate(zip(*where.values(), strict=True)):
+        cut = images[i : i + 1, :, top : top + height, left : left + width].double()
+        expected = interpolate(cut, size, mode="bicubic", antialias=True, align_corners=False)
+        np.testing.assert_allclose(found[i : i + 1], levels(expected), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bicubic_bytes_are_torchvisions(size: tuple[int, int], implementation: str, torchvision: Any) -> None:
+    """Which rounds and cuts off between across and down. Here values beyond 0 and 255 are cut off once, before what follows."""
+    bicubic = torchvision.InterpolationMode.BICUBIC
+    for images, most in ((smooth_images(6, 3, 24, 20), 1), (noise_images(6, 3, 24, 20), 255)):
+        found = one(Resize(size, "bicubic"), images, implementation)(images, np.arange(6)).double()
+        expected = torchvision.functional.resize(images, list(size), bicubic).double()
+        assert (found - expected).abs().max() <= most
+        assert (found - expected).abs().mean() < 0.4
+    floats = Pipeline([Resize(size, bicubic), ToDtype()], (3, 24, 20), implementation=implementation)
+    made = floats(images, np.arange(6))
+    assert made.min() >= 0
+    assert made.max() <= 1
+    torch.testing.assert_close((255 * made).double().round(), found, rtol=0, atol=1)
+    exact = interpolate(images.double(), size, mode="bicubic", antialias=True, align_corners=False)
+    torch.testing.assert_close(255 * made.double(), exact.clamp(0, 255), rtol=0, atol=FLOAT_LEVELS)
+
+
+def test_bicubic_shares_the_pass_and_masks_move_as_ever(implementation: str) -> None:
+    images = noise_images(5, 3, 24, 20)
+    stack = [
+        RandomHorizontalFlip(),
+        Pad((3, 2), 9),
+        RandomResizedCrop(16, interpolation="bicubic"),
+        RandomCrop(12),
+    ]
+    pipeline = Pipeline([*stack, Normalize(0.5, 0.5)], (3, 24, 20), implementation=implementation)
+    assert pipeline.passes == 1
+    params = pipeline.sample(np.arange(5))
+    masks = images[:, 0]
+    linear = Pipeline(
+        [*stack[:2], RandomResizedCrop(16), stack[3]], (3, 24, 20), implementation=implementation
+    )
+    assert torch.equal(pipeline.apply_masks(masks, params), linear.apply_masks(masks, params[:-1]))
+    whole = given(top=[0] * 5, left=[0] * 5, height=[24] * 5, width=[20] * 5)
+    still = one(RandomResizedCrop((24, 20), interpolation="bicubic"), images, implementation)
+    assert torch.equal(still.apply(images, whole), images)
+    turned = Pipeline([Resize(16, "bicubic"), RandomRotation(9, "bilinear")], (3, 24, 20))
+    assert turned.passes == 2
 
 
 def test_a_size_that_is_the_images_own_changes_nothing(implementation: str) -> None:
@@ -228,8 +295,13 @@ BOUNDS = "two numbers (low, high) from {} are allowed. Pass {}."
             "Resize: size is 0; a whole number from 1 up, or two (height, width), are allowed. Pass the side in pixels.",
         ),
         (
-            lambda: Resize(8, "bicubic"),
-            "Resize: interpolation is 'bicubic'; 'nearest', 'nearest-exact', 'bilinear' are allowed. Pass one of them.",
+            lambda: Resize(8, "lanczos"),
+            "Resize: interpolation is 'lanczos'; 'nearest', 'nearest-exact', 'bilinear', 'bicubic' are allowed. Pass one of them.",
+        ),
+        (
+            lambda: RandomResizedCrop(8, interpolation="bicubic", antialias=False),
+            "RandomResizedCrop: antialias is False and interpolation 'bicubic'; 'bicubic' is allowed with antialias=True. "
+            "Leave antialias out.",
         ),
         (
             lambda: RandomResizedCrop((8, 8, 8)),
@@ -238,7 +310,8 @@ BOUNDS = "two numbers (low, high) from {} are allowed. Pass {}."
         ),
         (
             lambda: RandomResizedCrop(8, interpolation=2),  # type: ignore[arg-type]
-            "RandomResizedCrop: interpolation is 2; 'nearest', 'nearest-exact', 'bilinear' are allowed. Pass one of them.",
+            "RandomResizedCrop: interpolation is 2; 'nearest', 'nearest-exact', 'bilinear', 'bicubic' are allowed. "
+            "Pass one of them.",
         ),
         (
             lambda: RandomResizedCrop(8, (0.5, 0.1)),

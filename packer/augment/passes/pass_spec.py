@@ -7,7 +7,7 @@ for all of a batch stands in a `Pass`; what differs by sample stands in one row 
                              x = a u + b v + c,  y = d u + e v + f    (0, 0: the middle of the first pixel)
     6..9     x0 y0 x1 y1     the taps' box: first and last pixel that may be read (whole numbers, inclusive), in the source:
                              0 <= x0 <= x1 < W, 0 <= y0 <= y1 < H
-    10 11    sx sy           half the filter's width, in source pixels, at least 1
+    10 11    sx sy           half the filter's width, in source pixels, at least 1 (cubic: 2)
     12..15   left top right bottom    the frame: where the picture ends, in the same coordinates (an image of
                              width W that is all picture: -0.5 and W - 0.5)
     16 17    kx ky           the frame's sharpness: 1 / the width of its edges in source pixels, across and down
@@ -25,11 +25,14 @@ For each pixel of a result, in this order, computed in float32:
    "linear": a triangle filter, as in an antialiased resize. With edge and fill, x is first moved into [x0, x1] and y
    into [y0, y1]. Taps across are i = floor(x - sx) + 1 + k for k < ceil(2 sx), of weight max(0, 1 - |i - x| / sx);
    down alike; a tap's weight is the product, taps outside the box have none, and the sum is divided by the weights' sum.
-   Pixel numbers outside the box: with edge and fill the nearest pixel of the box is taken ("shift", "nearest"; linear
-   never needs one); with "reflect" the number is mirrored at the box's first and last pixel, which are not repeated
+   "cubic": the same with x moved into [x0 - 0.5, x1 + 0.5], y alike, and of t = 2 |i - x| / sx the weight
+   1.5 t^3 - 2.5 t^2 + 1 below 1, -0.5 t^3 + 2.5 t^2 - 4 t + 2 below 2, else 0 (Keys, a = -0.5, as Pillow's); the sum
+   is clamped to [0, 255] if the source is uint8.
+   Pixel numbers outside the box: with edge and fill the nearest pixel of the box is taken ("shift", "nearest"; the others
+   never need one); with "reflect" the number is mirrored at the box's first and last pixel, which are not repeated
    (all samplings, however far outside; a box of one pixel gives that pixel), with "symmetric" at the box's edges, so
    that the first and last pixel are.
-2. **Frame**, if `framed`: colour = cover * colour + (1 - cover) * fill. For "linear" cover is the product of
+2. **Frame**, if `framed`: colour = cover * colour + (1 - cover) * fill. For "linear" and "cubic" cover is the product of
    clamp((x - left) kx + 0.5), clamp((right - x) kx + 0.5) and the same for y, with y's own, clamped to [0, 1] and x not
    moved; for the others it is 1 where left <= xn < right and top <= yn < bottom, else 0.
 3. **Colour steps**, in order; red, green, blue of images of 3 channels, three times the same of images of 1; images of 4
@@ -60,9 +63,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Sampling = Literal["shift", "nearest", "linear"]
+Sampling = Literal["shift", "nearest", "linear", "cubic"]
 Outside = Literal["fill", "edge", "reflect", "symmetric"]
 MIRRORED = ("reflect", "symmetric")
+OUTSIDES: dict[str, Outside] = {
+    "constant": "fill",
+    "edge": "edge",
+    "reflect": "reflect",
+    "symmetric": "symmetric",
+}
+"""What torchvision calls a padding mode -> what a pass does."""
 
 TIE = 2.0**-12
 GREY = (0.2989, 0.587, 0.114)
@@ -123,6 +133,11 @@ class Pass:
     def boxes_at(self) -> int:
         """The first of the boxes' columns."""
         return STEPS_AT + STEP_WIDTH * self.steps
+
+    @property
+    def weighted(self) -> bool:
+        """True if a value is made of several pixels."""
+        return self.sampling in ("linear", "cubic")
 
     @property
     def scaled(self) -> bool:

@@ -103,8 +103,8 @@ def _sampled(what: Pass, source: Source, columns: Tensor, u: Tensor, v: Tensor) 
     x0, y0, x1, y1 = (
         column[:, None, None] for column in columns[:, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].T
     )
-    if what.sampling == "linear":
-        pixels = _triangle(what, source, columns, x, y, (x0, y0, x1, y1))
+    if what.weighted:
+        pixels = _filtered(what, source, columns, x, y, (x0, y0, x1, y1))
     else:
         i = _inside(what, (x + pass_spec.TIE + 0.5).floor(), x0, x1)
         j = _inside(what, (y + pass_spec.TIE + 0.5).floor(), y0, y1)
@@ -114,7 +114,7 @@ def _sampled(what: Pass, source: Source, columns: Tensor, u: Tensor, v: Tensor) 
     left, top, right, bottom, kx, ky = (
         column[:, None, None] for column in columns[:, pass_spec.FRAME_AT : pass_spec.STEPS_AT].T
     )
-    if what.sampling == "linear":
+    if what.weighted:
         cover = (
             _edge((x - left) * kx)
             * _edge((right - x) * kx)
@@ -132,12 +132,13 @@ def _edge(distance: Tensor) -> Tensor:
     return (distance + 0.5).clamp(0, 1)
 
 
-def _triangle(
+def _filtered(
     what: Pass, source: Source, columns: Tensor, x: Tensor, y: Tensor, box: tuple[Tensor, ...]
 ) -> Tensor:
     x0, y0, x1, y1 = box
     if what.outside not in MIRRORED:
-        x, y = x.clamp(x0, x1), y.clamp(y0, y1)
+        beyond = 0.5 if what.sampling == "cubic" else 0.0
+        x, y = x.clamp(x0 - beyond, x1 + beyond), y.clamp(y0 - beyond, y1 + beyond)
     sx, sy = (column[:, None, None] for column in columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].T)
     first_x, first_y = (x - sx).floor() + 1, (y - sy).floor() + 1
     count_x, count_y = (
@@ -157,12 +158,19 @@ def _triangle(
             weights = weights + weight
     assert isinstance(total, Tensor)
     assert isinstance(weights, Tensor)
-    return total / weights[..., None]
+    total = total / weights[..., None]
+    return total.clamp(0, 255) if what.sampling == "cubic" and source.pixels.dtype == torch.uint8 else total
 
 
 def _weight(what: Pass, tap: Tensor, middle: Tensor, half: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    weight = (1 - (tap - middle).abs() / half).clamp(min=0)
+    near = (tap - middle).abs() / half
+    weight = _cubic(2 * near) if what.sampling == "cubic" else (1 - near).clamp(min=0)
     return weight if what.outside in MIRRORED else weight * ((tap >= first) & (tap <= last))
+
+
+def _cubic(t: Tensor) -> Tensor:
+    inner, outer = (1.5 * t - 2.5) * t * t + 1, ((2.5 - 0.5 * t) * t - 4) * t + 2
+    return torch.where(t < 1, inner, torch.where(t < 2, outer, 0))
 
 
 def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:

@@ -269,8 +269,13 @@ def _taken(pointer, C: tl.constexpr):
 
 
 @triton.jit
-def _weight(tap, middle, over, first, last, REFLECT: tl.constexpr):
-    weight = tl.maximum(1.0 - tl.abs(tap - middle) * over, 0.0)
+def _weight(tap, middle, over, first, last, CUBIC: tl.constexpr, REFLECT: tl.constexpr):
+    near = tl.abs(tap - middle) * over
+    weight = tl.maximum(1.0 - near, 0.0)
+    if CUBIC:
+        t = 2.0 * near
+        outer = tl.where(t < 2.0, ((2.5 - 0.5 * t) * t - 4.0) * t + 2.0, 0.0)
+        weight = tl.where(t < 1.0, (1.5 * t - 2.5) * t * t + 1.0, outer)
     if not REFLECT:
         weight = tl.where(tl.minimum(tl.maximum(tap, first), last) == tap, weight, 0.0)
     return weight
@@ -283,7 +288,18 @@ def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, 
     if (sx <= 1.0) & (sy <= 1.0):
         red, green, blue, alpha = _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C, REFLECT)
     else:
-        red, green, blue, alpha = _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
+        red, green, blue, alpha = _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, False, REFLECT)
+    return red, green, blue, alpha
+
+
+@triton.jit
+def _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFLECT: tl.constexpr):
+    if not REFLECT:
+        x, y = tl.minimum(tl.maximum(x, x0 - 0.5), x1 + 0.5), tl.minimum(tl.maximum(y, y0 - 0.5), y1 + 0.5)
+    red, green, blue, alpha = _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, True, REFLECT)
+    if image.dtype.element_ty == tl.uint8:
+        red, green = tl.minimum(tl.maximum(red, 0.0), 255.0), tl.minimum(tl.maximum(green, 0.0), 255.0)
+        blue, alpha = tl.minimum(tl.maximum(blue, 0.0), 255.0), tl.minimum(tl.maximum(alpha, 0.0), 255.0)
     return red, green, blue, alpha
 
 
@@ -310,8 +326,22 @@ def _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C: tl.constexpr, REFLECT:
 
 
 @triton.jit
-def _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFLECT: tl.constexpr):
-    """Sample by a triangle of any width."""
+def _wide(
+    image,
+    row_stride,
+    x,
+    y,
+    x0,
+    y0,
+    x1,
+    y1,
+    sx,
+    sy,
+    C: tl.constexpr,
+    CUBIC: tl.constexpr,
+    REFLECT: tl.constexpr,
+):
+    """Sample by a filter of any width."""
     first_x, first_y = tl.floor(x - sx) + 1.0, tl.floor(y - sy) + 1.0
     count_x, count_y = tl.ceil(2.0 * sx).to(tl.int32), tl.ceil(2.0 * sy).to(tl.int32)
     over_x, over_y = 1.0 / sx, 1.0 / sy
@@ -324,11 +354,11 @@ def _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFL
         while across < count_x:
             for second_down in tl.static_range(2):
                 j = first_y + (down + second_down)
-                weight_y = _weight(j, y, over_y, y0, y1, REFLECT)
+                weight_y = _weight(j, y, over_y, y0, y1, CUBIC, REFLECT)
                 line = _number(j + 0.5, y0, y1, REFLECT) * row_stride
                 for second_across in tl.static_range(2):
                     i = first_x + (across + second_across)
-                    weight = weight_y * _weight(i, x, over_x, x0, x1, REFLECT)
+                    weight = weight_y * _weight(i, x, over_x, x0, x1, CUBIC, REFLECT)
                     r, g, b, a = _taken(image + (line + _number(i + 0.5, x0, x1, REFLECT) * C), C)
                     red += weight * r
                     green += weight * g
@@ -350,12 +380,13 @@ def _framed(color, cover, fill):
 def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
     """Steps 1 and 2 for the pixels at these u and v (float32)."""
     C: tl.constexpr = WHAT.channels
+    CUBIC: tl.constexpr = WHAT.sampling == "cubic"
     LINEAR: tl.constexpr = WHAT.sampling == "linear"
     REFLECT: tl.constexpr = (WHAT.outside == "reflect") + 2 * (WHAT.outside == "symmetric")
     a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = geometry
     x, y = a * u + (b * v + c), d * u + (e * v + f)
     if WHAT.framed:
-        if LINEAR:
+        if LINEAR or CUBIC:
             cover = _edge((x - left) * kx) * _edge((right - x) * kx)
             cover *= _edge((y - top) * ky) * _edge((bottom - y) * ky)
         else:
@@ -363,6 +394,8 @@ def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
             cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).to(tl.float32)
     if LINEAR:
         red, green, blue, alpha = _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
+    elif CUBIC:
+        red, green, blue, alpha = _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
     else:
         i = _number(x + (TIE + 0.5), x0, x1, REFLECT)
         j = _number(y + (TIE + 0.5), y0, y1, REFLECT)

@@ -131,7 +131,7 @@ def _pixels_last(images: Tensor) -> bool:
 
 def is_flat(what: Pass) -> bool:
     """Return True if each number of the result is made of one number of the source."""
-    return what.sampling != "linear" and not what.steps
+    return not what.weighted and not what.steps
 
 
 class _Kernel:

@@ -65,6 +65,8 @@ def make_columns(what: Pass, count: int, side: int, seed: int = 0) -> Tensor:
         columns[:, 2] = side / 2 - (w - 1) / 2 * cos + (h - 1) / 2 * sin + uniform(-1, 1)
         columns[:, 5] = side / 2 - (w - 1) / 2 * sin - (h - 1) / 2 * cos + uniform(-1, 1)
         columns[:, 10], columns[:, 11] = zoom.clamp(min=1), (0.8 * zoom).clamp(min=1)
+        if what.sampling == "cubic":
+            columns[:, 10:12] *= 2
     columns[:, 6:8] = torch.stack([whole(0, 3), whole(0, 3)], 1)
     columns[:, 8:10] = side - 1 - torch.stack([whole(0, 3), whole(0, 3)], 1)
     columns[:, 12:14], columns[:, 14:16] = uniform(-1, 1, count, 2), side - uniform(0, 2, count, 2)
@@ -149,6 +151,14 @@ CASES: dict[str, tuple[Pass, torch.dtype]] = {
     "shift, large, contrast": (Pass(1, (100, 3), steps=1, contrast=True), torch.uint8),
     "nearest, framed": (replace(TINY, sampling="nearest", framed=True, fill=(9, 8, 7)), torch.float32),
     "nearest, reflected": (replace(TINY, sampling="nearest", outside="reflect"), torch.uint8),
+    "cubic, framed": (
+        replace(TINY, sampling="cubic", framed=True, fill=(9, 8, 7), **normalised()),
+        torch.uint8,
+    ),
+    "cubic, reflected, floats": (
+        replace(TINY, sampling="cubic", outside="reflect", dtype="float32"),
+        torch.float32,
+    ),
     "nearest, symmetric": (replace(TINY, sampling="nearest", outside="symmetric"), torch.uint8),
     "nearest, colors, erased": (
         replace(TINY, sampling="nearest", steps=3, boxes=1, box_fill=(5, 6, 7), **normalised()),

@@ -67,6 +67,8 @@ def placed(
         column[11] = max(1.0, abs(matrix[4])) if draws.random() < 0.7 else draws.uniform(1, 3.2)
         if way == "turned" and draws.random() < 0.5:
             column[10:12] = 1
+    if what.sampling == "cubic":
+        columns[:, 10:12] *= 2
     columns[:, 12:16] = torch.tensor([-0.5, -0.5, width - 0.5, height - 0.5]) + torch.from_numpy(
         draws.uniform(-2, 2, (len(columns), 4))
     )
@@ -179,7 +181,7 @@ def largest_difference(what: Pass, given: Tensor, expected: Tensor) -> float:
 
 
 @built
-@pytest.mark.parametrize("sampling", ["shift", "nearest", "linear"])
+@pytest.mark.parametrize("sampling", ["shift", "nearest", "linear", "cubic"])
 def test_it_makes_what_the_plain_pass_makes(sampling: pass_spec.Sampling) -> None:
     """Positions drawn by chance do not sit on ties, but for whole ones, which both take exactly."""
     for number in range(90):
@@ -293,8 +295,8 @@ assert protect(start, page, 0) == 0 and protect(start + 4 * page, page, 0) == 0
 middle = np.frombuffer(fence, np.uint8)[page : 4 * page]
 middle[...] = 100
 strange = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1e9, -1e9, 3e38, 0.5, -7, 1, 0, 12], np.float32)
-for number in range(1200):
-    sampling = ("shift", "nearest", "linear")[number // 400]
+for number in range(1600):
+    sampling = ("shift", "nearest", "linear", "cubic")[number // 400]
     channels = int(draws.integers(1, 5))
     outside = ("fill", "edge", "reflect", "symmetric")[number % 4]
     steps = 3 if channels in (1, 3) else 0
