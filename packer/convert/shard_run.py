@@ -255,6 +255,8 @@ def _list(
     """Write the index, and give the pack its name. Returns its header."""
     lines, headers = listing(shards)
     try:
+        for left in set(os.listdir(place.pack)) - {line.file for line in lines}:  # by runs that were killed
+            remove(os.path.join(place.pack, left))
         write_index(place.pack, lines, skipped, headers)
         if url:
             from packer.remote import access  # local conversions need not load it

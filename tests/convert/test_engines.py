@@ -175,6 +175,22 @@ def test_the_driver_goes_on_with_what_is_there(photo_folder: Path, tmp_path: Pat
     assert len(elsewhere.given) == (0 if then == "here" else -(-made // 5))
 
 
+def test_a_shard_that_this_machine_had_begun(photo_folder: Path, tmp_path: Path) -> None:
+    def stop(done: int) -> None:
+        if done > 5:
+            raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    with pytest.raises(KeyboardInterrupt):
+        convert_images(photo_folder, tmp_path / "out", on_progress=stop, **options)
+    pack = tmp_path / "out.packing/pack"
+    assert (pack / "00001.h5.packing").is_dir()
+    (pack / ".00002.h5-0123").touch()  # a process was killed that copied it from another disk
+    convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
+    convert_images(photo_folder, tmp_path / "one", **options)
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
 def test_a_shard_that_was_changed_meanwhile_is_made_again(photo_folder: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"size": 32, "shard_rows": 5}
 
