@@ -29,7 +29,7 @@ from packer.augment.transform import (
 )
 from packer.errors import UsageError
 
-_MASKS = 16  # moved at a time: positions take as much memory as four uint8 images of three channels
+_TOGETHER = 32  # images, at most: working out moves of 224 px takes some megabytes an image
 
 
 class GridPart(WarpPart):
@@ -53,8 +53,8 @@ class GridPart(WarpPart):
     def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[int]) -> Tensor:
         pixels = masks.permute(0, 2, 3, 1).contiguous()
         result = torch.empty_like(pixels)
-        for start in range(0, len(masks), _MASKS):
-            some = slice(start, start + _MASKS)
+        for start in range(0, len(masks), _TOGETHER):
+            some = slice(start, start + _TOGETHER)
             result[some] = nearest(pixels[some], self._all_positions(columns[some], masks.shape[2:]), fill)
         return result.permute(0, 3, 1, 2)
 
@@ -66,6 +66,13 @@ class GridPart(WarpPart):
         return torch.where(there[:, None, None, None], moved, _pixels(height, width, columns.device))
 
     def _sampled(self, pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        made = [
+            self._taken(pixels[start : start + _TOGETHER], columns[start : start + _TOGETHER])
+            for start in range(0, len(pixels), _TOGETHER)
+        ]
+        return made[0] if len(made) == 1 else torch.cat(made)
+
+    def _taken(self, pixels: Tensor, columns: Tensor) -> Tensor:
         positions = self.positions(columns, (pixels.shape[1], pixels.shape[2]))
         channels = pixels.shape[3]
         fill = (self.fill,) * channels if isinstance(self.fill, int | float) else tuple(self.fill)
@@ -204,8 +211,8 @@ class ElasticTransform(SinglePartTransform, GridPart):
     interpolation: "nearest" or "bilinear". fill: beyond the image's edges, one number or one a channel, in the images' own
     scale.
 
-    Boxes and points go where the pixels go, to a tenth of a pixel, where torchvision moves them by whole pixels and the first
-    order of the inverse map.
+    Points, and the corners of boxes, go where the pixels go, by the inverse of the map, where torchvision takes its first order
+    at whole pixels. Moves that fold the image onto itself have no inverse; one of the places is taken then.
     """
 
     width = 2  # 1, and the seed
@@ -274,8 +281,8 @@ class ElasticTransform(SinglePartTransform, GridPart):
 
     def move_points(self, points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
         made = [
-            self._followed(points[i : i + _MASKS], columns[i : i + _MASKS], size)
-            for i in range(0, len(points), _MASKS)
+            self._followed(points[i : i + _TOGETHER], columns[i : i + _TOGETHER], size)
+            for i in range(0, len(points), _TOGETHER)
         ]
         return torch.cat(made) if made else points
 

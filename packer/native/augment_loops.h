@@ -137,10 +137,16 @@ taps_at(float x, float half, int low, int high, int reflect, int cubic, float *w
     if (!reflect || (start >= low && end <= high)) {
         if (start < low) start = low;
         if (end > high) end = high;
-        for (int i = start; i <= end; i++) {
-            weights[n] = filtered(fabsf((float)i - x) * inverse, cubic);
-            sum += weights[n++];
-        }
+        if (!cubic) /* two loops, so that neither asks at every tap */
+            for (int i = start; i <= end; i++) {
+                weights[n] = filtered(fabsf((float)i - x) * inverse, 0);
+                sum += weights[n++];
+            }
+        else
+            for (int i = start; i <= end; i++) {
+                weights[n] = filtered(fabsf((float)i - x) * inverse, 1);
+                sum += weights[n++];
+            }
     } else { /* mirrored taps are one run too */
         int least = high, most = low;
         for (int i = start; i <= end; i++) {
