@@ -14,6 +14,7 @@
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)
     Sequential, Slices, Blocks,
     Rows                           orders, with their lengths                      (packer.orders)
+    Buckets                        an order: images alike in size together         (packer.orders)
     Weighted, Balanced             orders that draw some rows more often           (packer.orders)
     order_quality                  how far an order is from a uniform shuffle      (packer.load)
     Padding                        batches of images that differ in size, padded   (packer.load)
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from packer.load.padded_batches import Padding
     from packer.load.processes.transforms import PythonTransform
     from packer.load.row_dataset import PackedDataset
+    from packer.orders.buckets import Buckets
     from packer.orders.mixture import Mixture
     from packer.orders.regions import Regions
     from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Balanced": "packer.orders.sampling",
     "Blocks": "packer.orders.row_orders",
+    "Buckets": "packer.orders.buckets",
     "Mixture": "packer.orders.mixture",
     "Pack": "packer.format.pack",
     "PackBuilder": "packer.samples.pack_builder",
@@ -101,6 +104,7 @@ _HOMES = {
 __all__ = [
     "Balanced",
     "Blocks",
+    "Buckets",
     "Mixture",
     "Pack",
     "PackBuilder",

@@ -89,7 +89,8 @@ class PackedBatchDataset(ResumableEpochs):
         else "rows": as good as a uniform shuffle (`order_quality` scores 0.95 and more), by the pack alone.
     order : str or order, optional
         "sequential", "slices", "blocks", "rows", "regions", or "auto", which chooses by size, memory and medium and logs why (on several
-        ranks by the pack alone); or Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"). Wins over shuffle.
+        ranks by the pack alone); or Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"), or Buckets() for images
+        that differ in size. Wins over shuffle.
         Of packs with weights, the order of each pack's rows; Mixture(order, rows=...) says how long an epoch is, too.
     seed : int
         Seed of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
@@ -243,7 +244,7 @@ class PackedBatchDataset(ResumableEpochs):
         self.output, self.device = dataset_options.check_output(output, device)
         self._ranks = TrainingRanks(self.pack.path, rank, world_size)
         whole_batch = self.batch_size * self.world_size
-        about = order_choice.context(self._reader, self.subset, whole_batch, self._weights)
+        about = order_choice.context(self._reader, self.subset, whole_batch, self._weights, self.world_size)
         self.order, why = order_choice.parse_order(order, shuffle, about)
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.fixed)
         self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
@@ -358,7 +359,7 @@ class PackedBatchDataset(ResumableEpochs):
     def __repr__(self) -> str:
         """Return a summary over several lines: rows, fields, order, placement, device and ranks."""
         rank, world_size = self.rank, self.world_size
-        share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
+        share = Share(self.order.length(self.rows), self._share_rows, world_size, rank, self.ends)
         order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
         return self._summary(
             batches=f"{share.steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
@@ -494,7 +495,8 @@ class PackedBatchDataset(ResumableEpochs):
             prefetcher.close()
 
     def _reorder(self, order: RowOrder) -> None:
-        if order.length(self.rows) != self.order.length(self.rows):
+        lengths = [(one.length(self.rows), one.batch_rows) for one in (order, self.order)]
+        if lengths[0] != lengths[1]:
             self.close()  # batches may be larger than those that slots were made for
         self.order, self._by_pack = order, None
         self._keep_blocks()
@@ -521,7 +523,12 @@ class PackedBatchDataset(ResumableEpochs):
                 self.order.name,
             )
         n = self.order.length(self.rows)
-        return Share(n, self.batch_size, world_size, rank, self.ends, origin)
+        return Share(n, self._share_rows, world_size, rank, self.ends, origin)
+
+    @property
+    def _share_rows(self) -> int:
+        """Positions of a batch: its rows, or 1 where the order cuts batches itself."""
+        return self.batch_size if self.order.batch_rows is None else 1
 
     def _warn_of(self, share: Share, stacklevel: int = 3) -> None:
         if share.differs and not self._warned:
@@ -552,7 +559,9 @@ class PackedBatchDataset(ResumableEpochs):
 
     def _make(self) -> Prefetcher:
         fields, batch_rows = self.fields, self.batch_size
-        if self.ends != "pad":  # whose batches are full even where there are fewer rows
+        if self.order.batch_rows is not None:
+            batch_rows = self.order.batch_rows
+        elif self.ends != "pad":  # whose batches are full even where there are fewer rows
             batch_rows = max(1, min(self.batch_size, self.order.length(self.rows)))
         workers: Workers | None = None
         if self._transform is not None and self.rows:

@@ -24,6 +24,7 @@ from packer.orders.runs import Subset, one_run
 from packer.read.gather import cut
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import read_column
+from packer.sentence import Option
 from packer.units import size
 
 AUTO = "auto"
@@ -42,8 +43,13 @@ CACHED_SHARE = 0.7
 DEALT_PACKS = 16
 
 
-def context(reader: RowReader, subset: Subset, global_batch: int, weights: Sequence[float] = ()) -> Context:
-    """Return the properties of the pack and the machine that an order is bound to. weights: of its members, if they have any."""
+def context(
+    reader: RowReader, subset: Subset, global_batch: int, weights: Sequence[float] = (), ranks: int = 1
+) -> Context:
+    """Return the properties of the pack and the machine that an order is bound to.
+
+    weights: of its members, if they have any. ranks: that share a global batch.
+    """
     pack, fields = reader.pack, reader.fields
 
     def labels(name: str) -> NDArray[np.int64]:
@@ -63,8 +69,26 @@ def context(reader: RowReader, subset: Subset, global_batch: int, weights: Seque
             facts = _facts(member, fields, places.rows, global_batch, own)
             members.append(Member(weights[number] if weights else places.rows, places, facts))
         members = [member for member in members if weights or member.places.rows]
-    about = replace(about, labels=labels, pack_rows=pack.rows, place=subset.place)
+    about = replace(about, labels=labels, pack_rows=pack.rows, place=subset.place, ranks=ranks)
+    if not weights:
+        about = replace(about, sizes=partial(_sizes, pack, subset))
     return replace(about, members=tuple(members), weighted=bool(weights))
+
+
+def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
+    """Return height and width of each row's image, [n, 2]. Raises UsageError if the pack does not hold them."""
+    known = {f.name: f for f in pack.fields}
+    if (image := known.get("image")) is not None and not image.loaded.ragged:
+        raise UsageError(
+            f"Buckets: images of {pack.path} have one size, so there is nothing to sort by. Pass another order."
+        )
+    if not {"height", "width"} <= known.keys():
+        raise UsageError(
+            f"Buckets: {pack.path} has no fields 'height' and 'width', which it needs. Convert the images again with a ",
+            Option("size", "max=65500"),
+            ", which keeps all of their pixels.",
+        )
+    return np.stack([read_column(pack, name, subset) for name in ("height", "width")], axis=1)
 
 
 def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int, memory: int) -> Context:

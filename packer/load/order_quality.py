@@ -56,7 +56,11 @@ def order_quality(
     measured: dict[RowOrder, Quality] = {}
     for one in BY_NAME if order == "all" else [order]:
         bound, _ = parse_order(one, False, about)
-        if bound.name not in BY_NAME:
+        if bound.batch_rows is not None:
+            raise UsageError(
+                f"order {bound.name!r}: cuts batches itself; batches of {batch_size:,} rows are measured. Leave its pixels out."
+            )
+        if bound.repeats:
             raise UsageError(
                 f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."
             )

@@ -3,6 +3,7 @@
     row_orders.py       sequential, slices, blocks and rows
     sampling.py         orders that draw rows by weight, or by class
     regions.py          for packs in object stores: a node reads the same part of a pack in every epoch
+    buckets.py          images alike in size together
     window_cut.py       rows in blocks, blocks in windows
     mixture.py          rows of several packs by the packs' weights: one sequence of theirs
     epochs.py           what an order is; one epoch of it over a subset, and each rank's share

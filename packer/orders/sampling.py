@@ -93,7 +93,7 @@ class Weighted(_Sampler):
             raise UsageError(
                 f"Weighted: the weights sum to {ends[-1]:g}; finite sums above 0 are allowed. Give some rows a weight."
             )
-        return replace(self, rows=self.rows or about.n or 1, _ends=ends, _digest=_digest(weights))
+        return replace(self, rows=self.rows or about.n or 1, _ends=ends, _digest=digest_of(weights))
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
         """Return the rows that the permuted marks fall on."""
@@ -119,7 +119,7 @@ class Weighted(_Sampler):
     def resumed(self, record: Mapping[str, Any]) -> Weighted:
         """Return the order with the recorded rows of an epoch. Raises UsageError for other weights, or the record of another order."""
         lengths = recorded(record, self.name, "rows")
-        _same("weights", self._digest, record.get("weights"))
+        check_same("weights", self._digest, record.get("weights"))
         return replace(self, rows=lengths["rows"])
 
 
@@ -171,13 +171,13 @@ class Balanced(_Sampler):
         count = len(every.sizes)
         rounds, inside = np.divmod(positions.rows(), count)
         key = randomness.key(seed, epoch, self.name)
-        classes = _permuted(inside, count, _keys(key, rounds))
+        classes = _permuted(inside, count, keys_of(key, rounds))
         sizes = every.sizes[classes]
         # A class of `size` rows fills size // drawn epochs without repeating, each with another stretch of one permutation.
         drawn = -(-self.length(n) // count)
         turns, stretches = np.divmod(epoch % 2**62, np.maximum(sizes // drawn, 1))
         again, draws = np.divmod(stretches * drawn + rounds, sizes)
-        keys = _keys(randomness.key(seed, self.name), classes, turns, again)
+        keys = keys_of(randomness.key(seed, self.name), classes, turns, again)
         return consecutive(every.rows[every.firsts[classes] + permute_each(draws, sizes, keys)])
 
     def record(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Balanced(_Sampler):
     def resumed(self, record: Mapping[str, Any]) -> Balanced:
         """Return the order with the recorded rows of an epoch. Raises UsageError for other labels, or the record of another order."""
         lengths = recorded(record, self.name, "rows")
-        _same("labels", self.record()["labels"], record.get("labels"))
+        check_same("labels", self.record()["labels"], record.get("labels"))
         return replace(self, rows=lengths["rows"])
 
 
@@ -204,7 +204,7 @@ class _RowsByClass(NamedTuple):
 def _by_class(labels: NDArray[np.int64]) -> _RowsByClass:
     """Return classes that occur, in the order of their numbers."""
     _, sizes = np.unique(labels, return_counts=True)
-    return _RowsByClass(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes, _digest(labels))
+    return _RowsByClass(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes, digest_of(labels))
 
 
 def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -246,7 +246,7 @@ def _round_keys(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
         yield keys
 
 
-def _keys(key: int, *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+def keys_of(key: int, *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return a key for each place of arrays of numbers, uint64 [k]."""
     keys = np.array(key, np.uint64)
     for array in numbers:
@@ -271,13 +271,14 @@ def _check_weights(weights: ArrayLike) -> None:
         )
 
 
-def _digest(array: NDArray[np.generic]) -> str:
+def digest_of(array: NDArray[np.generic]) -> str:
     """16 hexadecimal digits that tell arrays of 8-byte numbers apart."""
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     return blake2b(little.view(np.uint8), digest_size=8).hexdigest()
 
 
-def _same(what: str, here: str, there: object) -> None:
+def check_same(what: str, here: str, there: object) -> None:
+    """Raise UsageError if a state was taken with other weights, labels or sizes."""
     if here != there:
         raise UsageError(
             f"state_dict: was taken with other {what} (digest {there}, here {here}); the same are needed to go on."

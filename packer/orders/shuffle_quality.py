@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.orders.buckets import Buckets
 from packer.orders.epochs import RowOrder
 from packer.orders.runs import Runs, one_run
 
@@ -72,7 +73,9 @@ def measure(
     mix = None
     if classes is not None and classes.count > 1 and b < n:
         mix = float(np.mean(mixes)) / ((classes.count - 1) * (n - b) / (n - 1))
-    some = min(n, max(_WHOLE_ROWS, _WHOLE_BATCHES * b))
+    some = (
+        n if isinstance(order, Buckets) else min(n, max(_WHOLE_ROWS, _WHOLE_BATCHES * b))
+    )  # whose rows are known
     met = _repeats(order, some, b, seed)
     # Of fewer rows more pairs meet again by chance; what is beyond chance stays as it is.
     chance = uniform(some, b).repeats

@@ -1,0 +1,130 @@
+"""packer.orders.buckets: every row once, batches alike in size, and an epoch that goes on elsewhere."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.orders.buckets import Buckets
+from packer.orders.epochs import Context, Epoch, Share, read_requests
+from packer.orders.row_orders import Rows
+from packer.orders.runs import Subset
+
+
+def sizes_of(n: int, seed: int = 0) -> NDArray[np.int32]:
+    """Photos of a longest side of 64: many 3:4, others of any aspect."""
+    rng = np.random.default_rng(seed)
+    aspects = np.where(rng.random(n) < 0.3, 0.75, np.exp(rng.normal(0, 0.5, n)))
+    sides = np.stack([np.where(aspects < 1, 64, 64 / aspects), np.where(aspects < 1, 64 * aspects, 64)], 1)
+    return np.maximum(sides, 4).astype(np.int32)
+
+
+def bound(sizes: Any, batch: int = 8, ranks: int = 1, **options: Any) -> Buckets:
+    return Buckets(**options).bind(
+        Context(len(sizes), 100, 10, batch * ranks, ranks=ranks, sizes=lambda: np.asarray(sizes))
+    )
+
+
+def batches(
+    order: Any, n: int, batch: int = 8, seed: int = 0, number: int = 0, **share: Any
+) -> list[list[int]]:
+    """The rows of each batch of a rank."""
+    epoch = Epoch(order, Subset([(0, n)]), seed, number)
+    positions = 1 if order.batch_rows else batch
+    share = {"ends": "uneven", **share}
+    requests = read_requests(epoch, Share(epoch.length, positions, **share), 1)
+    return [request.rows().rows().tolist() for request in requests]
+
+
+def padding(sizes: NDArray[np.int32], rows: list[list[int]]) -> float:
+    padded = sum(len(one) * int(sizes[one].max(axis=0).prod()) for one in rows)
+    return padded / int(sizes.prod(axis=1).sum()) - 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from([3, 3, 3, 4, 70_000])), min_size=1, max_size=90),
+    st.integers(1, 20),
+    st.integers(1, 12),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_every_row_once(
+    sizes: list[tuple[int, int]], rows: int, batch: int, by_pixels: bool, epoch: int
+) -> None:
+    n, pixels = len(sizes), 1_000_000 if by_pixels else None
+    order = bound(sizes, batch, rows=rows, pixels=pixels)
+    found = batches(order, n, batch, number=epoch)
+    assert sorted(row for one in found for row in one) == [*range(n)]
+    assert max(map(len, found)) <= batch
+    if by_pixels:
+        assert len(found) == order.length(n)
+        assert all(
+            len(one) * np.max([sizes[row] for row in one], axis=0).prod() <= 1_000_000 for one in found
+        )
+    else:
+        assert [len(one) for one in found[:-1]] == [batch] * (len(found) - 1)
+    assert found == batches(pickle.loads(pickle.dumps(order)), n, batch, number=epoch)
+
+
+@pytest.mark.parametrize("pixels", [None, 40_000])
+def test_batches_are_alike_and_new_each_epoch(pixels: int | None) -> None:
+    n, sizes = 3000, sizes_of(3000)
+    order = bound(sizes, pixels=pixels)
+    first, second = (batches(order, n, number=epoch) for epoch in range(2))
+    plain = padding(sizes, batches(Rows(), n))
+    assert padding(sizes, first) < 0.15 * plain
+    of = {row: number for number, one in enumerate(second) for row in one}
+    met = [np.bincount([of[row] for row in one]).max() for one in first]
+    assert np.mean(met) < 3  # of 8 that met once
+    areas = [int(sizes[one].max(axis=0).prod()) for one in first]
+    assert abs(np.corrcoef(areas[1:], areas[:-1])[0, 1]) < 0.2  # neither sorted by size
+    assert len(first) == len(second)
+
+
+@pytest.mark.parametrize("pixels", [None, 40_000])
+def test_an_epoch_goes_on_with_other_ranks(pixels: int | None) -> None:
+    n, sizes = 1000, sizes_of(1000)
+    order = bound(sizes, ranks=2, pixels=pixels)
+    ranks = [batches(order, n, world_size=2, rank=rank, ends="even") for rank in range(2)]
+    assert len(ranks[0]) == len(ranks[1])
+    handed = 10 * 2 * (1 if pixels else 8)
+    begun = [row for one in ranks for batch in one[:10] for row in batch]
+    for world in (1, 3):
+        resumed = bound(sizes, ranks=world, pixels=pixels).resumed(order.record())
+        rest = [
+            row
+            for rank in range(world)
+            for batch in batches(resumed, n, world_size=world, rank=rank, origin=handed)
+            for row in batch
+        ]
+        assert sorted(begun + rest) == [*range(n)]
+
+
+def test_sequences_are_frozen() -> None:
+    sizes = sizes_of(40)
+    assert batches(bound(sizes, rows=12), 40)[0] == [22, 7, 39, 26, 9, 8, 34, 6]
+    assert batches(bound(sizes, rows=12, pixels=16_384), 40)[0] == [22, 7, 39, 26]
+
+
+def test_what_is_refused() -> None:
+    sizes = sizes_of(40)
+    with pytest.raises(
+        UsageError, match=r"Buckets: pixels is 4,000, and an image of 64 x \d+ has more\. Pass at"
+    ):
+        bound(sizes, pixels=4000)
+    with pytest.raises(UsageError, match=r"Buckets: rows: is 0; whole numbers from 1 are allowed"):
+        Buckets(rows=0)
+    with pytest.raises(UsageError, match=r"Buckets: the heights and widths of the rows are not known"):
+        Buckets().bind(Context(4, 1, 1, 2))
+    with pytest.raises(UsageError, match="was taken with other heights and widths"):
+        bound(sizes).resumed(bound(sizes + 1).record())
+    with pytest.raises(UsageError, match="this dataset has 'buckets'"):
+        bound(sizes).resumed(Rows().record())
