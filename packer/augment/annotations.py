@@ -1,4 +1,4 @@
-"""Masks, boxes, keypoints and labels moved and mixed as the images of a pipeline are."""
+"""Masks, soft maps, boxes, keypoints and labels moved and mixed as the images of a pipeline are."""
 
 from __future__ import annotations
 
@@ -145,6 +145,57 @@ def move_masks(
             moving = stage.mixing.mix_masks(moving, mine)
     size = moving.shape[-2:]
     return _numbers(moving).view(layers.dtype).view(count, *size, depth).permute(0, 3, 1, 2)
+
+
+def move_soft(stages: Sequence[Stage], columns: Tensor, layers: Tensor, implementation: str) -> Tensor:
+    """Move soft maps [N, K, H, W] of any type by the stages' numbers, float32 [N, P], sampled as the images: [N, K, h, w].
+
+    Beyond the edges is 0. NaN is no value, of whatever stage: it weighs nothing, and stays where the values that there are have less
+    than half of the weight.
+    """
+    if not any(_moves(stage) for stage in stages):
+        return layers
+    moving, depth = layers.float(), layers.shape[1]
+    if layers.is_floating_point():
+        known = moving.isfinite()
+        # On a GPU the answer would have to be waited for.
+        if layers.device.type != "cpu" or not known.all():
+            moving = torch.cat([torch.where(known, moving, 0.0), known.float()], dim=1)
+    for stage, mine in each_stage(stages, columns):
+        if stage.mixing is not None:
+            moving = stage.mixing.mix(moving.clone(), mine)
+        elif _moves(stage):
+            moving = torch.cat(
+                [_moved_soft(stage, part, mine, implementation) for part in moving.split(_TOGETHER, dim=1)],
+                dim=1,
+            )
+    if moving.shape[1] > depth:
+        sums, weights = moving.split(depth, dim=1)
+        moving = torch.where(weights >= _LEAST_WEIGHT, sums / weights, torch.nan)
+    if layers.is_floating_point():
+        return moving.to(layers.dtype)
+    limits = torch.iinfo(layers.dtype)
+    return (moving + 0.5).floor().clamp(limits.min, limits.max).to(layers.dtype)
+
+
+_LEAST_WEIGHT = 0.5  # as at conversion: pixels/soft_maps.py
+
+
+def _moves(stage: Stage) -> bool:
+    """Return True if a stage moves or mixes pixels."""
+    if isinstance(stage, PassStage):
+        return stage.moves
+    return stage.warping is not None or stage.mixing is not None
+
+
+def _moved_soft(stage: Stage, maps: Tensor, columns: Tensor, implementation: str) -> Tensor:
+    """Move at most four soft maps of each image by a stage: float32 [N, K, H, W] -> [N, K, h, w]."""
+    fill = (0.0,) * maps.shape[1]
+    if isinstance(stage, PassStage):
+        together = maps.contiguous(memory_format=torch.channels_last)
+        return stage.run_masks(together, columns, fill, implementation)
+    assert stage.warping is not None
+    return stage.warping.move_masks(maps, columns, fill)
 
 
 def soft_labels(labels: Tensor, classes: int | None) -> Tensor:

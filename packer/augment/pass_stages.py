@@ -194,15 +194,19 @@ class PassStage:
     def run_masks(
         self, masks: Tensor, columns: Tensor, fill: tuple[float, ...], implementation: str
     ) -> Tensor:
-        """Move masks uint8 [N, K, H, W] as the images: [N, K, h, w]. fill: K numbers."""
+        """Move masks as the images: [N, K, h, w].
+
+        masks: [N, K, H, W]: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images. fill: K numbers.
+        """
+        soft = masks.dtype == torch.float32
         what = Pass(
             channels=masks.shape[1],
             size=self.result.size,
-            sampling="shift" if self.what.sampling == "shift" else "nearest",
+            sampling=self.what.sampling if soft or self.what.sampling == "shift" else "nearest",
             outside=self.what.outside,
             framed=self.what.framed,
             fill=fill,
-            dtype="uint8",
+            dtype="float32" if soft else "uint8",
         )
         return run_pass(what, masks, columns[:, : pass_spec.STEPS_AT], None, None, implementation)
 

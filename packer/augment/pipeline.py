@@ -17,6 +17,7 @@ from torch import Tensor
 
 from packer.augment.annotations import (
     move_masks,
+    move_soft,
     moved_boxes,
     moved_keypoints,
     soft_labels,
@@ -313,21 +314,23 @@ class Pipeline:
         Returns: the same with (h, w); the same memory if nothing moves.
         Raises UsageError if masks are of another size than the images, or MixUp would have to mix them.
         """
-        _, height, width = self._known()
-        if (
-            not isinstance(masks, Tensor)
-            or masks.ndim not in (3, 4)
-            or tuple(masks.shape[-2:]) != (height, width)
-        ):
-            found = list(masks.shape) if isinstance(masks, Tensor) else f"a {type(masks).__name__}"
-            raise UsageError(
-                f"Pipeline: masks are {found}; [N, {height}, {width}] and [N, K, {height}, {width}] are "
-                "allowed. Pass masks of the images' size."
-            )
+        layers = self._layers("masks", masks)
         columns = self.prepare(params, len(masks)).on(masks.device)
-        layers = masks if masks.ndim == 4 else masks[:, None]
         moved = move_masks(self._stages, columns, layers, self.mask_fill, self.implementation)
         return moved if masks.ndim == 4 else moved[:, 0]
+
+    def apply_soft(self, maps: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+        """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and 0 beyond the edges.
+
+        maps: as for `apply_masks`. NaN is no value: it is averaged with none, and stays where less than half of the weight has one;
+        infinities count as NaN. MixUp blends them.
+        Returns: the same dtype with (h, w), whole numbers rounded; the same memory if nothing moves.
+        Raises UsageError if maps are of another size than the images.
+        """
+        layers = self._layers("maps", maps)
+        columns = self.prepare(params, len(maps)).on(maps.device)
+        moved = move_soft(self._stages, columns, layers, self.implementation)
+        return moved if maps.ndim == 4 else moved[:, 0]
 
     def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move boxes as the images, and clip them to what is seen.
@@ -427,6 +430,21 @@ class Pipeline:
             )
         shape: Shape = self.shape
         return shape
+
+    def _layers(self, what: str, masks: Tensor) -> Tensor:
+        """Return masks as [N, K, H, W]. Raises UsageError unless they are of the images' size."""
+        _, height, width = self._known()
+        if (
+            not isinstance(masks, Tensor)
+            or masks.ndim not in (3, 4)
+            or tuple(masks.shape[-2:]) != (height, width)
+        ):
+            found = list(masks.shape) if isinstance(masks, Tensor) else f"a {type(masks).__name__}"
+            raise UsageError(
+                f"Pipeline: {what} are {found}; [N, {height}, {width}] and [N, K, {height}, {width}] are "
+                f"allowed. Pass {what} of the images' size."
+            )
+        return masks if masks.ndim == 4 else masks[:, None]
 
     def _mixing(self) -> list[MixPart]:
         return [stage.mixing for stage in self._stages if stage.mixing is not None]

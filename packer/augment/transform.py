@@ -247,8 +247,11 @@ class WarpPart(WholeImagePart, ABC):
     fill: float | Sequence[float] = 0.0
 
     @abstractmethod
-    def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[int]) -> Tensor:
-        """Return the moved masks, uint8 [N, K, H, W] as they are. fill: K numbers, beyond the edges."""
+    def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[float]) -> Tensor:
+        """Return the moved masks, [N, K, H, W]. fill: K numbers, beyond the edges.
+
+        masks: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images.
+        """
 
     @abstractmethod
     def move_points(self, points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:

@@ -50,12 +50,13 @@ class GridPart(WarpPart):
     def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
         return changed(images, columns, known, [(known[:, 0] != 0, self._sampled)])
 
-    def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[int]) -> Tensor:
+    def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[float]) -> Tensor:
+        taken = bilinear if masks.dtype == torch.float32 and self.sampling == "linear" else nearest
         pixels = masks.permute(0, 2, 3, 1).contiguous()
         result = torch.empty_like(pixels)
         for start in range(0, len(masks), _TOGETHER):
             some = slice(start, start + _TOGETHER)
-            result[some] = nearest(pixels[some], self._all_positions(columns[some], masks.shape[2:]), fill)
+            result[some] = taken(pixels[some], self._all_positions(columns[some], masks.shape[2:]), fill)
         return result.permute(0, 3, 1, 2)
 
     def _all_positions(self, columns: Tensor, size: Sequence[int]) -> Tensor:

@@ -106,6 +106,7 @@ CONVERT = options(
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.", about=IMAGES),
     option("--pair pairs", "NAME=DIR",
            "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.", multiple=True, about=IMAGES),
+    option("--soft", "NAME,...", "Pairs that are no classes but mattes or depth: resampled linearly.", about=IMAGES),
     option("--split", "NAME=SHARE,...", "Draw splits, for example train=0.9,val=0.1."),
     option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True),
     option("--seed", "N", "Of the shuffle and the splits.", 0),

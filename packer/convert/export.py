@@ -237,6 +237,9 @@ class _ExportedFolder:
             options["classes"] = os.path.join(folder, CLASSES_FILE)
         if self._rows.masks:
             options["pair"] = [f"{f.name}={os.path.join(folder, f.name)}" for f in self._rows.masks]
+        soft = ",".join(f.name for f in self._rows.masks if f.about.get("sampling") == "linear")
+        if soft:
+            options["soft"] = soft
         return _command(self._rows, os.path.join(folder, self._base).rstrip("/"), options)
 
     def _write_rows(

@@ -86,6 +86,7 @@ def convert_images(
     boxes: str | Sequence[str] | None = None,
     keypoints: str | Sequence[str] | None = None,
     pairs: Mapping[str, str | os.PathLike[str]] | None = None,
+    soft: str | Sequence[str] | None = None,
     split: str | Mapping[str, float] | None = None,
     shuffle: bool = True,
     seed: int = 0,
@@ -137,8 +138,10 @@ def convert_images(
         The classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped). like is a pack
         whose classes these are to be, and whose size, fit and channels are taken where none are given; its mean and std are
         recorded, and ``augment="Normalize()"`` of the new pack means them.
-    pairs
-        Field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
+    pairs, soft
+        Field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling. Those
+        that soft names are no classes but mattes, depth and the like: resampled linearly, as images are, here and by
+        ``augment=``; NaN in float32 is no value, and averaged with none.
     split, shuffle, seed
         Name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other. shuffle
         stores the rows (of each split) in a random order; without it a class folder's pack is sorted by class.
@@ -225,6 +228,7 @@ def convert_images(
         "label_separator": None if label_separator is None else as_text(label_separator),
         "boxes": _columns(boxes),
         "keypoints": _columns(keypoints),
+        "soft": _soft(soft, pairs or {}),
         "format": format or format_of(out, sharded=sharded),
         "store": store,
         "quality": whole("quality", quality) if store == "jpeg" else None,
@@ -351,6 +355,7 @@ def plan_conversion(
                 spool_dir=spool,
                 images=opened.folder,
                 skip=skip,
+                soft=name in (options.get("soft") or ()),
             )
         )
         for name, folder in pairs.items()
@@ -428,6 +433,19 @@ def _columns(names: str | Sequence[str] | None) -> list[str] | None:
     if names is None:
         return None
     return [as_text(name).strip() for name in (names.split(",") if isinstance(names, str) else names)]
+
+
+def _soft(names: str | Sequence[str] | None, pairs: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of soft pairs, sorted; None if there are none. Raises UsageError for one that is no pair."""
+    found = sorted(set(_columns(names) or ()))
+    for name in found:
+        if name not in pairs:
+            raise UsageError(
+                f"soft {name}: is none of the pairs ({', '.join(pairs) or 'there are none'}); their names are allowed. Pass such, or ",
+                Option("pairs", {name: "DIR"}),
+                ", too.",
+            )
+    return found or None
 
 
 def _one_label(options: Mapping[str, Any]) -> str | None:

@@ -19,6 +19,7 @@ from packer.format.pack import Pack
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place, resize
 from packer.pixels.row_size import RowSize
+from packer.pixels.soft_maps import place_soft
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.sentence import Option
 
@@ -207,13 +208,13 @@ class PackRows:
     def _moved(self, f: Field) -> bool:
         """Return True for a field that follows the picture when that is placed anew."""
         anew = self._spec is not None or self._whole is not None
-        return anew and (f.about.get("sampling") == "nearest" or f.name in _PLACED)
+        return anew and ("sampling" in f.about or f.name in _PLACED)
 
     def _made(self, f: Field, image: Field | None) -> Field:
         """Return a field as it is made."""
         if f.name == "image" and image is not None:
             return image
-        if self._spec is None or f.about.get("sampling") != "nearest":
+        if self._spec is None or "sampling" not in f.about:
             return replace(f, codec=None) if f.compressed else f
         return Field(
             f.name, f.dtype, (*self._spec.size, *(f.shape or ())[2:]), {**f.about, "fit": self._spec.fit}
@@ -227,7 +228,7 @@ def _place(
     ragged: dict[str, bytes],
     out: NDArray[Any] | None,
 ) -> None:
-    """Move a field of one row with its picture: a mask, keypoints, or boxes and their labels."""
+    """Move a field of one row with its picture: a mask, a soft map, keypoints, or boxes and their labels."""
     if f.name == "keypoints" and stored is not None and out is not None:
         out[...] = geometry.keypoints(stored.astype(np.float64))
     elif f.name == "boxes":
@@ -236,8 +237,11 @@ def _place(
         if "box_label" in ragged:
             ragged["box_label"] = np.frombuffer(ragged["box_label"], "<i8")[seen].tobytes()
     elif stored is not None and out is not None:
-        rows, columns = geometry.nearest(*stored.shape[:2])
         out[...] = 0
+        if f.about["sampling"] == "linear":
+            place_soft(stored, geometry, out)
+            return
+        rows, columns = geometry.nearest(*stored.shape[:2])
         geometry.target.of(out)[...] = stored[np.ix_(rows, columns)]
 
 

@@ -16,6 +16,7 @@ Fields and arrays
     the source has no labels) and ``key`` (ragged: the input's relative path, ``/``-separated, the bytes of the file system).
     Images of sizes of their own have a ragged ``image``; those that convert shrank by a rule have ``about.size`` ("max=512",
     "min=256"), and beside them ``height`` and ``width`` (int32, ``about.of`` "image"): those of the picture, upright.
+    ``about.sampling`` of a field ``[H, W]`` or ``[H, W, C]`` beside the images: "nearest" of a mask, "linear" of soft values.
     Other fields MAY stand beside them; a reader MUST accept fields it does not know.
 
 Codecs

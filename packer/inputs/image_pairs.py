@@ -1,9 +1,9 @@
-"""Partners of images, such as masks and depth maps: found by name, sampled where the image's pixels are.
+"""Partners of images, such as masks and mattes: found by name, sampled where the image's pixels are.
 
 To image ``cat/1.jpg`` belongs ``cat/1.png`` below the pair's folder, whatever either one's extension; or, where no file is called as
 an image, ``cat/1_mask.png``, if one suffix gives every image a file and no other does. A partner may have another size:
-the same part of the scene is seen. Sampling is nearest, so that every value was there before; bars of "pad" hold 0. What
-becomes of each kind of file: pixels/mask_decoder.py.
+the same part of the scene is seen. Sampling is nearest, so that every value was there before, or for soft values linear
+(pixels/soft_maps.py); bars of "pad" hold 0. What becomes of each kind of file: pixels/mask_decoder.py.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import FolderImages, check_bytes, read_file, split_archive
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec
 from packer.pixels.mask_decoder import MaskKind, decode_mask
+from packer.pixels.soft_maps import place_soft
 from packer.sentence import Option, Sentence
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")
@@ -51,9 +52,12 @@ _AT_ONCE = 1 << 16
 class Pair:
     """The partners of a list of images. A context manager; made by `open_pair`."""
 
-    def __init__(self, name: str, spec: PixelSpec, files: _PairedFiles, like: Field | None) -> None:
-        """Find out what the values are: as in ``like``, or else in the first file that can be read."""
+    def __init__(
+        self, name: str, spec: PixelSpec, files: _PairedFiles, like: Field | None, soft: bool = False
+    ) -> None:
+        """Find out what the values are: as in ``like``, or else in the first file that can be read. soft: sampled linearly."""
         self._files: _PairedFiles | _SomePartners = files
+        self._soft = soft
         self._name, self._max_pixels = name, spec.max_pixels
         self.refused = files.refused
         """Image -> why it has no partner, in words that follow its name."""
@@ -67,7 +71,11 @@ class Pair:
             name,
             self._kind.dtype,
             spec.size if single else (*spec.size, self._kind.channels),
-            {"layout": "HW" if single else "HWC", "fit": spec.fit, "sampling": "nearest"},
+            {
+                "layout": "HW" if single else "HWC",
+                "fit": spec.fit,
+                "sampling": "linear" if soft else "nearest",
+            },
         )
         """As it is stored: [H, W], or [H, W, C] for several channels."""
         self.sizes = files.sizes
@@ -85,7 +93,7 @@ class Pair:
         """
         try:
             data = self._data(index)
-            values = decode_mask(data, self._max_pixels, self._kind.channels)
+            values = decode_mask(data, self._max_pixels, self._kind.channels, palettes=not self._soft)
             found, (height, width) = MaskKind.of(values), values.shape[:2]
             if found != self._kind:
                 raise ImageError(f"holds {found}; {self._kind} is needed, as in the others.")
@@ -99,8 +107,11 @@ class Pair:
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
-        rows, columns = geometry.nearest(height, width)
-        target.of(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
+        if self._soft:
+            place_soft(values, geometry, out)
+        else:
+            rows, columns = geometry.nearest(height, width)
+            target.of(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
         return len(data)
 
     def part(self, indices: NDArray[np.int64]) -> Pair:
@@ -146,11 +157,11 @@ class Pair:
         for index in islice(there, _TRIES):
             try:
                 data = self._data(index)
-                values = decode_mask(data, self._max_pixels, None)
+                values = decode_mask(data, self._max_pixels, None, palettes=not self._soft)
             except ImageError as error:
                 reasons.append(Sentence(f"{self._files.place}/{self._files.path(index)}: ", error.sentence))
                 continue
-            if data.startswith(_JPEG_MAGIC):
+            if data.startswith(_JPEG_MAGIC) and not self._soft:
                 self.notes.append(
                     f"{self._files.place}/{self._files.path(index)} is a JPEG file, whose values are only about those that were "
                     f"saved: it has {len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
@@ -170,6 +181,7 @@ def open_pair(
     spool_dir: str | None = None,
     images: str | None = None,
     skip: bool = False,
+    soft: bool = False,
 ) -> Pair:
     """Find the partner of each image.
 
@@ -179,6 +191,7 @@ def open_pair(
     spec: the images' size and fit, and the most pixels a file may have. like: of the same dtype and channels; None: as the first
         file that can be read. spool_dir: where a compressed tar is decompressed to. images: folder that the keys are below, if they
         are files: none of them is a partner. skip: refuse images without a partner, or with several, instead of raising.
+    soft: sample linearly, not the nearest value.
     Raises: UsageError for a name that cannot be a field's, or a folder that is not there; SourceError when an image has no
         partner or several, or none of the first files can be read.
     """
@@ -194,7 +207,7 @@ def open_pair(
         else _in_archive(name, place, keys, spool_dir, skip)
     )
     try:
-        return Pair(name, spec, files, like)
+        return Pair(name, spec, files, like, soft)
     except BaseException:
         files.close()
         raise

@@ -58,6 +58,7 @@ class Augmenter:
         named = {f.name: f for f in fields}
         _, height, width = self._pipeline.shape or (0, 0, 0)
         self._masks = [f.name for f in fields if is_mask(f, (height, width))]
+        self._soft = [f.name for f in fields if is_mask(f, (height, width), "linear")]
         self._boxes = "boxes" in named and named["boxes"].about.get("row_shape") == [4]
         self._box_label = self._boxes and "box_label" in named
         points = named.get("keypoints")
@@ -123,6 +124,8 @@ class Augmenter:
         mine = each[0]
         for name in self._masks:
             made[name] = self._pipeline.apply_masks(getattr(batch, name), mine)
+        for name in self._soft:
+            made[name] = self._pipeline.apply_soft(getattr(batch, name), mine)
         if self._points:
             made["keypoints"] = self._pipeline.apply_keypoints(batch.keypoints, mine)
         if self._boxes:

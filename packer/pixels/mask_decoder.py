@@ -12,8 +12,8 @@
     | WebP, JPEG                     | uint8 [H, W, C]  | as decoded; [H, W] where the channels are equal   |
     | .npy [h, w] or [h, w, C]       | [H, W(, C)]      | uint8, uint16 or float32, as they are             |
 
-Anything else is refused, also what Pillow would narrow (16-bit RGB, 64-bit floats). Of several pages, the first is read. EXIF
-orientation is applied, the mask's own to the mask.
+Anything else is refused, also what Pillow would narrow (16-bit RGB, 64-bit floats), and a palette where values are averaged. Of
+several pages, the first is read. EXIF orientation is applied, the mask's own to the mask.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class MaskKind(NamedTuple):
         return name if self.channels == 1 else f"{name} in {self.channels} channels"
 
 
-def decode_mask(data: bytes, max_pixels: int, channels: int | None) -> NDArray[Any]:
+def decode_mask(data: bytes, max_pixels: int, channels: int | None, *, palettes: bool = True) -> NDArray[Any]:
     """Read one file, upright.
 
-    channels: how many are expected, None: any. Returns: [h, w], or [h, w, C] for several channels, of a dtype in _KINDS, of
-    either byte order. Raises: ImageError.
+    channels: how many are expected, None: any. palettes: False refuses indices of a palette.
+    Returns: [h, w], or [h, w, C] for several channels, of a dtype in _KINDS, of either byte order. Raises: ImageError.
     """
     if not data:
         raise ImageError("empty (0 bytes).")
@@ -77,7 +77,7 @@ def decode_mask(data: bytes, max_pixels: int, channels: int | None) -> NDArray[A
     name, opens = format_of_image(data)
     if opens is None or name not in _FORMATS_READ:
         raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
-    values, orientation = _decode_picture(data, name, opens, max_pixels)
+    values, orientation = _decode_picture(data, name, opens, max_pixels, palettes)
     # WebP has no grey of its own, and JPEG files of masks are often in colour.
     colored = name in ("WebP", "JPEG") and values.ndim == 3
     if colored and channels in (1, None) and (values == values[..., :1]).all():
@@ -108,7 +108,11 @@ def _decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
 
 
 def _decode_picture(
-    data: bytes, name: str, opens: Callable[[io.BytesIO], ImageFile.ImageFile], max_pixels: int
+    data: bytes,
+    name: str,
+    opens: Callable[[io.BytesIO], ImageFile.ImageFile],
+    max_pixels: int,
+    palettes: bool,
 ) -> tuple[NDArray[Any], int]:
     """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
     check_effort(data, name)
@@ -117,6 +121,11 @@ def _decode_picture(
             check_pixels(image.height, image.width, max_pixels)
             if not _is_exact(image):
                 raise _inexact()
+            if image.mode == "P" and not palettes:
+                raise ImageError(
+                    "holds indices of a palette, and between two of these there is no third; soft values are grey. "
+                    "Save it as grey."
+                )
             with without_pillow_limit(image), QuietStderr():
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)

@@ -269,12 +269,15 @@ def stored(fields: Sequence[Field]) -> tuple[Field, ...]:
     return tuple(f for f in fields if f != ROW)
 
 
-def is_mask(field: Field, size: Sequence[int]) -> bool:
-    """Return True if a field holds a value, or several, for each pixel of images of this size (h, w)."""
+def is_mask(field: Field, size: Sequence[int], sampling: str = "nearest") -> bool:
+    """Return True if a field holds a value, or several, for each pixel of images of this size (h, w).
+
+    sampling: "nearest", of masks, or "linear", of soft maps.
+    """
     shape = field.shape or ()
     layered = len(shape) == 3 and field.about.get("layout") == "HWC"
-    nearest = field.about.get("sampling") == "nearest"
-    return nearest and (len(shape) == 2 or layered) and tuple(shape[:2]) == tuple(size)
+    alike = field.about.get("sampling") == sampling
+    return alike and (len(shape) == 2 or layered) and tuple(shape[:2]) == tuple(size)
 
 
 def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:

@@ -182,6 +182,47 @@ def boxed(tmp_path: Path, name: str, kinds: list[str], **options: Any) -> Pack:
     return open_pack(tmp_path / name)
 
 
+def test_soft_pairs_are_resampled_linearly_ever_after(tmp_path: Path):
+    for folder, first in (("images", 0), ("more", 2)):
+        for k in range(first, first + 2):
+            for kind in ("", " alpha", " depth", " hard"):
+                (tmp_path / f"{folder}{kind}").mkdir(exist_ok=True)
+            steps = np.where(np.arange(64) % 2 < 1, 40 + k, 60).astype(np.uint8) * np.ones((64, 1), np.uint8)
+            depth = np.where(np.arange(64) < 32, np.nan, steps).astype(np.float32)
+            Image.fromarray(steps).save(tmp_path / folder / f"{k}.png")
+            Image.fromarray(steps).save(tmp_path / f"{folder} alpha" / f"{k}.png")
+            Image.fromarray(steps).save(tmp_path / f"{folder} hard" / f"{k}.png")
+            np.save(tmp_path / f"{folder} depth" / f"{k}.npy", depth)
+
+    def given(folder: str) -> dict[str, Any]:
+        kinds = ("alpha", "depth", "hard")
+        return {"pairs": {kind: tmp_path / f"{folder} {kind}" for kind in kinds}, "workers": 1}
+
+    convert_images(
+        tmp_path / "images", tmp_path / "p", size=64, soft="depth, alpha", shard_rows=2, **given("images")
+    )
+    append_images(tmp_path / "p", tmp_path / "more", **given("more"))
+    pack = opened(tmp_path / "p")
+    sampling = {"alpha": "linear", "depth": "linear", "hard": "nearest"}
+    assert {f.name: f.about["sampling"] for f in pack.fields if f.name in sampling} == sampling
+    assert pack.header.provenance["options"]["soft"] == ["alpha", "depth"]
+    repack(tmp_path / "p", tmp_path / "s", size=16)
+    small = opened(tmp_path / "s")
+    assert {f.name: f.about["sampling"] for f in small.fields if f.name in sampling} == sampling
+    alpha, depth, hard = (small.read(name)[:, 2:14, 2:14].astype(float) for name in sampling)
+    ends = np.array([40 + int(key[0]) for key in small.keys()])
+    means = (ends + 60) / 2
+    assert np.abs(alpha - means[:, None, None]).max() <= 1
+    assert np.abs(depth[..., 7:] - means[:, None, None]).max() < 1
+    assert np.isnan(depth[..., :6]).all()
+    assert set(np.unique(hard)) <= {60.0, *ends}
+    with pytest.raises(UsageError) as error:
+        convert_images(tmp_path / "images", tmp_path / "q", soft=["matte"], **given("images"))
+    assert str(error.value) == (
+        "soft matte: is none of the pairs (alpha, depth, hard); their names are allowed. Pass such, or pairs={'matte': 'DIR'}, too."
+    )
+
+
 def kinds_of(pack: Pack) -> dict[str, list[str]]:
     classes = pack.header.classes
     assert classes is not None

@@ -355,7 +355,7 @@ def test_labels_boxes_and_masks_are_made_again(photos: Path, tmp_path: Path):
     lines += [f"{k}.jpg,0,0,8,8,10,10" for k in range(0, 8, 3)]
     (tmp_path / "l.csv").write_text("\n".join(lines))
     given = {"labels": tmp_path / "l.csv", "pairs": {"mask": tmp_path / "masks"}}
-    for options in ({}, {"compress": "gzip"}, {"store": "jpeg"}):
+    for options in ({}, {"compress": "gzip", "soft": "mask"}, {"store": "jpeg"}):
         pack = convert(
             photos / "red",
             tmp_path / "p.h5",

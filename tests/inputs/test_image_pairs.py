@@ -706,6 +706,43 @@ def test_gif_masks_hold_indices(folder: Folder, mode: str) -> None:
         assert np.array_equal(found, grey() % 7)
 
 
+def test_soft_partners_are_resampled_linearly(folder: Folder, encode: Encode) -> None:
+    values = np.zeros((40, 40), np.uint16)
+    values[:, 20:] = 60000
+    place = folder({"1.png": encode(Image.fromarray(values), "PNG")})
+    geometry = ImagePlacement.of("pad", (40, 20), (8, 8))
+    spec = PixelSpec((8, 8), "pad")
+    with open_pair("alpha", place, ["1.jpg"], spec=spec, soft=True) as pair:
+        row = row_of(pair, 0, geometry)
+        part = row_of(pair.part(np.array([0])), 0, geometry)
+    assert pair.field == Field("alpha", "<u2", (8, 8), {"layout": "HW", "fit": "pad", "sampling": "linear"})
+    assert (row[:, [0, 1, 6, 7]] == 0).all()
+    assert (row[:, 2] < row[:, 3]).all()
+    assert row[0, 2:6].tolist() == sorted(row[0, 2:6].tolist())
+    assert 0 < row[0, 3] < 30000 < row[0, 4] < 60000
+    assert np.array_equal(row, part)
+    with open_pair("alpha", place, ["1.jpg"], spec=spec) as other:
+        assert other.fingerprint() != pair.fingerprint()
+
+
+@pytest.mark.parametrize("format", ["PNG", "GIF"])
+def test_soft_partners_with_a_palette_are_refused(folder: Folder, encode: Encode, format: str) -> None:
+    picture = Image.fromarray(grey() % 7, "L").convert("P")
+    picture.putpalette(bytes(range(21)))
+    buffer = io.BytesIO()
+    picture.save(buffer, format)
+    good = encode(Image.fromarray(grey()), "JPEG")
+    files = {"1.jpg": good, f"2.{format.lower()}": buffer.getvalue()}
+    with open_pair("alpha", folder(files), ["1.png", "2.png"], spec=SPEC, soft=True) as pair:
+        assert pair.notes == []  # a JPEG matte is about right, as its image is
+        with pytest.raises(ImageError) as error:
+            row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
+    assert str(error.value) == (
+        f"its alpha 2.{format.lower()}: holds indices of a palette, and between two of these there is no third; soft values "
+        "are grey. Save it as grey."
+    )
+
+
 def test_jpeg_masks_get_a_note(folder: Folder, encode: Encode) -> None:
     values = np.kron(np.array([[0, 255], [255, 0]], np.uint8), np.ones((30, 30), np.uint8))
     for picture in (Image.fromarray(values), Image.fromarray(values).convert("RGB")):

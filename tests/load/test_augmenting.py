@@ -129,7 +129,9 @@ def pairs(pack: Pack, augment: Any, fields: list[str], size: int = 8, **options:
     return zip(augmented, PackedBatchDataset(pack, size, **options), strict=True)
 
 
-def make_masked(out: Path, masks: np.ndarray, store: str = "raw", **columns: np.ndarray) -> Pack:
+def make_masked(
+    out: Path, masks: np.ndarray, store: str = "raw", sampling: str = "nearest", **columns: np.ndarray
+) -> Pack:
     """Images of noise with masks [N, H, W] or [N, H, W, K] and other columns; stored as JPEG files for store="jpeg"."""
     images = np.random.default_rng(5).integers(0, 256, (len(masks), SIDE, SIDE, 3), dtype=np.uint8)
     layout = "HWC" if masks.ndim == 4 else "HW"
@@ -139,7 +141,7 @@ def make_masked(out: Path, masks: np.ndarray, store: str = "raw", **columns: np.
     )
     fields = [
         image,
-        Field("mask", _type(masks), masks.shape[1:], {"layout": layout, "sampling": "nearest"}),
+        Field("mask", _type(masks), masks.shape[1:], {"layout": layout, "sampling": sampling}),
         *(Field(name, _type(column), column.shape[1:]) for name, column in columns.items()),
     ]
     fixed = {"mask": masks} | columns | ({} if coded else {"image": images})
@@ -170,6 +172,24 @@ def test_masks_keep_their_values_where_images_are_resized(paired: Pack):
             assert len(mask.unique()) > 10
             filled += int((mask == 255).sum())
     assert filled > 100
+
+
+@pytest.mark.parametrize(("dtype", "layers"), [("|u1", 0), ("<u2", 3), ("<f4", 0)])
+def test_soft_maps_are_moved_linearly_and_mix(tmp_path: Path, dtype: str, layers: int):
+    shape = (20, SIDE, SIDE, layers) if layers else (20, SIDE, SIDE)
+    maps = np.random.default_rng(1).integers(0, 200, shape).astype(dtype)
+    if dtype == "<f4":
+        maps[:, 3:6] = np.nan
+    pack = make_masked(tmp_path / "p.h5", maps, sampling="linear", label=np.arange(20) % 2)
+    augment = Pipeline([RandomResizedCrop(9), MixUp(num_classes=2)], mask_fill=255)
+    for batch, raw in pairs(pack, augment, ["image", "mask", "label"]):
+        pipeline, drawn = expected(raw, augment)
+        assert batch.mask.dtype == raw.mask.dtype
+        assert torch.equal(batch.image, pipeline.apply(raw.image, drawn))
+        moved = pipeline.apply_soft(raw.mask, drawn)
+        assert torch.equal(batch.mask.double().nan_to_num(-1), moved.double().nan_to_num(-1))
+        assert len(moved.double().unique()) > 100
+        assert moved.double().isnan().any() == (dtype == "<f4")
 
 
 @pytest.mark.parametrize("store", ["raw", "jpeg"])

@@ -222,10 +222,10 @@ def described(
                 f" machine's byte order are allowed. Leave it out, or pass PythonTransform(fn, ragged=[{name!r}])"
             )
         pixels = hwc if len(shape) == 3 and not _is_tensor(value) else {}
-        mask = (
-            source is not None and source.about.get("sampling") == "nearest" and (pixels or len(shape) == 2)
+        sampling = source.about.get("sampling") if source and (pixels or len(shape) == 2) else None
+        found.append(
+            Field(name, array.dtype.str, shape, pixels | ({"sampling": sampling} if sampling else {}))
         )
-        found.append(Field(name, array.dtype.str, shape, pixels | ({"sampling": "nearest"} if mask else {})))
     return tuple(found)
 
 

@@ -100,7 +100,8 @@ class Adapter(Protocol):
 class Roles:
     """The fields that a library has a target for, by the same rules as ``augment=``; and two kinds that it cannot place.
 
-    masks: values for each pixel; True for layers [H, W, K]. unplaced: fields of the image's size that are no masks of ``pairs=``.
+    masks: values for each pixel; True for layers [H, W, K]; soft maps too, since what moves images recolours them.
+    unplaced: fields of the image's size that are no masks of ``pairs=``.
     lists: ragged arrays, boxes among them. others: all other names.
     """
 
@@ -131,7 +132,7 @@ def roles(fields: Sequence[Field]) -> Roles:
         layered = len(shape) == 3 and f.about.get("layout") == "HWC"
         if f.name == "image" or f.ragged or len(shape) not in (2, 3) or f.name == "keypoints":
             continue
-        if f.about.get("sampling") == "nearest" and (len(shape) == 2 or layered):
+        if "sampling" in f.about and (len(shape) == 2 or layered):
             masks[f.name] = layered
         elif size and shape[:2] == size:
             if len(shape) == 2:  # of a file that packer did not write

@@ -1,0 +1,163 @@
+"""Soft maps are moved as images: held to torchvision, which moves them as such; NaN is averaged with nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from packer.augment import (
+    ColorJitter,
+    CutMix,
+    MixUp,
+    Normalize,
+    Pipeline,
+    RandomAffine,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomPerspective,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Transform,
+)
+from tests.augment.conftest import noise_images, refusal, smooth_images
+
+SHAPE = (3, 36, 32)
+ROWS = np.arange(6)
+COLOURS = (ColorJitter(0.4, 0.4), Normalize([0.5] * 3, [0.2] * 3), RandomErasing(p=1))
+Move = Callable[[Tensor], Tensor]
+
+
+def stack(*transforms: Transform, **options: Any) -> Pipeline:
+    return Pipeline(transforms, SHAPE, **options)
+
+
+def maps_of(dtype: torch.dtype) -> Tensor:
+    """[6, 36, 32] of a dtype, that change slowly, or the oracle and the pass would part by their rounding of places."""
+    maps = smooth_images(len(ROWS), 1, *SHAPE[1:])[:, 0].float()
+    return (maps if dtype == torch.uint8 else maps * (256 if dtype == torch.uint16 else 1 / 51)).to(dtype)
+
+
+def resized_crop(torchvision: Any, mine: dict[str, Any]) -> Move:
+    place = [int(mine[name]) for name in ("top", "left", "height", "width")]
+    return lambda image: torchvision.functional.resized_crop(image, *place, [20, 24], antialias=True)
+
+
+def affine(torchvision: Any, mine: dict[str, Any]) -> Move:
+    shear = [float(mine["shear_x"]), float(mine["shear_y"])]
+    move = [int(mine["move_x"]), int(mine["move_y"])]
+    mode = torchvision.InterpolationMode.BILINEAR
+    return lambda image: torchvision.functional.affine(
+        image, float(mine["angle"]), move, float(mine["scale"]), shear, mode
+    )
+
+
+def perspective(torchvision: Any, mine: dict[str, Any]) -> Move:
+    corners = [[0, 0], [31, 0], [31, 35], [0, 35]]
+    return lambda image: torchvision.functional.perspective(image, corners, mine["corners"].tolist())
+
+
+MOVES = {
+    "crop": (RandomResizedCrop((20, 24), scale=(0.2, 1.0)), resized_crop),
+    "affine": (RandomAffine(30, (0.2, 0.2), (0.7, 1.4), 10, "bilinear"), affine),
+    "perspective": (RandomPerspective(0.5, p=1), perspective),
+}
+
+
+@pytest.mark.parametrize("kind", MOVES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.float32], ids=str)
+def test_maps_move_as_torchvisions_images(
+    kind: str, dtype: torch.dtype, implementation: str, torchvision: Any
+) -> None:
+    """To a level of rounding, and at the picture's edges aside, where torchvision multiplies by its mask once more."""
+    from torchvision import tv_tensors
+
+    transform, oracle = MOVES[kind]
+    pipeline = stack(transform, *COLOURS, implementation=implementation)
+    params = pipeline.sample(ROWS)
+    maps = maps_of(dtype)
+    moved = pipeline.apply_soft(maps, params)
+    assert moved.dtype == dtype
+    level = {torch.uint8: 1.0, torch.uint16: 256.0, torch.float32: 1 / 51}[dtype]
+    seen = 0
+    for number in range(len(ROWS)):
+        move = oracle(torchvision, {name: drawn[number] for name, drawn in params[0].items()})
+        expected = move(tv_tensors.Image(maps[number].float()[None]))[0]
+        inside = move(tv_tensors.Image(torch.ones(1, *SHAPE[1:])))[0]
+        away = (moved[number].float() - expected).abs() / level
+        assert away[inside > 1 - 1e-5].max() < (0.1 if dtype == torch.float32 else 0.6)
+        assert (moved[number].float()[inside == 0] == 0).all()
+        seen += int((inside > 1 - 1e-5).sum())
+    assert seen > 0.3 * moved.numel()
+
+
+@pytest.mark.parametrize("channels", [1, 3, 6])
+def test_a_map_moves_as_an_image_of_its_values(channels: int, implementation: str) -> None:
+    """Several moves in one pass and out of one, and channels each by itself."""
+    moves = (
+        RandomHorizontalFlip(),
+        RandomAffine(40, interpolation="bilinear"),
+        RandomPerspective(0.3),
+        RandomResizedCrop(20),
+    )
+    maps = noise_images(len(ROWS), channels, *SHAPE[1:], dtype=torch.float32)
+    pipeline = stack(*moves, *COLOURS, implementation=implementation)
+    params = pipeline.sample(ROWS)
+    alone = Pipeline(moves, (1, *SHAPE[1:]), dtype=torch.float32, implementation=implementation)
+    expected = [alone.apply(maps[:, c : c + 1], params[:4])[:, 0] for c in range(channels)]
+    torch.testing.assert_close(pipeline.apply_soft(maps, params), torch.stack(expected, 1))
+
+
+def test_no_value_is_averaged_with_none(implementation: str, torchvision: Any) -> None:
+    transform, oracle = MOVES["crop"]
+    pipeline = stack(RandomVerticalFlip(p=0), transform, implementation=implementation)
+    params = pipeline.sample(ROWS)
+    maps = maps_of(torch.float32) + 100
+    maps[:, 8:20, 10:] = torch.nan
+    maps[:, 30, 3] = torch.inf
+    moved = pipeline.apply_soft(maps, params)
+    assert not moved.isinf().any()
+    there = moved[moved.isfinite()]
+    assert 100 < there.min() < there.max() < 106  # a 0 in place of NaN would bleed
+    known = maps.isfinite()
+    for number in range(len(ROWS)):
+        move = oracle(torchvision, {name: drawn[number] for name, drawn in params[1].items()})
+        sums, weights = (move(one[number][None].float())[0] for one in (torch.where(known, maps, 0.0), known))
+        clear = (weights - 0.5).abs() > 1e-4
+        assert (moved[number].isnan() == (weights < 0.5))[clear].all()
+        both = clear & (weights > 0.5)
+        torch.testing.assert_close(moved[number][both], (sums / weights)[both], rtol=1e-5, atol=1e-4)
+
+
+def test_flips_move_every_bit_and_nothing_returns_the_maps() -> None:
+    pipeline = stack(RandomHorizontalFlip(p=1), *COLOURS)
+    depths = torch.from_numpy(np.random.default_rng(3).normal(size=(6, 36, 32)).astype(np.float32))
+    depths[:, 4] = torch.nan
+    moved = pipeline.apply_soft(depths, pipeline.sample(ROWS))
+    assert torch.equal(moved.nan_to_num(9), depths.flip(-1).nan_to_num(9))
+    deep = torch.arange(6 * 36 * 32).view(6, 36, 32).to(torch.uint16)
+    assert torch.equal(pipeline.apply_soft(deep, pipeline.sample(ROWS)).int(), deep.int().flip(-1))
+    still = stack(*COLOURS)
+    assert still.apply_soft(deep, still.sample(ROWS)).data_ptr() == deep.data_ptr()
+
+
+@pytest.mark.parametrize("mixing", [MixUp(num_classes=2), CutMix(num_classes=2)], ids=["MixUp", "CutMix"])
+def test_mixing_mixes_maps_as_images_and_leaves_those_given(mixing: Transform) -> None:
+    pipeline = stack(mixing)
+    params = pipeline.sample(ROWS)
+    maps = maps_of(torch.float32)
+    before = maps.clone()
+    expected = Pipeline([mixing], (1, *SHAPE[1:]), dtype=torch.float32).apply(maps[:, None] / 5, params)[:, 0]
+    torch.testing.assert_close(pipeline.apply_soft(maps, params), expected * 5)
+    assert torch.equal(maps, before)
+
+
+def test_maps_of_another_size_are_refused() -> None:
+    pipeline = stack(RandomHorizontalFlip())
+    assert refusal(lambda: pipeline.apply_soft(torch.zeros(6, 9, 9), pipeline.sample(ROWS))) == (
+        "Pipeline: maps are [6, 9, 9]; [N, 36, 32] and [N, K, 36, 32] are allowed. Pass maps of the images' size."
+    )
