@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -147,28 +148,35 @@ def move_masks(
     return _numbers(moving).view(layers.dtype).view(count, *size, depth).permute(0, 3, 1, 2)
 
 
-def move_soft(stages: Sequence[Stage], columns: Tensor, layers: Tensor, implementation: str) -> Tensor:
+def move_soft(
+    stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: float, implementation: str
+) -> Tensor:
     """Move soft maps [N, K, H, W] of any type by the stages' numbers, float32 [N, P], sampled as the images: [N, K, h, w].
 
-    Beyond the edges is 0. NaN is no value, of whatever stage: it weighs nothing, and stays where the values that there are have less
-    than half of the weight.
+    fill: what is beyond the edges; NaN for none, of whole numbers 0. NaN weighs nothing, and stays where the values that there are
+    have less than half of the weight.
     """
+    if not layers.is_floating_point():
+        fill = float(_filling(0 if math.isnan(fill) else fill, layers.dtype, "soft_fill").item())
     if not any(_moves(stage) for stage in stages):
         return layers
     moving, depth = layers.float(), layers.shape[1]
     if layers.is_floating_point():
         known = moving.isfinite()
         # On a GPU the answer would have to be waited for.
-        if layers.device.type != "cpu" or not known.all():
+        if layers.device.type != "cpu" or math.isnan(fill) or not known.all():
             moving = torch.cat([torch.where(known, moving, 0.0), known.float()], dim=1)
+    filling = (0.0 if math.isnan(fill) else fill,) * depth + (0.0 if math.isnan(fill) else 1.0,) * depth
     for stage, mine in each_stage(stages, columns):
         if stage.mixing is not None:
             moving = stage.mixing.mix(moving.clone(), mine)
         elif _moves(stage):
-            moving = torch.cat(
-                [_moved_soft(stage, part, mine, implementation) for part in moving.split(_TOGETHER, dim=1)],
-                dim=1,
-            )
+            starts = range(0, moving.shape[1], _TOGETHER)
+            parts = [
+                _moved_soft(stage, part, mine, filling[at : at + part.shape[1]], implementation)
+                for at, part in zip(starts, moving.split(_TOGETHER, dim=1), strict=True)
+            ]
+            moving = torch.cat(parts, dim=1)
     if moving.shape[1] > depth:
         sums, weights = moving.split(depth, dim=1)
         moving = torch.where(weights >= _LEAST_WEIGHT, sums / weights, torch.nan)
@@ -188,9 +196,10 @@ def _moves(stage: Stage) -> bool:
     return stage.warping is not None or stage.mixing is not None
 
 
-def _moved_soft(stage: Stage, maps: Tensor, columns: Tensor, implementation: str) -> Tensor:
+def _moved_soft(
+    stage: Stage, maps: Tensor, columns: Tensor, fill: tuple[float, ...], implementation: str
+) -> Tensor:
     """Move at most four soft maps of each image by a stage: float32 [N, K, H, W] -> [N, K, h, w]."""
-    fill = (0.0,) * maps.shape[1]
     if isinstance(stage, PassStage):
         together = maps.contiguous(memory_format=torch.channels_last)
         return stage.run_masks(together, columns, fill, implementation)
@@ -232,11 +241,11 @@ def _numbers(images: Tensor) -> Tensor:
     return images.permute(0, 2, 3, 1).reshape(-1).contiguous()
 
 
-def _filling(value: int, dtype: torch.dtype) -> Tensor:
+def _filling(value: float, dtype: torch.dtype, name: str = "mask_fill") -> Tensor:
     """Return one number of a mask's type. Raises UsageError if it holds no such number."""
     fill = torch.tensor([value]).to(dtype)
     if fill.to(torch.float64).item() != value:
         raise UsageError(
-            f"Pipeline: mask_fill is {value} and the masks are {dtype}; a number that they hold is allowed. Pass another."
+            f"Pipeline: {name} is {value} and the masks are {dtype}; a number that they hold is allowed. Pass another."
         )
     return fill

@@ -151,7 +151,7 @@ class _BlendedChains(WarpPart):
             total.addcmul_(made.permute(0, 2, 3, 1), shares[:, 1 + chain])
         return total.add_(0.5).clamp_(0, 255).to(torch.uint8)
 
-    def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[int]) -> Tensor:
+    def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[float]) -> Tensor:
         self._refuse("masks")
 
     def move_points(self, points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:

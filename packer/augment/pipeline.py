@@ -7,6 +7,7 @@ are touched, the draws become one row of numbers a sample; pass_stages.py says h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ from packer.augment.validation import (
     check_range,
     check_rows,
     described,
+    number as as_number,
     whole,
 )
 from packer.errors import UsageError
@@ -69,7 +71,7 @@ class Pipeline:
     transforms: any number, or the text of a list; an empty pipeline returns the images themselves.
     shape: (C, H, W) of the images that go in; (C, None, None): they differ in size; None: `at` says it later.
     seed: of all draws. dtype: of the images, torch.uint8, or floating point from 0 to 1.
-    mask_fill: what masks get beyond an image's edges.
+    mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there; NaN for no value, of whole numbers 0.
     implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
     Raises UsageError if a transform cannot take the images it would get.
     """
@@ -82,6 +84,7 @@ class Pipeline:
         seed: int = 0,
         dtype: torch.dtype = torch.uint8,
         mask_fill: int = 0,
+        soft_fill: float = 0.0,
         implementation: str = "auto",
     ) -> None:
         if dtype not in _DTYPES:
@@ -97,6 +100,8 @@ class Pipeline:
         self.shape: Any = shape
         self.seed, self.dtype = whole("Pipeline", "seed", seed, None), dtype
         self.mask_fill = whole("Pipeline", "mask_fill", mask_fill, None)
+        none = isinstance(soft_fill, float) and math.isnan(soft_fill)
+        self.soft_fill = math.nan if none else as_number("Pipeline", "soft_fill", soft_fill)
         self.implementation = implementation
         self._steps = steps(self.transforms)
         self._stages: list[Stage] = []
@@ -118,6 +123,7 @@ class Pipeline:
             seed=self.seed if seed is None else seed,
             dtype=self.dtype,
             mask_fill=self.mask_fill,
+            soft_fill=self.soft_fill,
             implementation=self.implementation,
         )
 
@@ -320,7 +326,8 @@ class Pipeline:
         return moved if masks.ndim == 4 else moved[:, 0]
 
     def apply_soft(self, maps: Tensor, params: Drawn | PreparedDraws) -> Tensor:
-        """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and 0 beyond the edges.
+        """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and soft_fill
+        beyond the edges.
 
         maps: as for `apply_masks`. NaN is no value: it is averaged with none, and stays where less than half of the weight has one;
         infinities count as NaN. MixUp blends them.
@@ -329,7 +336,7 @@ class Pipeline:
         """
         layers = self._layers("maps", maps)
         columns = self.prepare(params, len(maps)).on(maps.device)
-        moved = move_soft(self._stages, columns, layers, self.implementation)
+        moved = move_soft(self._stages, columns, layers, self.soft_fill, self.implementation)
         return moved if maps.ndim == 4 else moved[:, 0]
 
     def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:

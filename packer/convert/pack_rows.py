@@ -256,7 +256,7 @@ def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:
 
 def check_whole(pack: Pack, image: Field, rule: RowSize, store: str | None) -> None:
     """Raise UsageError unless images of a pack can shrink to sizes of their own by a rule."""
-    masks = [f.name for f in pack.fields if f.about.get("sampling") == "nearest"]
+    masks = [f.name for f in pack.fields if "sampling" in f.about]
     if not rule.limits:
         found = "is about files that are packed, not about packs"
     elif image.shape is not None:

@@ -204,6 +204,7 @@ def without_draws(pipeline: Pipeline) -> Pipeline:
         seed=pipeline.seed,
         dtype=pipeline.dtype,
         mask_fill=pipeline.mask_fill,
+        soft_fill=pipeline.soft_fill,
         implementation=pipeline.implementation,
     )
 

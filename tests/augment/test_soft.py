@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -131,6 +132,27 @@ def test_no_value_is_averaged_with_none(implementation: str, torchvision: Any) -
         assert (moved[number].isnan() == (weights < 0.5))[clear].all()
         both = clear & (weights > 0.5)
         torch.testing.assert_close(moved[number][both], (sums / weights)[both], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("fill", [0.0, 2.5, math.nan])
+def test_beyond_the_edges_is_the_fill_whatever_lies_beside(fill: float, implementation: str) -> None:
+    """In two stages; a map moves alike whether or not another one of its batch lacks values."""
+    moves = (RandomAffine(30, (0.3, 0.3), interpolation="bilinear"), RandomPerspective(0.4, p=1))
+    pipeline = stack(*moves, soft_fill=fill, implementation=implementation)
+    params = pipeline.sample(ROWS)
+    maps = torch.full((len(ROWS), *SHAPE[1:]), 5.0)
+    whole = pipeline.apply_soft(maps, params)
+    holed = maps.clone()
+    holed[0, :, 16:] = torch.nan
+    torch.testing.assert_close(pipeline.apply_soft(holed, params)[1:], whole[1:], equal_nan=True)
+    ends = {5.0} if math.isnan(fill) else {fill, 5.0}
+    assert {round(float(v), 4) for v in whole[whole.isfinite()].unique()} >= ends
+    assert whole.isnan().any() == math.isnan(fill)
+    deep = pipeline.apply_soft(maps.to(torch.uint8), params) if fill != 2.5 else None
+    assert deep is None or deep.min() == 0
+    if fill == 2.5:
+        message = refusal(lambda: pipeline.apply_soft(maps.to(torch.uint8), params))
+        assert message.startswith("Pipeline: soft_fill is 2.5 and the masks are torch.uint8;")
 
 
 def test_flips_move_every_bit_and_nothing_returns_the_maps() -> None:
