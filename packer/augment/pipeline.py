@@ -48,8 +48,10 @@ from packer.augment.validation import (
     check_range,
     check_rows,
     described,
-    number as as_number,
     whole,
+)
+from packer.augment.validation import (
+    number as as_number,
 )
 from packer.errors import UsageError
 
