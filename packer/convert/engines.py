@@ -81,7 +81,7 @@ class DistributedEngine:
         """
         with self.opened() as pool:
             for future in in_order(partial(_submit, pool, fn), items, min(_most(pool), _MOST_READ)):
-                yield _result(future, f"{subject}: could not be read", _READ_HERE)
+                yield _result(future, f"{subject}: could not be read", _AGAIN)
 
     def _make(self, work: ShardWork) -> Iterator[MadeShard]:
         if not work.numbers:
@@ -97,7 +97,7 @@ class DistributedEngine:
         remove(work.scratch)
 
 
-_READ_HERE = Sentence("Run it again, or without ", Option("engine"), ".")
+_AGAIN = Sentence("Run it again, or without ", Option("engine"), ".")
 
 
 def in_order(submit: Callable[[S], Future[R]], items: Iterator[S], most: int) -> Iterator[Future[R]]:
@@ -122,6 +122,7 @@ def _most(pool: Executor) -> int:
 def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
     """Have the shards made, a few more at once than can run."""
     most = _most(pool)
+    remedy = _NAME_IMAGE if work.task.keyed else _AGAIN
     coming, running, done = iter(work.numbers), dict[Future[RunResult], int](), 0
     try:
         while True:
@@ -135,7 +136,7 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
                 number = running.pop(future)
                 failing = f"{os.path.join(work.name, work.file(number))}: could not be made"
                 try:
-                    yield number, _result(future, failing, _MAKE_HERE)
+                    yield number, _result(future, failing, remedy)
                 except NothingPackedError as error:
                     yield number, error
                 done += work.rows_of(number)
@@ -145,7 +146,7 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
             future.cancel()
 
 
-_MAKE_HERE = Sentence(
+_NAME_IMAGE = Sentence(
     "If an image crashes its decoder, the same conversion without ", Option("engine"), " names it."
 )
 

@@ -251,6 +251,7 @@ class _Parquet(ArrowFile):
     def _group(self, group: int, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
         """Read a row group's columns; workers have one each, so no more threads are begun."""
         with self._open() as file:
+            self._metadata = file.metadata  # for the next one, where this object was sent
             table = file.read_row_group(group, columns=list(dict.fromkeys(names)), use_threads=False)
         return _picked(table, names, numbers)
 
