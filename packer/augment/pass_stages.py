@@ -126,6 +126,11 @@ class PassStage:
         return any(part.antialias for part, _ in self._geometry) and self.what.sampling == "linear"
 
     @property
+    def wider(self) -> bool:
+        """True if ragged images may have four numbers a pixel: `Pass.wider`, and rows stay level."""
+        return self.what.wider and not any(part.turns for part, _ in self._geometry)
+
+    @property
     def moves(self) -> bool:
         """True if it has geometry, which masks, boxes and points follow."""
         return bool(self._geometry)

@@ -232,6 +232,7 @@ class Pipeline:
                     "Pass what sample() returned."
                 )
             drawn = [p for each in params for p in each.values()]
+            count = len(sizes) if count is None and sizes is not None else count
             found = count if count is not None else len(drawn[0]) if drawn else 1
             for step, each, layout in zip(self._steps, params, self._layouts, strict=True):
                 check_params(type(step.transform).__name__, each, layout, found)

@@ -24,8 +24,9 @@ REDUCTIONS = (1, 2, 4, 8)
 class RaggedImages:
     """Images in one memory.
 
-    pixels: [P, C], uint8 or floating point, contiguous. places: int64 [N], each image's first pixel. sizes: int64 [N, 2], heights and
-    widths as they lie there, rows following each other. reductions: int64 [N], how many times larger they are in truth.
+    pixels: [P, C], uint8 or floating point, contiguous; [P, 4] for three channels where the pass is `wider`. places: int64 [N], each
+    image's first pixel. sizes: int64 [N, 2], heights and widths as they lie there, rows following each other. reductions: int64 [N],
+    how many times larger they are in truth.
     """
 
     pixels: Tensor
@@ -38,12 +39,19 @@ class RaggedImages:
 
     def placed(self, columns: Tensor) -> Tensor:
         """Return the columns of a ragged pass over these images: float32 [N, P]. columns: of the same images at their full size."""
-        made = columns.numpy().copy()
-        reduce(made, self.reductions)
-        source = made[:, -pass_spec.SOURCE_WIDTH :]
-        source[:, 0], source[:, 1] = np.divmod(self.places, pass_spec.PLACE_STEP)
-        source[:, 2:4], source[:, 4] = self.sizes, self.sizes[:, 1]
-        return torch.from_numpy(made)
+        return placed(columns, self.places, self.sizes, self.reductions)
+
+
+def placed(
+    columns: Tensor, places: NDArray[np.int64], sizes: NDArray[np.int64], reductions: NDArray[np.int64]
+) -> Tensor:
+    """Return columns changed to those of images that lie so, as RaggedImages says: float32 [N, P]."""
+    made = columns.numpy().copy()
+    reduce(made, reductions)
+    source = made[:, -pass_spec.SOURCE_WIDTH :]
+    source[:, 0], source[:, 1] = np.divmod(places, pass_spec.PLACE_STEP)
+    source[:, 2:4], source[:, 4] = sizes, sizes[:, 1]
+    return torch.from_numpy(made)
 
 
 def side_by_side(images: list[NDArray[np.uint8]]) -> RaggedImages:

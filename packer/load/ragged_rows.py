@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from packer.augment.ragged_images import RaggedImages, reductions
+from packer.augment.pass_stages import run_pass
+from packer.augment.ragged_images import REDUCTIONS, placed, reductions
 from packer.format.header import Field
 from packer.load.batch import Bytes
 from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
@@ -25,7 +26,7 @@ from packer.read.row_reader import RowReader
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
-    from packer.load.augmenting import Augmenter
+    from packer.load.augmenting import Augmenter, Draws
 
 _GROUP_BYTES = (
     4 << 20
@@ -51,6 +52,8 @@ class AugmentedFileRows(FileRows):
         super().__init__(reader, fields, threads)
         self._augmenter, self._image = augmenter, image
         self._channels = channels_of(image)
+        wider = all(pipeline.first.wider for pipeline in augmenter.views.values())
+        self._pixel = 4 if wider else self._channels
         self._local = threading.local()
 
     def _read_part(
@@ -66,50 +69,68 @@ class AugmentedFileRows(FileRows):
         images = EncodedImages(self.reader.pack, self._image, rows, runs.rows().tolist())
         counters = request.counters(start, stop).rows()
         draws = self._augmenter.draw(counters, request.epoch.seed, request.epoch.number, images.sizes)
-        results = [
-            torch.from_numpy(out)
-            .view(pipeline.first.result.dtype)
-            .view(len(rows), *pipeline.first.result.size, self._channels)
-            .permute(0, 3, 1, 2)
-            for pipeline, out in zip(self._augmenter.views.values(), views.values(), strict=True)
+        by = self._reductions(images, draws)
+        sizes = -(-images.sizes // by[:, None])
+        pipelines, made = list(self._augmenter.views.values()), []
+        for pipeline, bytes_of in zip(pipelines, views.values(), strict=True):
+            first = pipeline.first.result
+            pixels = torch.from_numpy(bytes_of).view(first.dtype).view(len(rows), *first.size, -1)
+            made.append(pixels.permute(0, 3, 1, 2))
+        groups, places = _groups(sizes.prod(axis=1), self._pixel, sum(one[:1].nbytes for one in made))
+        columns = [
+            placed(drawn.host[:, : pipeline.first.width], places, sizes, by)
+            for pipeline, drawn in zip(pipelines, draws, strict=True)
         ]
-        by = np.full(len(rows), 8)
-        for pipeline, drawn in zip(self._augmenter.views.values(), draws, strict=True):
-            least = reductions(drawn.host.numpy()) if pipeline.first.reducible else 1
-            by = np.minimum(by, least)
-        by = np.where(images.reducible, by, 1)
-        each = sum(made[:1].nbytes for made in results)
-        for part, decoded in self._decoded(images, by, each):
-            for pipeline, drawn, made in zip(self._augmenter.views.values(), draws, results, strict=True):
-                pipeline.begin(decoded, drawn[part], made[part])
+        for group in groups:
+            memory = self._decoded(images, group, places, sizes)
+            for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
+                what, how = pipeline.first.what, pipeline.implementation
+                run_pass(what, memory, numbers[group], None, out_of[group], how)
         return result._replace(draws=draws, read_seconds=result.read_seconds + time.perf_counter() - began)
 
+    def _reductions(self, images: EncodedImages, draws: Draws) -> NDArray[np.int64]:
+        """Return how many times smaller each image may be decoded, for all views."""
+        by = np.full(len(images.sizes), REDUCTIONS[-1], np.int64)
+        for pipeline, drawn in zip(self._augmenter.views.values(), draws, strict=True):
+            by = np.minimum(by, reductions(drawn.host.numpy()) if pipeline.first.reducible else 1)
+        return np.where(images.reducible, by, 1)
+
     def _decoded(
-        self, images: EncodedImages, by: NDArray[np.int64], each: int
-    ) -> Iterator[tuple[slice, RaggedImages]]:
-        """Yield some images at a time, in memory that is used again. by: how many times smaller. each: bytes of a result."""
-        sizes = -(-images.sizes // by[:, None])
-        pixels = sizes.prod(axis=1)
-        nbytes = pixels * self._channels
-        start, count = 0, len(sizes)
-        while start < count:
-            stop, taken = start + 1, int(nbytes[start]) + each
-            while stop < count and taken + nbytes[stop] + each <= _GROUP_BYTES:
-                taken += int(nbytes[stop]) + each
-                stop += 1
-            part = slice(start, stop)
-            ends = np.cumsum(pixels[part])
-            places = ends - pixels[part]
-            memory = self._memory(int(ends[-1]))
-            for i, place in zip(range(start, stop), places.tolist(), strict=True):
-                height, width = sizes[i].tolist()
-                images.decode_into(i, memory[place : place + height * width].reshape(height, width, -1))
-            yield part, RaggedImages(torch.from_numpy(memory), places, sizes[part], by[part])
-            start = stop
+        self, images: EncodedImages, group: slice, places: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> torch.Tensor:
+        """Decode some images into this thread's memory: uint8 [P, C]."""
+        height, width = sizes[group.stop - 1].tolist()
+        memory = self._memory(int(places[group.stop - 1]) + height * width)
+        for i in range(group.start, group.stop):
+            height, width = sizes[i].tolist()
+            pixels = memory[places[i] : places[i] + height * width]
+            images.decode_into(i, pixels.reshape(height, width, -1))
+        return torch.from_numpy(memory)
 
     def _memory(self, pixels: int) -> NDArray[np.uint8]:
-        """Return this thread's memory, uint8 [pixels, C]."""
+        """Return this thread's memory, uint8 [pixels, C], with C 4 for 3 where the passes take that."""
         memory: NDArray[np.uint8] | None = getattr(self._local, "memory", None)
         if memory is None or len(memory) < pixels:
-            self._local.memory = memory = np.empty((pixels, self._channels), np.uint8)
+            self._local.memory = memory = np.empty((pixels, self._pixel), np.uint8)
         return memory[:pixels]
+
+
+def _groups(
+    pixels: NDArray[np.int64], pixel_bytes: int, result_bytes: int
+) -> tuple[list[slice], NDArray[np.int64]]:
+    """Return which images are decoded together, and the first pixel of each in the memory of its group.
+
+    pixels: of each image. result_bytes: of what is made of one.
+    """
+    groups, places = [], np.zeros(len(pixels), np.int64)
+    start = taken = place = 0
+    for i, count in enumerate(pixels.tolist()):
+        nbytes = count * pixel_bytes + result_bytes
+        if i > start and taken + nbytes > _GROUP_BYTES:
+            groups.append(slice(start, i))
+            start, taken, place = i, 0, 0
+        places[i] = place
+        taken, place = taken + nbytes, place + count
+    if len(pixels):
+        groups.append(slice(start, len(pixels)))
+    return groups, places

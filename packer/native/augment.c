@@ -92,7 +92,7 @@ lay_out(Room *room, const Job *job, char *memory)
     ARRAY(weights_y, (size_t)job->height)
     ARRAY(wide_index, what->sampling >= LINEAR ? 2 * MOST_WIDE *width : 0)
     ARRAY(wide_weights, what->sampling >= LINEAR ? 2 * MOST_WIDE *width : 0)
-    ARRAY(row, (size_t)(job->width + room->weights_most) * channels + 8)
+    ARRAY(row, (size_t)(job->width + room->weights_most) * (size_t)what->pixel + 8)
     ARRAY(floats, count + 8)
     ARRAY(planes, count)
     ARRAY(grid, grid *channels)
@@ -117,14 +117,16 @@ most_taps(const Job *job)
     return most < job->width ? most : job->width;
 }
 
-/* Find the most height and width of ragged images in a memory of so many pixels; false if one does not lie in it. */
+/* Find the most height and width of ragged images in a memory of so many pixels; false if one does not lie in it, or turns and has
+wider pixels. */
 static int
 measure(Job *job, int64_t pixels)
 {
     int64_t width = columns_of(&job->what);
     job->height = job->width = 1;
     for (int64_t n = job->begin; n < job->end; n++) {
-        const float *source = job->columns + n * width + width - SOURCE_WIDTH;
+        const float *column = job->columns + n * width, *source = column + width - SOURCE_WIDTH;
+        if (job->what.pixel != job->what.channels && !(column[1] == 0 && column[3] == 0)) return 0;
         for (int i = 0; i < SOURCE_WIDTH; i++)
             if (!(source[i] >= (i < 2 ? 0 : 1) && source[i] <= MOST_SIDE)) return 0;
         int64_t high = (int64_t)source[2], across = (int64_t)source[3], stride = (int64_t)source[4];
@@ -164,7 +166,8 @@ LOOP(augment)
         PyErr_SetString(PyExc_ValueError, "a pass: its columns lead outside the images' memory. Pass those of these images.");
         return NULL;
     }
-    if (!sound || job.what.channels < 1 || job.what.channels > 4 || job.what.height < 1 || job.what.width < 1 ||
+    int wider = sound && job.what.pixel == 4 && job.what.channels == 3 && job.what.ragged && job.what.sampling == LINEAR;
+    if (!sound || (job.what.pixel != job.what.channels && !wider) || job.what.channels < 1 || job.what.channels > 4 || job.what.height < 1 || job.what.width < 1 ||
         job.what.height > MOST_SIDE || job.what.width > MOST_SIDE || job.height < 1 || job.width < 1 ||
         job.height > MOST_SIDE || job.width > MOST_SIDE || (!job.what.ragged && job.height > INT32_MAX / job.width) ||
         job.what.steps < 0 || job.what.steps > MOST_STEPS || (job.what.steps && !(job.what.channels == 1 || job.what.channels == 3)) ||

@@ -31,7 +31,7 @@ enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* ways of sampling
 typedef struct {
     int32_t channels, height, width, sampling, outside, framed, steps, contrast, scaled, boxes, noise, dtype, floating;
     int32_t across, down; /* strides of the means' grid */
-    int32_t ragged;
+    int32_t ragged, pixel; /* numbers of a source's pixel: channels, or more of ragged images, for APART alone */
     float limit, fill[4], scale[4], shift[4], box_fill[4];
 } What;
 
@@ -357,19 +357,19 @@ DOWN(down_floats, float)
 #undef DOWN
 #undef ROW
 
-/* `taps` and `channels` are constants where it is inlined. With 3 channels a number past the pixel is stored, which the
+/* `taps`, `channels` and `step`, the numbers of a source's pixel, are constants where it is inlined. With 3 channels a number past the pixel is stored, which the
 next pixel overwrites. */
 TARGET INLINE void
-F(across_any)(float *to, const float *row, const int32_t *first, const float *weights, int n, int taps, int channels)
+F(across_any)(float *to, const float *row, const int32_t *first, const float *weights, int n, int taps, int channels, int step)
 {
     for (int i = 0; i < n; i++) {
-        const float *from = row + (int64_t)channels * first[i], *w = weights + (int64_t)taps * i;
+        const float *from = row + (int64_t)step * first[i], *w = weights + (int64_t)taps * i;
 #ifdef VECTORS
         if (channels >= 3) {
             Four sum = {0};
             for (int k = 0; k < taps; k++) {
                 Four pixel;
-                memcpy(&pixel, from + channels * k, 16);
+                memcpy(&pixel, from + step * k, 16);
                 sum += pixel * w[k];
             }
             memcpy(to + channels * i, &sum, 16);
@@ -378,23 +378,28 @@ F(across_any)(float *to, const float *row, const int32_t *first, const float *we
 #endif
         for (int c = 0; c < channels; c++) {
             float sum = 0;
-            for (int k = 0; k < taps; k++) sum += from[channels * k + c] * w[k];
+            for (int k = 0; k < taps; k++) sum += from[step * k + c] * w[k];
             to[channels * i + c] = sum;
         }
     }
 }
 
-#define ACROSS(taps, channels) F(across_any)(to, row, first, weights, n, taps, channels)
-#define ACROSS_CHANNELS(taps)             \
-    switch (channels) {                   \
-    case 1: ACROSS(taps, 1); break;       \
-    case 2: ACROSS(taps, 2); break;       \
-    case 3: ACROSS(taps, 3); break;       \
-    default: ACROSS(taps, 4);             \
+#define ACROSS(taps, channels, step) F(across_any)(to, row, first, weights, n, taps, channels, step)
+#define ACROSS_CHANNELS(taps)                     \
+    switch (channels) {                           \
+    case 1: ACROSS(taps, 1, 1); break;            \
+    case 2: ACROSS(taps, 2, 2); break;            \
+    case 3:                                       \
+        if (step == 3)                            \
+            ACROSS(taps, 3, 3);                   \
+        else                                      \
+            ACROSS(taps, 3, 4);                   \
+        break;                                    \
+    default: ACROSS(taps, 4, 4);                  \
     }
 
 TARGET static void
-F(across)(float *to, const float *row, const int32_t *first, const float *weights, int n, int taps, int channels)
+F(across)(float *to, const float *row, const int32_t *first, const float *weights, int n, int taps, int channels, int step)
 {
     switch (taps) {
     case 1: ACROSS_CHANNELS(1) break;
@@ -411,18 +416,18 @@ TARGET static void
 F(apart_row)(const Sample *s, Room *room, int number, float *to)
 {
     const What *what = s->what;
-    int reflect = MIRRORS(what), channels = what->channels, cubic = what->sampling == CUBIC, first;
+    int reflect = MIRRORS(what), channels = what->channels, pixel = what->pixel, cubic = what->sampling == CUBIC, first;
     float y = s->e * (float)(s->v0 + s->dv * number) + s->f;
     float middle = reflect ? y : within(y, s->y0, s->y1);
     int n = taps_at(middle, s->sy, s->top_tap, s->bottom_tap, reflect, cubic, room->weights_y, &first);
-    int64_t stride = (int64_t)s->stride * channels, at = first * stride + (int64_t)s->lowest * channels;
-    int64_t count = (int64_t)(s->highest - s->lowest + 1) * channels;
+    int64_t stride = (int64_t)s->stride * pixel, at = first * stride + (int64_t)s->lowest * pixel;
+    int64_t count = (int64_t)(s->highest - s->lowest + 1) * pixel;
     if (what->floating)
         F(down_floats)(room->row, (const float *)s->image + at, stride, room->weights_y, n, count);
     else
         F(down_bytes)(room->row, s->image + at, stride, room->weights_y, n, count);
-    for (int i = 0; i < s->taps * channels + 4; i++) room->row[count + i] = 0;
-    F(across)(to, room->row, room->first, room->weights_x, s->nu, s->taps, channels);
+    for (int i = 0; i < s->taps * pixel + 4; i++) room->row[count + i] = 0;
+    F(across)(to, room->row, room->first, room->weights_x, s->nu, s->taps, channels, pixel);
     if (cubic && !what->floating)
         for (int i = 0; i < s->nu * channels; i++) to[i] = within(to[i], 0, 255);
     if (!what->framed) return;
@@ -1163,7 +1168,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
     const What *what = &job->what;
     int channels = what->channels, width = what->width, height = what->height, last = -1, active = 0;
     const float *column = job->columns + number * columns_of(what);
-    int64_t pixel_bytes = channels * (what->floating ? 4 : 1);
+    int64_t pixel_bytes = what->pixel * (what->floating ? 4 : 1);
     int64_t row_bytes = (int64_t)width * channels * (what->dtype == UINT8 ? 1 : what->dtype == FLOAT32 ? 4 : 2);
     Sample s = {.what = what, .height = (int)job->height, .width = (int)job->width, .stride = (int)job->width};
     if (what->ragged) {

@@ -51,7 +51,8 @@ class EncodedImages:
     def decode_into(self, number: int, out: NDArray[np.uint8]) -> None:
         """Decode an image, upright, or 1/2, 1/4 or 1/8 of it where it is reducible.
 
-        out: uint8 [h, w, C], C-contiguous; its size says how much, sides that do not divide are rounded up.
+        out: uint8 [h, w, C], C-contiguous; its size says how much, sides that do not divide are rounded up. C may be 4 for 3, which
+            is faster: the last means nothing.
         """
         try:
             jpeg.decode_upright_into(self._rows[number], out, out.shape[:2] != tuple(self.sizes[number]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,38 @@ def test_both_loops_read_rows_that_lie_apart(transforms: Sequence[Transform]) ->
         ]
     )
     assert torch.equal(run_pass(pipeline.first.what, alone.pixels, alone.placed(columns)), compiled)
+
+
+@pytest.mark.parametrize(
+    "transforms", [*PIPELINES[:3], [Resize(30), RandomCrop(26), ColorJitter(contrast=1)]]
+)
+def test_a_fourth_number_of_a_pixel_is_passed_over(
+    transforms: Sequence[Transform], implementation: str
+) -> None:
+    images = together(each_own())
+    pipeline = Pipeline(transforms, (3, None, None), implementation=implementation)
+    assert pipeline.first.wider
+    drawn = pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES)
+    last = torch.randint(0, 256, (len(images.pixels), 1), dtype=torch.uint8)
+    wider = replace(images, pixels=torch.cat([images.pixels, last], dim=1))
+    assert torch.equal(pipeline.begin(wider, drawn), pipeline.begin(images, drawn))
+
+
+@pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
+def test_pixels_that_turn_are_not_wider() -> None:
+    images = together(each_own())
+    wider = replace(images, pixels=torch.cat([images.pixels, images.pixels[:, :1]], dim=1))
+    for transforms, sentence in (
+        (
+            [RandomResizedCrop(9), RandomRotation(30, interpolation="bilinear")],
+            "lead outside the images' memory",
+        ),
+        ([CenterCrop(9)], "the compiled loops do not take such"),
+    ):
+        pipeline = Pipeline(transforms, (3, None, None), implementation="compiled")
+        assert not pipeline.first.wider
+        with pytest.raises(ValueError, match=sentence):
+            pipeline.begin(wider, pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES))
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")

@@ -47,6 +47,9 @@ def test_sizes_are_upright_and_pixels_those_of_jpeg() -> None:
         out = np.empty((*images.sizes[i], 3), np.uint8)
         images.decode_into(i, out)
         assert np.array_equal(out, jpeg.decode(row, 10_000, 3))
+        wider = np.empty((*images.sizes[i], 4), np.uint8)
+        images.decode_into(i, wider)
+        assert np.array_equal(wider[..., :3], out)
 
 
 @pytest.mark.parametrize("by", [2, 4, 8])

@@ -68,7 +68,9 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         rows lead outside the images.
     """
     count = len(columns)
-    if not can(what, images, out) or images.shape[1] != what.channels:
+    if not can(what, images, out) or not (
+        images.shape[1] == what.channels or (what.wider and images.shape[1] == 4)
+    ):
         raise ValueError(
             f"a pass: the images are {images.dtype} {list(images.shape)} and the result is {out.dtype}; "
             "the compiled loops do not take such. Pass what native_pass.can says yes to."
@@ -106,7 +108,7 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     threads = max(1, min(torch.get_num_threads(), count, work // THREAD_WORK))
     make = partial(
         native.loops.augment,
-        _packed(what, source.dtype == torch.float32),
+        _packed(what, source.dtype == torch.float32, images.shape[1]),
         source.data_ptr(),
         *sides,
         columns.data_ptr(),
@@ -182,11 +184,11 @@ def _by_pixels(images: Tensor) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _packed(what: Pass, floating: bool) -> bytes:
-    """Pack what augment_loops.h reads as What."""
+def _packed(what: Pass, floating: bool, pixel: int) -> bytes:
+    """Pack what augment_loops.h reads as What. pixel: numbers of a source's pixel."""
     height, width = what.size
     return struct.pack(
-        "16i17f",
+        "17i17f",
         what.channels,
         height,
         width,
@@ -202,6 +204,7 @@ def _packed(what: Pass, floating: bool) -> bytes:
         floating,
         *what.strides,
         what.ragged,
+        pixel,
         what.limit,
         *_four(what.fill, what),
         *_four(what.scale, what),

@@ -15,7 +15,8 @@ for all of a batch stands in a `Pass`; what differs by sample stands in one row 
     ...      for each box to erase 5 numbers: left, top, right, bottom (result pixels, the last two exclusive;
              right <= left: nothing is erased), and a seed (whole, 0 <= seed < 2**24) for noise
     ...      if `ragged`, 5 numbers, all whole: place // 2**24, place % 2**24, height H, width W, stride. The source's pixel
-             (x, y) is then pixel number place + y stride + x of one memory [P, C] that holds all images, and H and W are its own
+             (x, y) is then pixel number place + y stride + x of one memory [P, C] that holds all images, and H and W are its own.
+             Where b and d are 0 and sampling is "linear", a memory [P, 4] serves 3 channels, too: JPEG is decoded into it faster
 
 For each pixel of a result, in this order, computed in float32:
 
@@ -138,6 +139,11 @@ class Pass:
     def weighted(self) -> bool:
         """True if a value is made of several pixels."""
         return self.sampling in ("linear", "cubic")
+
+    @property
+    def wider(self) -> bool:
+        """True if the memory of ragged images may hold four numbers a pixel, the first three of which count, where b and d are 0."""
+        return self.ragged and self.channels == 3 and self.sampling == "linear"
 
     @property
     def scaled(self) -> bool:

@@ -54,7 +54,7 @@ class Source(NamedTuple):
 def _source(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> Source:
     if what.ragged:
         high, low, _, _, stride = columns[:, what.source_at : what.width].long().T[:, :, None, None]
-        return Source(images, high * pass_spec.PLACE_STEP + low, stride)
+        return Source(images[:, : what.channels], high * pass_spec.PLACE_STEP + low, stride)
     if rows is None:
         rows = torch.arange(len(columns), device=columns.device)
     height, width = images.shape[2:]
