@@ -22,6 +22,7 @@ from packer.augment import (
     RandomCrop,
     RandomErasing,
     RandomHorizontalFlip,
+    RandomPerspective,
     RandomResizedCrop,
     RandomRotation,
     RandomVerticalFlip,
@@ -46,6 +47,8 @@ PIPELINES: list[Sequence[Transform]] = [
     [CenterCrop((23, 20)), RandomRotation(30)],
     [RandomHorizontalFlip(), RandomCrop(26, padding=3, fill=7)],
     [RandomCrop(24, padding=8, padding_mode="reflect"), GaussianBlur(3)],
+    [RandomCrop(40, padding=20, padding_mode="symmetric"), RandomPerspective(p=1)],
+    [RandomResizedCrop((20, 30), interpolation="bicubic"), ColorJitter(0.4), Normalize(0.5, 0.5)],
 ]
 
 
