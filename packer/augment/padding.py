@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from packer.augment import validation
 from packer.augment.geometric import AffinePlacement
@@ -21,6 +22,8 @@ class Pad(SinglePartTransform, GeometryPart):
         repeating it, so each side gets fewer pixels than the image has), "symmetric" mirrors and repeats it. Masks are
         continued alike; boxes and points are not mirrored.
     """
+
+    any_size = True
 
     def __init__(
         self,
@@ -47,6 +50,6 @@ class Pad(SinglePartTransform, GeometryPart):
         left, top, _, _ = self.padding
         placement.cut_padded(-left, -top, self._size(*placement.size), self.outside)
 
-    def _size(self, height: int, width: int) -> tuple[int, int]:
+    def _size(self, height: Any, width: Any) -> tuple[Any, Any]:
         left, top, right, bottom = self.padding
         return height + top + bottom, width + left + right

@@ -17,6 +17,7 @@ from packer.augment import (
     CutMix,
     GaussianBlur,
     Normalize,
+    Pad,
     Pipeline,
     RandomApply,
     RandomCrop,
@@ -27,6 +28,7 @@ from packer.augment import (
     RandomRotation,
     RandomVerticalFlip,
     Resize,
+    ToDtype,
     Transform,
 )
 from packer.augment.pass_stages import run_pass
@@ -48,6 +50,8 @@ PIPELINES: list[Sequence[Transform]] = [
     [RandomHorizontalFlip(), RandomCrop(26, padding=3, fill=7)],
     [RandomCrop(24, padding=8, padding_mode="reflect"), GaussianBlur(3)],
     [RandomCrop(40, padding=20, padding_mode="symmetric"), RandomPerspective(p=1)],
+    [Pad((5, 2, 0, 9), 7), RandomResizedCrop(20), ToDtype()],
+    [RandomVerticalFlip(), Pad(9, padding_mode="edge"), CenterCrop(40)],
     [RandomResizedCrop((20, 30), interpolation="bicubic"), ColorJitter(0.4), Normalize(0.5, 0.5)],
 ]
 
