@@ -17,7 +17,7 @@ from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, consecutive, one_run
-from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place, resize
+from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.pixels.soft_maps import place_soft
 from packer.read.row_reader import RowReader, decode_ragged
@@ -195,10 +195,7 @@ class PackRows:
             local.stored = np.empty(shape or (), np.uint8)
         stored: NDArray[np.uint8] = local.stored
         self._reader.read("image", run, stored.reshape(1, -1))
-        box, target = place(self._spec.fit, stored.shape[:2], self._spec.size)
-        if (target.height, target.width) != self._spec.size:
-            out[...] = 0
-        resize(stored, box, target.of(out))
+        self._pixels.again(stored, out)
         return stored.shape[0], stored.shape[1]
 
     def _parts(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -148,6 +148,16 @@ class DecodeResize:
         self._place(image, "stretch", out)
         return out, source
 
+    def again(self, pixels: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+        """Fill ``out`` with the pixels of a row as with an image file of them.
+
+        pixels: uint8 [h, w, C] with the channels of ``spec``, upright; not modified. out: as for a call.
+        """
+        transparent = pixels.shape[2] == 4 and bool(pixels[..., 3].min() < 255)
+        height, width = pixels.shape[:2]
+        image = DecodedImage(pixels, height, width, shrunk=1, orientation=1, transparent=transparent)
+        self._place(image, self.spec.fit, out)
+
     def _decode(self, data: bytes, ratio: Callable[[int, int], float]) -> DecodedImage:
         image = decode(data, self.spec.channels, self.spec.max_pixels, ratio, self._state.scratch)
         self._state.narrowed = image.narrowed
@@ -198,6 +208,12 @@ def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: Scr
         cv2.cvtColor(box.of(image.pixels), cv2.COLOR_RGBA2mRGBA, dst=weighted)
         resize(weighted, Box(0, 0, box.height, box.width), result)
         result[...] = cv2.cvtColor(np.ascontiguousarray(result), cv2.COLOR_mRGBA2RGBA)
+        hidden = result[..., 3:] == 0
+        if hidden.any():
+            # Where nothing is seen, nothing can bleed: the colours there are kept, each channel by itself.
+            straight = scratch.array("straight", result.shape)
+            resize(image.pixels, box, straight)
+            np.copyto(result, straight, where=hidden & (np.arange(4) < 3))
     else:
         resize(image.pixels, box, result, image.shrunk)
 

@@ -182,6 +182,24 @@ def boxed(tmp_path: Path, name: str, kinds: list[str], **options: Any) -> Pack:
     return open_pack(tmp_path / name)
 
 
+def test_smaller_rgba_images_are_those_of_files_of_them(tmp_path: Path):
+    """Colours of invisible pixels do not bleed into the edges of a pack that shrinks, either, and are kept."""
+    draws = np.random.default_rng(0)
+    pixels = draws.integers(0, 256, (64, 64, 4), dtype=np.uint8)
+    pixels[..., 3] = 255 * (draws.random((64, 64)) < 0.3).astype(np.uint8)
+    pixels[:32, :, 3] = 0
+    (tmp_path / "images").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images" / "1.png")
+    for name, size in (("p", 64), ("expected", 16)):
+        convert_images(tmp_path / "images", tmp_path / name, size=size, channels="rgba", workers=1)
+    assert np.array_equal(opened(tmp_path / "p").read("image")[0], pixels)
+    repack(tmp_path / "p", tmp_path / "s", size=16)
+    small = opened(tmp_path / "s").read("image")
+    assert np.array_equal(small, opened(tmp_path / "expected").read("image"))
+    assert small[0, :4, :, :3].min() > 60
+    assert not small[0, :4, :, 3].any()
+
+
 def test_soft_pairs_are_resampled_linearly_ever_after(tmp_path: Path):
     for folder, first in (("images", 0), ("more", 2)):
         for k in range(first, first + 2):

@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, UsageError
-from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
+from packer.pixels.decode_resize import FITS, DecodeResize, PixelSpec, decoder_versions
 
 Encode = Callable[..., bytes]
 
@@ -174,6 +174,24 @@ def test_colours_of_invisible_pixels_do_not_bleed(encode: Encode) -> None:
     visible = out[..., 3] > 8
     assert np.abs(out[visible][:, :3] - (200, 40, 40)).max() <= 8
     assert 0 < out[0, 7, 3] < 255
+
+
+def test_colours_where_nothing_is_seen_are_kept(encode: Encode) -> None:
+    """Of invisible pixels alone each channel is resampled by itself, as of an image without alpha; edges stay clean."""
+    picture = np.random.default_rng(3).integers(0, 256, (64, 96, 4), dtype=np.uint8)
+    picture[:, :31, 3], picture[:, 31:, 3] = 255, 0
+    picture[:, :31, :3] = (200, 40, 40)
+    for fit in FITS:
+        out = make(encode(picture, "PNG"), 16, 16, fit, channels="rgba").astype(int)
+        opaque = make(encode(picture[..., :3], "PNG"), 16, 16, fit).astype(int)
+        bars = make(encode(np.full_like(picture, 255), "PNG"), 16, 16, fit, channels="rgba")[..., 3] == 0
+        hidden = (out[..., 3] == 0) & ~bars
+        assert hidden.sum() > 60
+        assert np.array_equal(out[hidden][:, :3], opaque[hidden])
+        assert len(np.unique(out[hidden][:, :3])) > 30
+        assert (out[bars] == 0).all()
+        visible = out[..., 3] > 8
+        assert np.abs(out[visible][:, :3] - (200, 40, 40)).max() <= 8
 
 
 def test_alpha_survives_one_to_one(encode: Encode) -> None:
