@@ -176,14 +176,16 @@ def move_soft(
                 _moved_soft(stage, part, mine, filling[at : at + part.shape[1]], implementation)
                 for at, part in zip(starts, moving.split(_TOGETHER, dim=1), strict=True)
             ]
-            moving = torch.cat(parts, dim=1)
+            moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
     if moving.shape[1] > depth:
         sums, weights = moving.split(depth, dim=1)
-        moving = torch.where(weights >= _LEAST_WEIGHT, sums / weights, torch.nan)
+        moving = (sums / weights).masked_fill_(weights < _LEAST_WEIGHT, torch.nan)
     if layers.is_floating_point():
         return moving.to(layers.dtype)
     limits = torch.iinfo(layers.dtype)
-    return (moving + 0.5).floor().clamp(limits.min, limits.max).to(layers.dtype)
+    return (
+        moving.add_(0.5).floor_().clamp_(limits.min, limits.max).to(layers.dtype)
+    )  # a copy of whole numbers
 
 
 _LEAST_WEIGHT = 0.5  # as at conversion: pixels/soft_maps.py
