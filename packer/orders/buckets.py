@@ -38,7 +38,7 @@ class Buckets(RowOrder):
         Rows of a bucket, at most, but for images of one size; default: 16 global batches, or an eighth of all rows if
         that is less. Fewer mean less padding, and batch-mates that meet again more often.
     pixels : int, optional
-        Most pixels of a batch of a rank as it is padded, rows x height x width: batches then have as many rows as fit,
+        Most pixels of a batch of a rank as it is padded (before Padding(multiple=...) rounds up): batches then have as many rows as fit,
         at most batch_size. The state counts batches then, in place of rows.
 
     Examples
