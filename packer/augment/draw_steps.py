@@ -16,7 +16,7 @@ from packer.augment.transform import Draws, GeometryPart, Shape, Transform, Tran
 from packer.augment.validation import ParamLayout, check_drawn
 from packer.errors import UsageError
 
-EQUAL_SIZES = "RandomResizedCrop(size), Resize((height, width)) and CenterCrop(size) make them alike"
+EQUAL_SIZES = "RandomResizedCrop(size), Resize((height, width)), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) make them alike"
 
 
 class DrawStep(NamedTuple):

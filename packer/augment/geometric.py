@@ -104,7 +104,7 @@ class AffinePlacement:
         f += d * left + e * top
         self.size = size
 
-    def cut_padded(self, left: Numbers, top: Numbers, size: tuple[int, int], outside: Outside | None) -> None:
+    def cut_padded(self, left: Numbers, top: Numbers, size: tuple[Any, Any], outside: Outside | None) -> None:
         """Cut a rectangle that may reach beyond the picture. outside: what is seen there, None if it does not."""
         if outside == "fill":
             self.see_outside()
@@ -265,7 +265,7 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         repeating it, so each side gets fewer pixels than the image has), "symmetric" repeats it too.
     fill: one number or one a channel, in the images' own scale, so 0 to 255 for uint8.
 
-    There is no pad_if_needed: an image that is smaller is refused.
+    pad_if_needed: pad an image that is smaller, on both sides by what is missing: it may then lie anywhere in the result.
     """
 
     any_size = True
@@ -274,43 +274,59 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         self,
         size: int | Sequence[int],
         padding: int | Sequence[int] | None = None,
-        *,
-        padding_mode: str = "constant",
+        pad_if_needed: bool = False,
         fill: float | Sequence[float] = 0,
+        padding_mode: str = "constant",
     ) -> None:
         self.height, self.width = validation.sides("RandomCrop", "size", size)
         self.left, self.top, self.right, self.bottom = validation.margins("RandomCrop", "padding", padding)
+        self.pad_if_needed = validation.flag("RandomCrop", "pad_if_needed", pad_if_needed)
         self.padding_mode = validation.padding_mode("RandomCrop", padding_mode)
         self.fill = validation.colour("RandomCrop", "fill", fill)
         self._padded = any((self.left, self.top, self.right, self.bottom))
-        if self._padded:
+        if self._padded or self.pad_if_needed:
             self.outside = pass_spec.OUTSIDES[self.padding_mode]
 
     def check(self, shape: Shape) -> Shape:
         channels, height, width = shape
-        validation.check_padding(
-            "RandomCrop", (self.left, self.top, self.right, self.bottom), self.padding_mode, height, width
-        )
-        height, width = height + self.top + self.bottom, width + self.left + self.right
+        across, down = self._missing(height, width)
+        margins = (self.left + across, self.top + down, self.right + across, self.bottom + down)
+        validation.check_padding("RandomCrop", margins, self.padding_mode, height, width)
+        height, width = height + margins[1] + margins[3], width + margins[0] + margins[2]
         if np.any((self.height > height) | (self.width > width)):
             padded = "with their padding " if self._padded else ""
             raise UsageError(
                 f"RandomCrop: size is {self.height}x{self.width} and the images are {padded}{height}x{width}; "
-                f"up to {height}x{width} is allowed. Pass a smaller size, or more padding."
+                f"up to {height}x{width} is allowed. Pass a smaller size, more padding, or pad_if_needed=True."
             )
         return channels, self.height, self.width
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw top and left, where the crop lies in the padded image: int64 [N] each."""
+        """Draw top and left, where the crop lies in the image, padded on both sides by what it needs: int64 [N] each."""
         _, height, width = shape
+        across, down = self._missing(height, width)
         return {
-            "top": draws.integers("top", height + self.top + self.bottom - self.height + 1),
-            "left": draws.integers("left", width + self.left + self.right - self.width + 1),
+            "top": draws.integers("top", height + self.top + self.bottom + 2 * down - self.height + 1),
+            "left": draws.integers("left", width + self.left + self.right + 2 * across - self.width + 1),
         }
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        left, top = params["left"] - self.left, params["top"] - self.top
+        height, width = placement.size
+        across, down = self._missing(height, width)
+        left, top = params["left"] - self.left - across, params["top"] - self.top - down
         placement.cut_padded(left, top, (self.height, self.width), self.outside)
+
+    def _missing(self, height: Any, width: Any) -> tuple[Any, Any]:
+        """Return by how much images are narrower, and lower, than the crop, if that is padded."""
+        if not self.pad_if_needed:
+            return 0, 0
+        across, down = (
+            self.width - width - self.left - self.right,
+            self.height - height - self.top - self.bottom,
+        )
+        if isinstance(height, np.ndarray):
+            return np.maximum(across, 0), np.maximum(down, 0)
+        return max(across, 0), max(down, 0)
 
 
 class CenterCrop(SinglePartTransform, GeometryPart):
@@ -348,7 +364,7 @@ RESIZE_SAMPLINGS: dict[str, Sampling] = SAMPLINGS | {"bicubic": "cubic"}
 _ATTEMPTS = 10
 
 
-def _resize_sampling(name: str, interpolation: Any, antialias: Any) -> tuple[str, Sampling]:
+def resize_sampling(name: str, interpolation: Any, antialias: Any) -> tuple[str, Sampling]:
     """Return the word of an interpolation, and what a pass calls it."""
     word = validation.one_of(name, "interpolation", interpolation, tuple(RESIZE_SAMPLINGS))
     if word == "bicubic" and not validation.flag(name, "antialias", antialias):
@@ -371,7 +387,7 @@ class Resize(SinglePartTransform, GeometryPart):
     def __init__(
         self, size: int | Sequence[int], interpolation: str = "bilinear", *, antialias: bool = True
     ) -> None:
-        self.interpolation, self.sampling = _resize_sampling("Resize", interpolation, antialias)
+        self.interpolation, self.sampling = resize_sampling("Resize", interpolation, antialias)
         self.size = validation.sides("Resize", "size", size)
         self._shorter = not (isinstance(size, Sequence) and len(size) == 2)
         self.antialias = validation.flag("Resize", "antialias", antialias)
@@ -421,7 +437,7 @@ class RandomResizedCrop(SinglePartTransform, GeometryPart):
         self.size = validation.sides("RandomResizedCrop", "size", size)
         self.scale = validation.interval("RandomResizedCrop", "scale", scale, 0, 1)
         self.ratio = validation.interval("RandomResizedCrop", "ratio", ratio, 1e-3, 1e3)
-        self.interpolation, self.sampling = _resize_sampling("RandomResizedCrop", interpolation, antialias)
+        self.interpolation, self.sampling = resize_sampling("RandomResizedCrop", interpolation, antialias)
         self.antialias = validation.flag("RandomResizedCrop", "antialias", antialias)
         if self.scale[1] == 0:
             raise UsageError(

@@ -40,7 +40,7 @@ from packer.augment.pass_stages import (
     staged,
 )
 from packer.augment.ragged_images import RaggedImages
-from packer.augment.transform import MixPart, Shape, Transform, WarpPart
+from packer.augment.transform import ANY_SIDES, MixPart, Shape, Transform, WarpPart
 from packer.augment.validation import (
     ParamLayout,
     check_images,
@@ -63,8 +63,6 @@ _CPU_STAGE_BYTES = 4 << 20
 
 Drawn = list[dict[str, Tensor]]
 Sizes = NDArray[np.int64]
-
-_ANY_SIDES: Any = np.full(2, 1 << 20)  # of images whose sizes are told later: none is too small for anything
 
 
 class Pipeline:
@@ -107,7 +105,7 @@ class Pipeline:
         self.implementation = implementation
         self._steps = steps(self.transforms)
         self._stages: list[Stage] = []
-        self._shapes: list[Shape] = []
+        self._shapes: list[Any] = []  # before each transform, and at last
         self._layouts: list[ParamLayout] = []
         self._checked = False
         if shape is not None:
@@ -200,10 +198,20 @@ class Pipeline:
         counted = counted.astype(np.int64)
         epoch = whole("Pipeline", "epoch", epoch, 0)
         seed = self.seed if seed is None else whole("Pipeline", "seed", seed, None)
-        shapes = self._shapes if sizes is None else self._shapes_of(self._checked_sizes(sizes, len(counted)))
-        return [
-            step.sample(counted, seed, epoch, shape) for step, shape in zip(self._steps, shapes, strict=True)
-        ]
+        now: Any = None
+        if sizes is not None or self.ragged:
+            heights, widths = self._checked_sizes(sizes, len(counted)).T
+            now = (self.shape[0], heights, widths)
+        drawn: Drawn = []
+        for step, known, after in zip(self._steps, self._shapes[:-1], self._shapes[1:], strict=True):
+            if isinstance(known[1], np.ndarray):
+                check_least(step.transform, now)
+            else:
+                now = known
+            drawn.append(step.sample(counted, seed, epoch, now))
+            if isinstance(after[1], np.ndarray):
+                now = step.transform.drawn_shape(now, {name: p.numpy() for name, p in drawn[-1].items()})
+        return drawn
 
     def prepare(
         self, params: Drawn | PreparedDraws, count: int | None = None, *, sizes: Sizes | None = None
@@ -392,37 +400,28 @@ class Pipeline:
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
         entries: list[StagedPart] = []
-        now: Any = (shape[0], _ANY_SIDES, _ANY_SIDES) if self.ragged else shape
+        now: Any = (shape[0], ANY_SIDES, ANY_SIDES) if self.ragged else shape
+        self._shapes.append(now)
         for number, step in enumerate(self._steps):
-            self._shapes.append(now)
             if isinstance(now[1], np.ndarray):
                 check_any_size(step)
             if step.gate is not None:
                 step.gate[0].output_shape(now)  # raises if it changes the size
             before, now = now, step.transform.output_shape(now)
+            self._shapes.append(now)
             self._layouts.append(step.layout(before))
             entries += [StagedPart(part, number) for part in step.parts(self._layouts[-1])]
         limit = 255.0 if self.dtype == torch.uint8 else 1.0
-        first = self._shapes[0] if self._shapes else now
+        first = self._shapes[0]
         self._stages = staged(entries, PixelFormat(first[0], (first[1], first[2]), self.dtype, limit))
         if isinstance(now[1], np.ndarray):
             raise UsageError(f"Pipeline: the images differ in size; {EQUAL_SIZES}. Add one of them.")
-        if self.ragged and np.ndim(self._stages[0].result.size[0]):
+        if any(np.ndim(stage.result.size[0]) for stage in self._stages):
             raise UsageError(
-                "Pipeline: the images differ in size, and are to be resized twice before they are alike; once is allowed. "
-                "Make them alike by the first resize."
+                "Pipeline: the images differ in size, and one pass cannot make them alike: they are resized twice, or filled with "
+                "two colours, or sampled in two ways, before they are; once is allowed. Make them alike by the first resize, and "
+                "give all operations before it the same fill."
             )
-
-    def _shapes_of(self, sizes: Sizes) -> list[Any]:
-        """Return what each transform is to draw for. Raises UsageError if an image is too small for one."""
-        shapes: list[Any] = []
-        now: Any = (self.shape[0], sizes[:, 0], sizes[:, 1])
-        for step in self._steps:
-            shapes.append(now)
-            if isinstance(now[1], np.ndarray):
-                check_least(step.transform, now)
-            now = step.transform.output_shape(now)
-        return shapes
 
     def _checked_sizes(self, sizes: Any, count: int) -> Sizes:
         found = np.asarray(sizes)

@@ -36,6 +36,9 @@ Shape = tuple[int, int, int]
 """Channels, height and width of an image. Of images that differ in size, height and width are int64 [N]; only operations with
 `any_size` get such."""
 
+ANY_SIDES: NDArray[np.int64] = np.full(2, 1 << 20)
+"""Heights or widths of images whose sizes are told or drawn later: none is too small for anything."""
+
 Params = Mapping[str, NDArray[Any]]
 """What one operation drew: arrays with an entry for each row."""
 
@@ -306,6 +309,10 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         for part in self.parts():
             shape = part.check(shape)
         return shape
+
+    def drawn_shape(self, shape: Shape, params: Params) -> Shape:
+        """Return `output_shape`; of operations that draw a size for each image the drawn ones, as of images that differ in size."""
+        return self.output_shape(shape)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw for the rows of `draws`, for images of this shape: NumPy arrays whose first dimension is N.

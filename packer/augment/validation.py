@@ -76,10 +76,10 @@ def padding_mode(name: str, value: Any) -> str:
     return one_of(name, "padding_mode", value, tuple(OUTSIDES))
 
 
-def check_padding(name: str, padding: tuple[int, int, int, int], mode: str, height: Any, width: Any) -> None:
+def check_padding(name: str, padding: tuple[Any, Any, Any, Any], mode: str, height: Any, width: Any) -> None:
     """Raise UsageError if images of this size, or of these, cannot be mirrored so far."""
     left, top, right, bottom = padding
-    if mode == "reflect" and np.any((max(top, bottom) >= height) | (max(left, right) >= width)):
+    if mode == "reflect" and np.any((np.maximum(top, bottom) >= height) | (np.maximum(left, right) >= width)):
         raise UsageError(
             f"{name}: padding is {padding} and the images are {height}x{width}; reflect allows less than their height and "
             "width. Pad less, or with padding_mode='edge'."

@@ -173,16 +173,18 @@ def test_no_images_give_no_crops(implementation: str) -> None:
     [
         (
             lambda: Pipeline([RandomCrop(9)], (3, 8, 8)),
-            "RandomCrop: size is 9x9 and the images are 8x8; up to 8x8 is allowed. Pass a smaller size, or more padding.",
+            "RandomCrop: size is 9x9 and the images are 8x8; up to 8x8 is allowed. "
+            "Pass a smaller size, more padding, or pad_if_needed=True.",
         ),
         (
             lambda: Pipeline([RandomCrop((4, 13), 2)], (3, 8, 8)),
             "RandomCrop: size is 4x13 and the images are with their padding 12x12; up to 12x12 is allowed. "
-            "Pass a smaller size, or more padding.",
+            "Pass a smaller size, more padding, or pad_if_needed=True.",
         ),
         (
             lambda: Pipeline([RandomCrop(6), RandomCrop(8)], (3, 9, 9)),
-            "RandomCrop: size is 8x8 and the images are 6x6; up to 6x6 is allowed. Pass a smaller size, or more padding.",
+            "RandomCrop: size is 8x8 and the images are 6x6; up to 6x6 is allowed. "
+            "Pass a smaller size, more padding, or pad_if_needed=True.",
         ),
         (
             lambda: Pipeline([CenterCrop((5, 9))], (3, 8, 8)),
@@ -268,3 +270,22 @@ def test_normalised_images_may_be_padded_with_any_number(implementation: str) ->
     stack = [Normalize([0.5], [0.25]), RandomCrop(4, padding=3, fill=-7.5)]
     pipeline = Pipeline(stack, (1, 4, 4), implementation=implementation)
     assert -7.5 in levels(pipeline(images, np.arange(8)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", [(12, 7), (6, 14), (13, 15), (5, 5)])
+def test_images_that_are_too_small_are_padded_as_torchvision_pads_them(
+    size: tuple[int, int], mode: str, implementation: str, torchvision: Any
+) -> None:
+    images = noise_images(20, 3, 9, 10)
+    pipeline = one(RandomCrop(size, (1, 0), True, 7, mode), images, implementation)
+    theirs = torchvision.RandomCrop(size, (1, 0), True, 7, mode)
+    params = pipeline.sample(np.arange(20))
+    expected = []
+    for i in range(20):
+        drawn = theirs.make_params([images[i]])  # and the place drawn here
+        drawn |= {"needs_crop": True} | {name: int(params[0][name][i]) for name in ("top", "left")}
+        expected.append(theirs.transform(images[i], drawn))
+    assert torch.equal(pipeline.apply(images, params), torch.stack(expected))
+    tops, most = params[0]["top"], abs(size[0] - 9)
+    assert (int(tops.min()), int(tops.max())) == (0, most)

@@ -27,7 +27,9 @@ from packer.augment import (
     RandomResizedCrop,
     RandomRotation,
     RandomVerticalFlip,
+    RandomZoomOut,
     Resize,
+    ScaleJitter,
     ToDtype,
     Transform,
 )
@@ -53,6 +55,9 @@ PIPELINES: list[Sequence[Transform]] = [
     [Pad((5, 2, 0, 9), 7), RandomResizedCrop(20), ToDtype()],
     [RandomVerticalFlip(), Pad(9, padding_mode="edge"), CenterCrop(40)],
     [RandomResizedCrop((20, 30), interpolation="bicubic"), ColorJitter(0.4), Normalize(0.5, 0.5)],
+    [RandomCrop((35, 60), 1, True, 7), RandomHorizontalFlip()],
+    [RandomHorizontalFlip(), ScaleJitter((40, 30)), RandomCrop((24, 30), pad_if_needed=True)],
+    [Pad(1, 7), RandomZoomOut(7, (1, 2)), Resize((21, 30)), ColorJitter(0.4), Normalize(0.5, 0.5)],
 ]
 
 
@@ -199,11 +204,15 @@ def test_smaller_images_give_nearly_the_same(by: int) -> None:
     assert (columns[:, 8:10] < sides[:, ::-1]).all()
 
 
-ALIKE = "RandomResizedCrop(size), Resize((height, width)) and CenterCrop(size) make them alike"
+ALIKE = (
+    "RandomResizedCrop(size), Resize((height, width)), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
+    "make them alike"
+)
 ADD = f"Pipeline: the images differ in size; {ALIKE}. Add one of them."
 TWICE = (
-    "Pipeline: the images differ in size, and are to be resized twice before they are alike; once is allowed. "
-    "Make them alike by the first resize."
+    "Pipeline: the images differ in size, and one pass cannot make them alike: they are resized twice, or filled with two "
+    "colours, or sampled in two ways, before they are; once is allowed. Make them alike by the first resize, and give all "
+    "operations before it the same fill."
 )
 BEFORE = f"takes images of one size, and these differ in size; {ALIKE}. Put one of them before it."
 
