@@ -16,6 +16,8 @@ static PyMethodDef methods[] = {
     /* resample.c */
     ENTRY(resample, "As resample_numpy in pixels/decode_resize.py."),
     ENTRY(channel_sums, "As channel_sums_opencv in convert/block_workers.py."),
+    /* jpeg_restarts.c */
+    ENTRY(jpeg_rows, "As part in codecs/jpeg_rows.py."),
     /* csv.c */
     ENTRY(parse_csv, "As _parse_plain in tables/reading/record_parser.py."),
     ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser.py."),

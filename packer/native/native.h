@@ -149,6 +149,7 @@ LOOP(read_rows);
 LOOP(willneed_rows);
 LOOP(resample);
 LOOP(channel_sums);
+LOOP(jpeg_rows);
 LOOP(parse_csv);
 LOOP(end_of_csv_records);
 LOOP(block_sums);
