@@ -145,6 +145,8 @@ def _convert_tables(
     """Run packer.convert_table and tell of it."""
     from packer.tables.table_conversion import convert_table
 
+    if options["dtype"] is None:
+        del options["dtype"]
     for name in ("label", "features"):
         options[name] = _names(options[name])
     for name in ("keep", "drop", "log1p", "one_hot"):

@@ -81,8 +81,9 @@ CONVERT = options(
     ANY_SIZE,
     option("--fit", FIT,
            "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=_PICTURES),
-    option("--channels", ("rgb", "gray", "rgba"),
-           "What a pixel holds; default: rgb. Alpha is composited on white for rgb and gray.", about=IMAGES),
+    option("--channels", "rgb|gray|rgba|N|auto",
+           "What a pixel holds; default: rgb. Alpha is composited on white for rgb and gray. N: that many bands, as they are, of TIFF files"
+           " and .npy arrays; auto: as many as the first image has.", about=IMAGES),
     option("--format", FORMAT,
            "One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5)."),
     option("--store", STORE,
@@ -141,7 +142,8 @@ CONVERT = options(
     option("--standardize", None, "Tables: numbers to mean 0 and standard deviation 1.", about=TABLES),
     option("--log1p", "COLUMN,...", "Tables: log(1 + x) of these columns, before all else.", about=TABLES),
     option("--dtype", "NAME",
-           "Tables: of the features: float32, float16, float64, or an integer type.", "float32", about=TABLES),
+           "Images: uint8 (default), of 16-bit images the high byte; uint16: their values as they are. "
+           "Tables: of the features: float32 (default), float16, float64, or an integer type.", about=_NAMED),
     option("--max-categories", "N", "Tables: more different texts in a column are an error.", 100_000, about=TABLES),
     option("--like", "PACK",
            "Images: the classes, size, fit, channels, and mean and std for Normalize(), of PACK. "

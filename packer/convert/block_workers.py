@@ -56,6 +56,7 @@ _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL))
 _TRIAL_SECONDS = 60.0
 _MEAN_BITS = 32
+_PIXELS_AT_ONCE = 1 << 14
 
 
 # What a block gives
@@ -63,7 +64,7 @@ _MEAN_BITS = 32
 
 @dataclass
 class PixelSums:
-    """Sums over uint8 images, exact, so that the order in which they are added does not matter; for one worker.
+    """Sums over images of 8 or 16 bits, exact, so that the order in which they are added does not matter; for one worker.
 
     Of images of one shape every pixel counts the same; of images of sizes of their own every image does: its means count as a pixel,
     all of them in units of 1 / 2**32.
@@ -78,8 +79,8 @@ class PixelSums:
         self.sums = self.sums or [0] * self.channels
         self.squares = self.squares or [0] * self.channels
 
-    def add(self, images: NDArray[np.uint8], good: int) -> None:
-        """Add images, uint8 [N, H, W, C], C-contiguous, of which `good` count and the others are all zero."""
+    def add(self, images: NDArray[Any], good: int) -> None:
+        """Add images, uint8 or uint16 [N, H, W, C], C-contiguous, of which `good` count and the others are all zero."""
         sums, squares = channel_sums(images)
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
         self.squares = [a + b for a, b in zip(self.squares, squares, strict=True)]
@@ -101,23 +102,39 @@ class PixelSums:
         self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
         self.squares = [a + b for a, b in zip(self.squares, other.squares, strict=True)]
 
-    def mean_std(self) -> dict[str, list[float]]:
-        """Return {"mean": [C], "std": [C]} on the scale where 255 is 1.0; the standard deviation over the population."""
+    def mean_std(self, most: int) -> dict[str, list[float]]:
+        """Return {"mean": [C], "std": [C]} on the scale where the most that a pixel can be, 255 or 65,535, is 1.0.
+
+        The standard deviation is over the population.
+        """
         n = self.pixels
-        mean = [s / n / 255 for s in self.sums]
+        mean = [s / n / most for s in self.sums]
         std = [
-            math.sqrt(max(0, n * q - s * s)) / n / 255 for s, q in zip(self.sums, self.squares, strict=True)
+            math.sqrt(max(0, n * q - s * s)) / n / most for s, q in zip(self.sums, self.squares, strict=True)
         ]
         return {"mean": mean, "std": std}
 
 
-def channel_sums(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]]:
+def channel_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
     """Return the sums of each channel's values and of their squares.
 
-    pixels: uint8 [..., C], C-contiguous; C is 1, 3 or 4. In C (``native/resample.c``) 0.01 ms for 256 px, with OpenCV 0.05.
+    pixels: uint8 or uint16 [..., C], C-contiguous. Of uint8 with 1, 3 or 4 channels in C (``native/resample.c``) 0.01 ms for 256 px, with
+        OpenCV 0.05.
     Returns: C sums and C sums of squares, exact.
     """
+    if pixels.dtype != np.uint8 or pixels.shape[-1] not in (1, 3, 4):
+        return _deep_sums(pixels.reshape(-1, pixels.shape[-1]))
     return native.loops.channel_sums(pixels) if native.COMPILED else channel_sums_opencv(pixels)
+
+
+def _deep_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
+    """pixels: uint8 or uint16 [N, C]; 32 bits hold each square."""
+    sums, squares = np.zeros((2, pixels.shape[1]), np.uint64)
+    for first in range(0, len(pixels), _PIXELS_AT_ONCE):
+        some = pixels[first : first + _PIXELS_AT_ONCE].astype(np.uint32)
+        sums += some.sum(axis=0, dtype=np.uint64)
+        squares += np.square(some, out=some).sum(axis=0, dtype=np.uint64)
+    return sums.tolist(), squares.tolist()
 
 
 def channel_sums_opencv(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]]:
@@ -141,7 +158,7 @@ class BlockResult:
     """The result of running a task, or one block of it.
 
     sums: over the packed images, None where there are none, or they are files as they were given; reasons: planned row -> why its
-    input could not be packed; bytes_read: of the inputs; narrowed: how many of them had more than 8 bits a channel.
+    input could not be packed; bytes_read: of the inputs; narrowed: of how many of them the depth was changed.
     """
 
     sums: PixelSums | None
@@ -451,7 +468,7 @@ class WorkerState:
         columns = self.maker.columns(samples)
         image = None if self._pixels is None else columns.get(self._pixels.name)
         if isinstance(image, np.ndarray) and result.sums is not None:
-            result.sums.add(image.view(np.uint8), len(samples))
+            result.sums.add(image, len(samples))
         if not self._encoded_columns:
             return columns
         from packer.codecs import jpeg

@@ -157,12 +157,7 @@ class Conversion:
     def report(self, written: RunResult, notes: Sequence[str] = (), *, already: bool = False) -> Report:
         """Return the report of what was written, or found. notes: of the plan."""
         if written.narrowed:
-            many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
-            wide = (
-                f"{many} more than 8 bits a channel, of which the high byte is stored; scale them to 8 bits first, or keep their "
-                "values in a field of their own (" + Option("pairs") + ")."
-            )
-            notes = (*notes, wide)
+            notes = (*notes, _other_depth(written))
         if self.running.only is not None and not already:
             notes = (
                 *notes,
@@ -182,6 +177,18 @@ class Conversion:
             already,
             tuple(notes),
         )
+
+
+def _other_depth(written: RunResult) -> str:
+    """Say of how many images the depth was changed."""
+    many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
+    if written.header.field("image").dtype == "<u2":
+        return f"{many} 8 bits a channel; their values times 257 are stored, so that white stays white."
+    return (
+        f"{many} more than 8 bits a channel, of which the high byte is stored; to store them as they are, pass "
+        + Option("dtype", "uint16")
+        + "."
+    )
 
 
 def _parse_part(text: str) -> tuple[int, int]:

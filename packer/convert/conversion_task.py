@@ -77,7 +77,7 @@ class RunResult:
     """The result of a run.
 
     header: of the whole pack; before: the pack that was added to; skipped: inputs left out, those that it listed before aside;
-    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images with more than 8 bits a channel; seal: of the pack, as
+    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images whose depth was changed; seal: of the pack, as
     the process that made it has it, "" where that is this one.
     """
 

@@ -44,7 +44,7 @@ from packer.format.file_io import pwrite_all, remove
 from packer.format.pack import open_pack
 from packer.format.working_folder import check_output, check_space, failure, locked
 from packer.orders.runs import consecutive
-from packer.pixels.decode_resize import FITS
+from packer.pixels.decode_resize import BANDS, FITS
 from packer.progress import Progress
 from packer.sentence import Option
 
@@ -54,7 +54,7 @@ ENCODINGS = ("png", "jpeg")
 SUFFIX = ".exporting"
 """Of the folder's name while it is being written."""
 
-_ENDINGS = {"png": (".png",), "jpeg": (".jpg", ".jpeg", ".jpe")}
+_ENDINGS = {"png": (".png",), "jpeg": (".jpg", ".jpeg", ".jpe"), "tiff": (".tif", ".tiff")}
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,9 @@ def export_images(
     pack: a path. folder: a new one, or an empty one.
     format: "folder": image files in class folders; "webdataset": tars of images and labels; "parquet": Parquet files in the layout
         of Hugging Face's datasets. "png" and "jpeg" are a folder of such files.
-    encoding: of the images, "png": exactly the pixels, or "jpeg": the stored files where rows are JPEG files, else pixels encoded at
-        ``quality``. Default: of a folder png; of the others jpeg where rows are JPEG files, else png.
+    encoding: of the images, "png": exactly the pixels (of 2 bands, or of 5 and more, as TIFF files), or "jpeg": the stored files where
+        rows are JPEG files, else pixels encoded at ``quality``. Default: of a folder png; of the others jpeg where rows are JPEG files,
+        else png.
     shard_size: about so many bytes of images a tar or Parquet file.
     split: only its rows. workers: threads; default: the cores at hand.
     progress: show a bar on stderr, or a line a minute where there is no terminal.
@@ -121,6 +122,10 @@ def export_images(
     if encoding is None:
         encoding = "jpeg" if format != "folder" and holds_jpeg(opened) else "png"
     rows = ExportRows(opened, encoding, quality, split)
+    if rows.tiff and format != "folder":
+        raise UsageError(
+            f"format {format}: images of {rows.channels} bands are exported to a folder of TIFF files. Pass folder."
+        )
     real = os.path.realpath(target)  # an empty folder may be a link
     exported: _ExportedFolder | _ShardFolder
     if format == "folder":
@@ -199,7 +204,7 @@ class _ExportedFolder:
         check_keys(rows.pack.path, keys, rows.rows)
         self._splits = {} if rows.split else self._header.splits
         foldered = in_split_folders(keys, rows.rows, self._splits)
-        endings = _ENDINGS[rows.format]
+        endings = _ENDINGS["tiff" if rows.tiff else rows.format]
         self._stems = file_stems(foldered, endings[0])
         self._names = file_names(foldered, self._stems, endings)
         self._renamed = sum(stem != stem_of(key) for key, stem in zip(foldered, self._stems, strict=True))
@@ -356,7 +361,12 @@ def _storing(rows: ExportRows) -> dict[str, Any]:
         height, width = shape[:2]
         options["size"] = f"{height}" if height == width else f"{height}x{width}"
         options |= {"any_size": True} if height & (height - 1) or width & (width - 1) else {}
-        options |= {"channels": CHANNELS[rows.channels]} if rows.channels != 3 else {}
+        if rows.image.deep or about.get("color") == BANDS:
+            named = about.get("color") in ("gray", "rgb")
+            options["channels"] = about["color"] if named else rows.channels
+            options |= {"dtype": "uint16"} if rows.image.dtype == "<u2" else {}
+        elif rows.channels != 3:
+            options["channels"] = CHANNELS[rows.channels]
         options |= {"fit": about["fit"]} if about.get("fit") in FITS[1:] else {}
         options |= {"compress": codec["name"]} if codec and not rows.encoded else {}
     if pack.shards:

@@ -6,6 +6,7 @@ each is checked before it is used as a path. Names without their endings are uni
     cat/1.jpg, cat/1.bmp          cat/1.jpg.png, cat/1.bmp.png: keys that differ only in their endings keep them
     cat/1.jpg twice               cat/1.jpg.png, cat/1~2.png: packs that were merged may hold a key twice
 
+Images of 2 bands, or of 5 and more, are TIFF files.
 PNG files are written by OpenCV at its default, level 1 with filter "sub". A photo of 256 px, ms of one core and kB: 2.6 and 110;
 Pillow at level 1 5.7 and 98, at level 0 2.9 and 197, at its default 20 and 91; OpenCV without filters 2.2 and 171.
 """
@@ -24,10 +25,10 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.convert.export_labels import TargetFields
-from packer.errors import FormatError, UsageError
+from packer.errors import FormatError, MissingDependencyError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.file_names import SPLITS, is_hidden, is_image
+from packer.inputs.file_names import SPLITS, is_array, is_hidden, is_image
 from packer.inputs.image_pairs import RESERVED
 from packer.orders.runs import Runs, one_run
 from packer.read.row_reader import RowReader, decode_ragged
@@ -69,14 +70,18 @@ class ExportRows:
         """True if rows are JPEG files."""
         if image is None or "key" not in fields or not (self.encoded or _is_picture(image)):
             raise UsageError(
-                f"{pack.path}: holds no images with names; uint8 [H, W, C] of 1, 3 or 4 channels, or JPEG files, are exported,"
+                f"{pack.path}: holds no images with names; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
                 " each with its key. Pass a pack of images."
             )
         self.image = image.loaded
         color = self.image.about.get("color")
         self.channels = self.image.shape[2] if self.image.shape else 3 if color == "rgb" else 1
+        if format == "jpeg" and self.image.deep:
+            raise UsageError("format jpeg: JPEG files hold 8 bits and no bands. Pass png.")
         if format == "jpeg" and self.channels == 4:
             raise UsageError("format jpeg: JPEG has no transparency. Pass png.")
+        self.tiff = self.channels not in CHANNELS
+        """True if images have bands that no PNG file holds: they are TIFF files."""
         self.masks = [f for f in pack.fields if _is_mask(f)]
         self.targets = TargetFields.of(pack)
         used = {"image", "key", *self.targets.names, *(f.name for f in self.masks)}
@@ -126,10 +131,10 @@ class ExportRows:
             return
         shape = self.image.shape
         assert shape is not None
-        pixels = np.empty((run.total, *shape), np.uint8)
-        self.reader.read("image", run, pixels.reshape(run.total, -1))
+        pixels = np.empty((run.total, *shape), self.image.dtype)
+        self.reader.read("image", run, pixels.reshape(run.total, -1).view(np.uint8))
         for image in pixels:
-            yield png(image) if self.format == "png" else self._jpeg(image)
+            yield tiff(image) if self.tiff else png(image) if self.format == "png" else self._jpeg(image)
 
     def _jpeg(self, image: NDArray[np.uint8]) -> bytes:
         try:
@@ -146,7 +151,8 @@ def holds_jpeg(pack: Pack) -> bool:
 
 def _is_picture(f: Field) -> bool:
     """True if rows of a field are images that packer convert could have made."""
-    return f.dtype == "|u1" and f.shape is not None and len(f.shape) == 3 and f.shape[2] in CHANNELS
+    shape = f.shape or ()
+    return f.pixels or (f.dtype == "|u1" and len(shape) == 3 and shape[2] in CHANNELS)
 
 
 def _is_mask(f: Field) -> bool:
@@ -161,12 +167,25 @@ def fits_png(f: Field) -> bool:
 
 
 def png(values: NDArray[Any]) -> memoryview:
-    """Encode a PNG file. values: uint8 [H, W], [H, W, 1], RGB or RGBA, or uint16 [H, W], [H, W, 1]."""
+    """Encode a PNG file. values: uint8 or uint16 [H, W], [H, W, 1], RGB or RGBA."""
     if values.ndim == 3 and values.shape[2] > 1:
         turned = cv2.COLOR_RGB2BGR if values.shape[2] == 3 else cv2.COLOR_RGBA2BGRA
         values = cv2.cvtColor(values, turned)
     encoded: NDArray[np.uint8] = cv2.imencode(".png", values)[1]
     return memoryview(encoded).cast("B")
+
+
+def tiff(values: NDArray[Any]) -> memoryview:
+    """Encode a TIFF file of bands. values: uint8 or uint16 [H, W, C]. Raises MissingDependencyError."""
+    try:
+        import tifffile
+    except ImportError:
+        raise MissingDependencyError("tifffile", "A TIFF file of bands", "tiff") from None
+    file = io.BytesIO()
+    tifffile.imwrite(
+        file, values, photometric="minisblack", planarconfig="contig", metadata=None, software=False
+    )
+    return file.getbuffer()
 
 
 def _npy(values: NDArray[Any]) -> memoryview:
@@ -280,5 +299,6 @@ def hidden(names: Sequence[str]) -> list[str]:
 
 
 def stem_of(key: str) -> str:
-    """Return a key without the ending of an image."""
-    return os.path.splitext(key)[0] if is_image(key.rpartition("/")[2]) else key
+    """Return a key without the ending of an image, or of an array."""
+    name = key.rpartition("/")[2]
+    return os.path.splitext(key)[0] if is_image(name) or is_array(name) else key

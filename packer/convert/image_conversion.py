@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from packer.convert.publishing import published
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
-from packer.errors import UsageError
+from packer.errors import ImageError, UsageError
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
 from packer.format.working_folder import format_of
@@ -34,12 +34,14 @@ from packer.inputs.image_targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_values import BARS, LABEL_AS
 from packer.inputs.opened_source import ImageSource
-from packer.pixels.decode_resize import MAX_PIXELS, PixelSpec, decoder_versions
-from packer.pixels.image_decoder import without_pillow_warnings
+from packer.pixels.decode_resize import MAX_BANDS, MAX_PIXELS, PixelSpec, decoder_versions
+from packer.pixels.deep_images import count_bands
+from packer.pixels.image_decoder import MODES, without_pillow_warnings
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 from packer.version import __version__
 
+_TRIED = 16  # images that may be damaged before one tells how many bands there are
 _GROWN = 1.25  # of what a file takes, by a sample: more is worth a word
 
 
@@ -70,7 +72,8 @@ def convert_images(
     size: int | str | tuple[int, int] | None = None,
     any_size: bool = False,
     fit: str | None = None,
-    channels: str | None = None,
+    channels: str | int | None = None,
+    dtype: str | None = None,
     format: str | None = None,
     store: str = "raw",
     quality: int = 90,
@@ -122,7 +125,13 @@ def convert_images(
         rounded down, never enlarged; "keep": the files' own bytes. JPEG files that need not shrink keep their bytes.
         fit, of one size, is "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
     channels
-        "rgb" (the default), "gray" or "rgba".
+        "rgb" (the default), "gray" or "rgba". Or the number of bands that every file has, which are then kept as they are, each by
+        itself: TIFF files of bands, ``.npy`` arrays [h, w, C] (in folders and lists; found then), or any image; "auto": as many as the
+        first image has.
+    dtype
+        "uint8" (the default): of 16-bit images the high byte is stored. "uint16": their values are stored as they are, those of 8-bit
+        images times 257, so that white stays white; bands of another type than dtype are refused. Raw rows of one size; rgb, gray or
+        a number of bands.
     store, quality, compress
         "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading. compress is "none", or the codec of
         blocks of raw rows (HDF5 only).
@@ -211,12 +220,14 @@ def convert_images(
             raise UsageError(
                 f"fit {fit}: is about rows of one size, and size {given.option} keeps whole pictures. Leave it out."
             )
-    channels = channels or ("rgb" if match is None else match.channels)
+    channels = _parse_channels(channels) or ("rgb" if match is None else match.channels)
+    dtype = dtype or ("uint8" if match is None else match.dtype)
     options = {
         "size": pixels,
         "fit": fit or ("crop" if match is None else match.fit),
         "channels": channels,
-        NORMALIZE: None if match is None else match.normalize(channels),
+        "dtype": None if dtype == "uint8" else dtype,
+        NORMALIZE: None if match is None else match.normalize(channels, dtype),
         "max_pixels": whole("max_pixels", max_pixels),
         "seed": whole("seed", seed) if shuffle else None,
         "split": None if split is None else parse_split(as_text(split) if isinstance(split, str) else split),
@@ -303,9 +314,9 @@ def plan_conversion(
             Option("pairs"),
             ". Pass one size, such as 256." if size.limits else ". Pass a size.",
         )
-    spec = PixelSpec((size.height, size.width), options["fit"], options["channels"], options["max_pixels"])
+    _check_deep(size, options)
     spool = os.path.dirname(os.path.abspath(out))
-    given = options
+    given = dict(options)
     fields = {} if made is None else {f.name: f for f in made.fields}
     label = fields.get("label") if like is None else like.label
     floats = label is not None and (label.dtype, label.shape) == ("<f4", ())
@@ -325,7 +336,17 @@ def plan_conversion(
             label_as=options["label_as"] or "auto",
             listed=classes or (),
             skip=skip,
+            arrays=options["channels"] not in MODES,
         )
+    )
+    if options["channels"] == "auto":
+        options["channels"] = given["channels"] = _bands_of_first(opened, options["max_pixels"])
+    spec = PixelSpec(
+        (size.height, size.width),
+        options["fit"],
+        options["channels"],
+        options["max_pixels"],
+        options.get("dtype") or "uint8",
     )
     if labels is None and opened.classes is not None and given.get("label_as") in ("float", "number"):
         raise UsageError(
@@ -396,7 +417,15 @@ def plan_conversion(
         splits={name: b - a for name, (a, b) in order.splits.items()},
         trades=trades,
         notes=(
-            *(() if like is None else (like.note(options["size"], options["fit"], options["channels"]),)),
+            *(
+                ()
+                if like is None
+                else (
+                    like.note(
+                        options["size"], options["fit"], options["channels"], options.get("dtype") or "uint8"
+                    ),
+                )
+            ),
             *opened.notes,
             *maker.notes(),
             *(() if size.rule == "keep" else [*survey(opened, spec, size), *_missing_loops()]),
@@ -404,6 +433,57 @@ def plan_conversion(
         ),
     )
     return PreparedConversion(task, plan)
+
+
+def _parse_channels(channels: str | int | None) -> str | int | None:
+    """Return a name, or a number as a number. Raises UsageError."""
+    if channels is None or channels in (*MODES, "auto"):
+        return channels
+    number = (
+        int(channels)
+        if isinstance(channels, str) and channels.isascii() and channels.isdecimal()
+        else channels
+    )
+    if isinstance(number, int) and 1 <= number <= MAX_BANDS:
+        return number
+    raise UsageError(
+        f"channels {channels}: is none of {', '.join(MODES)}, auto and 1 to {MAX_BANDS}. Pass one of them."
+    )
+
+
+def _check_deep(size: RowSize, options: Mapping[str, Any]) -> None:
+    """Refuse what 16-bit images, and bands, do not go with. Raises UsageError."""
+    if options.get("dtype") is None and options["channels"] in MODES:
+        return
+    asked = (
+        Option("dtype", options["dtype"]) if options.get("dtype") else Option("channels", options["channels"])
+    )
+    if size.ragged:
+        raise UsageError(
+            f"size {size.option}: keeps whole pictures as JPEG files, which hold 8 bits and no bands. Pass a number or HxW, for example "
+            "256, or no ",
+            asked,
+            ".",
+        )
+    if options["store"] == "jpeg":
+        raise UsageError(
+            "store jpeg: JPEG files hold 8 bits and no bands. Pass ",
+            Option("store", "raw"),
+            ", or no ",
+            asked,
+            ".",
+        )
+
+
+def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
+    """Return how many bands the first image has that can be read. Raises UsageError if none can, MissingDependencyError."""
+    source.ahead(np.arange(1))
+    for index in range(min(len(source), _TRIED)):
+        with suppress(ImageError):
+            return count_bands(source.read(index), max_pixels)
+    raise UsageError(
+        f"channels auto: none of the first {_TRIED} images of {source.name} can be read. Pass a number of bands."
+    )
 
 
 def _missing_loops() -> list[str]:

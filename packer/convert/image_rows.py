@@ -21,12 +21,21 @@ from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place
+from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place
+from packer.pixels.deep_images import pixels_of
 from packer.pixels.image_decoder import largest_value, read_image_header
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
 _AT_ONCE = 1 << 16
+
+
+def image_field(spec: PixelSpec, about: Mapping[str, Any] | None = None) -> Field:
+    """Return the field of images of one size. about: what else is known of them."""
+    dtype = np.dtype(spec.dtype).newbyteorder("<").str
+    return Field(
+        "image", dtype, spec.shape, {"layout": "HWC", "color": spec.color, "fit": spec.fit, **(about or {})}
+    )
 
 
 class ImageRows:
@@ -47,14 +56,13 @@ class ImageRows:
         """
         self._source, self._spec, self._targets, self._pairs = source, spec, targets, pairs
         self._whole = WholePictures(size, spec, quality) if size is not None and size.ragged else None
-        self._pixels = DecodeResize(spec)
+        self._pixels = pixels_of(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused: dict[int, str] = {}
         for known in (targets.refused, *(pair.refused for pair in pairs)):
             for sample, reason in known.items():
                 self._refused.setdefault(sample, reason)
-        about = {"layout": "HWC", "color": spec.channels, "fit": spec.fit}
-        image, self.ragged_bytes = Field("image", "|u1", spec.shape, about), 0
+        image, self.ragged_bytes = image_field(spec), 0
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
@@ -154,7 +162,7 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
         np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT)).astype(np.int64)
     ).tolist()
     sizes: list[tuple[int, int]] = []
-    enlarged = narrowed = 0
+    enlarged = narrowed = widened = 0
     largest: int | None = None
     source.ahead(np.array(picked))
     for index in picked:
@@ -171,7 +179,9 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
             box, target = place(spec.fit, (seen.height, seen.width), spec.size)
             enlarged += box.height < target.height or box.width < target.width
         sizes.append((seen.height, seen.width))
-        if seen.narrowed:
+        if spec.deep:
+            widened += not (seen.narrowed or isinstance(spec.channels, int))
+        elif seen.narrowed:
             narrowed += 1
             largest = max(filter(None, (largest, largest_value(data, spec.max_pixels))), default=None)
     notes = []
@@ -179,6 +189,11 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
         notes.append(_enlarged(enlarged, sizes, spec, len(source)))
     if narrowed:
         notes.append(_narrowed(narrowed, len(sizes), largest))
+    if widened:
+        notes.append(
+            f"{widened:,} of the {len(sizes):,} images looked at have 8 bits a channel; their values times 257 are stored, so that white"
+            " stays white."
+        )
     return notes
 
 
@@ -199,8 +214,8 @@ def _enlarged(enlarged: int, sizes: list[tuple[int, int]], spec: PixelSpec, imag
     text = f"{many} {len(sizes):,} images looked at {verb} {height}x{width} ({shown}) and enlarged"
     if side >= min(height, width):
         return f"{text}; a smaller " + Option("size") + " would not."
-    channels = spec.shape[2]
-    now, then = images * height * width * channels, images * side * side * channels
+    pixel = spec.shape[2] * np.dtype(spec.dtype).itemsize
+    now, then = images * height * width * pixel, images * side * side * pixel
     return f"{text}; " + passed + f" takes {units.size(then)} of pixels instead of {units.size(now)}."
 
 
@@ -208,7 +223,5 @@ def _narrowed(narrowed: int, looked_at: int, largest: int | None) -> str:
     shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
     return (
         f"{narrowed:,} of the {looked_at:,} images looked at have more than 8 bits a channel, and only the high byte is stored{shown}. "
-        "Scale them to 8 bits first, or keep their values in a field of their own: "
-        + Option("pairs", {"NAME": "DIR"})
-        + "."
+        "To store them as they are, pass " + Option("dtype", "uint16") + "."
     )

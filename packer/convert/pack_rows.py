@@ -17,7 +17,8 @@ from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, consecutive, one_run
-from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec
+from packer.pixels.decode_resize import ImagePlacement, PixelSpec
+from packer.pixels.deep_images import pixels_of
 from packer.pixels.row_size import RowSize
 from packer.pixels.soft_maps import place_soft
 from packer.read.row_reader import RowReader, decode_ragged
@@ -93,8 +94,8 @@ class PackRows:
             loaded = replace(loaded, codec=None)
         if spec is not None and loaded is not None:
             _check_shrinks(pack, loaded, spec)
-            self._pixels = DecodeResize(spec)
-            loaded = Field("image", "|u1", spec.shape, {**loaded.about, "fit": spec.fit})
+            self._pixels = pixels_of(spec)
+            loaded = replace(loaded, shape=spec.shape, about={**loaded.about, "fit": spec.fit}, codec=None)
         elif loaded is not None and loaded.ragged and not self._passed:
             raise UsageError(
                 f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass ",
@@ -183,7 +184,7 @@ class PackRows:
         """Fill in the row's picture; returns its (height, width) in the pack."""
         if "image" not in row:
             return 0, 0
-        out: NDArray[np.uint8] = row["image"]
+        out: NDArray[Any] = row["image"]
         if self._spec is None:
             self._reader.read("image", run, out.reshape(1, -1).view(np.uint8))
             return 0, 0
@@ -191,10 +192,9 @@ class PackRows:
             return self._pixels(encoded, out)
         local = self._local
         if not hasattr(local, "stored"):
-            shape = self._image.shape if self._image is not None else None
-            local.stored = np.empty(shape or (), np.uint8)
-        stored: NDArray[np.uint8] = local.stored
-        self._reader.read("image", run, stored.reshape(1, -1))
+            local.stored = np.empty((self._image and self._image.shape) or (), out.dtype)
+        stored: NDArray[Any] = local.stored
+        self._reader.read("image", run, stored.reshape(1, -1).view(np.uint8))
         self._pixels.again(stored, out)
         return stored.shape[0], stored.shape[1]
 

@@ -67,11 +67,16 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: BlockResult, resumed
         rows=kept,
         ragged={"key": row_keys(task, kept, moves)} if task.keyed else {},
         splits={name: ((a, b),) for name, (a, b) in splits.items()},
-        statistics={} if outcome.sums is None else {"image": outcome.sums.mean_std()},
+        statistics={} if outcome.sums is None else {"image": outcome.sums.mean_std(_most(task))},
         skipped=_skipped(task, outcome),
         **task.members,
     )
     return RunResult(header, outcome.bytes_read, resumed, writer.cleared, outcome.narrowed)
+
+
+def _most(task: ConversionTask) -> int:
+    """Return the most that a pixel of the images can be."""
+    return next(f for f in task.fields if f.name == "image").most
 
 
 def row_keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Iterator[bytes]:

@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import open_pack
 from packer.inputs.file_names import as_text
+from packer.pixels.decode_resize import BANDS
 
 _ENDINGS = (".csv", ".lst", ".txt")
 Classes = str | os.PathLike[str] | Sequence[str]
@@ -61,7 +64,8 @@ class ReferencePack(NamedTuple):
     classes: tuple[str, ...] | None
     size: list[int] | str
     fit: str
-    channels: str
+    channels: str | int
+    dtype: str
     label: Field | None
     normalization: Mapping[str, Sequence[float]]
 
@@ -79,27 +83,30 @@ class ReferencePack(NamedTuple):
             pack.header.classes,
             str(about.get("size", "keep")) if shape is None else list(shape[:2]),
             str(about.get("fit", "crop")),
-            str(about.get("color", "rgb")),
+            shape[2] if shape is not None and about.get("color") == BANDS else str(about.get("color", "rgb")),
+            np.dtype(image.loaded.dtype).name,
             next((f for f in pack.fields if f.name == "label"), None),
             pack.header.normalization,
         )
 
-    def normalize(self, channels: str) -> dict[str, list[float]] | None:
-        """Return the mean and std to record, or None: the pack has none, or images of other channels."""
-        if not self.normalization or channels != self.channels:
+    def normalize(self, channels: str | int, dtype: str) -> dict[str, list[float]] | None:
+        """Return the mean and std to record, or None: the pack has none, or images of other channels, or of another type."""
+        if not self.normalization or (channels, dtype) != (self.channels, self.dtype):
             return None
         return {name: list(self.normalization[name]) for name in ("mean", "std")}
 
-    def note(self, size: Any, fit: str, channels: str) -> str:
+    def note(self, size: Any, fit: str, channels: str | int, dtype: str) -> str:
         """Say what was taken. The arguments: as they are used."""
         shown = size if isinstance(size, str) else "x".join(map(str, size))
         classes = "no class names" if self.classes is None else f"its {len(self.classes):,} classes"
-        taken = f"As in {self.path}: {classes}; size {shown}, fit {fit}, channels {channels}."
+        kind = "" if dtype == "uint8" else f", dtype {dtype}"
+        taken = f"As in {self.path}: {classes}; size {shown}, fit {fit}, channels {channels}{kind}."
         if not self.normalization:
             return taken
-        if self.normalize(channels) is None:
+        if self.normalize(channels, dtype) is None:
+            differ = "channels" if channels != self.channels else "types"
             return (
-                f"{taken} Normalize() as text means the new pack's own mean and std, as the channels differ."
+                f"{taken} Normalize() as text means the new pack's own mean and std, as the {differ} differ."
             )
         return f"{taken} Normalize() as text means {self.path}'s mean and std."
 

@@ -25,7 +25,7 @@ from packer.format.checksums import digest
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
-from packer.pixels.decode_resize import PixelSpec, decoder_versions
+from packer.pixels.decode_resize import BANDS, PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
@@ -330,7 +330,7 @@ def repack(
             rule = RowSize.parse(size, any_size=any_size)
             if rule.ragged:
                 check_whole(opened, image, rule, store)
-            spec = PixelSpec((rule.height, rule.width), fit, str(image.about.get("color", "rgb")))
+            spec = _spec(image, rule, fit)
             if image.shape is not None and image.shape[:2] == spec.size:
                 spec = None
     sharded = shard_rows is not None or shard_size is not None
@@ -360,8 +360,16 @@ def repack(
     return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed))
 
 
+def _spec(image: Field, rule: RowSize, fit: str) -> PixelSpec:
+    """Return the options by which images of a pack shrink."""
+    dtype = np.dtype(image.dtype).name
+    if image.shape is not None and (image.deep or image.about.get("color") == BANDS):
+        return PixelSpec((rule.height, rule.width), fit, image.shape[2], dtype=dtype)
+    return PixelSpec((rule.height, rule.width), fit, str(image.about.get("color", "rgb")))
+
+
 def _pixels(pack: Pack, option: str) -> Field:
-    """Return the field of images as it is loaded. Raises UsageError for a pack that has no images of 8 bits."""
+    """Return the field of images as it is loaded. Raises UsageError for a pack that has no images of 8 or 16 bits."""
     image = next((f.loaded for f in pack.fields if f.name == "image"), None)
     if image is None or not (image.ragged or image.pixels):
         found = (
@@ -369,7 +377,7 @@ def _pixels(pack: Pack, option: str) -> Field:
             if image is None
             else f"images {np.dtype(image.dtype).name}{list(image.shape or ())}"
         )
-        raise UsageError(f"{option}: is about images of 8 bits; {pack.path} has {found}. Leave it out.")
+        raise UsageError(f"{option}: is about images of 8 or 16 bits; {pack.path} has {found}. Leave it out.")
     return image
 
 

@@ -205,7 +205,7 @@ class FillingState(WorkerState):
             images = rows["image"]
             for first in range(0, len(images), self._step):
                 some = images[first : first + self._step]
-                result.sums.add(some.view(np.uint8), len(some))
+                result.sums.add(some, len(some))
         return result
 
 

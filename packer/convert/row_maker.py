@@ -17,7 +17,8 @@ from packer.format.pack_writer import Rows
 class MadeRow(NamedTuple):
     """The result of making a row, beside what was filled in.
 
-    bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields; narrowed: the input had more than 8 bits a channel.
+    bytes_read: of inputs; ragged: field -> the row's bytes, of the ragged fields; narrowed: the input had more than 8 bits a channel,
+    or 8 for a row of 16.
     pixels: uint8 [h, w, C], those of an image of a size of its own that count for mean and standard deviation, valid until the next row.
     """
 

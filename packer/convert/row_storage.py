@@ -197,7 +197,7 @@ def estimate(
         return (StorageEstimate("raw", found["raw"]),)
     pixels = _made(maker, picked)
     if len(pixels):
-        if image.shape[2] != 4:
+        if image.shape[2] != 4 and not image.deep:
             quality = storing.quality
             found[f"jpeg, quality {quality}"] = (
                 8 + other + sum(len(jpeg.encode(row, quality)) for row in pixels) / len(pixels)
@@ -213,10 +213,10 @@ def estimate(
     )
 
 
-def _made(maker: RowMaker, samples: list[int]) -> NDArray[np.uint8]:
+def _made(maker: RowMaker, samples: list[int]) -> NDArray[Any]:
     """Return the samples' images, without those that cannot be made."""
     if "image" in maker.columns(np.empty(0, np.int64)):
-        return np.asarray(maker.columns(np.array(samples, np.int64))["image"], np.uint8)
+        return np.asarray(maker.columns(np.array(samples, np.int64))["image"])
     images = [row["image"] for row, _ in _rows(maker, samples)]
     return np.stack(images) if images else np.empty(0, np.uint8)
 

@@ -12,8 +12,9 @@ Fields and arrays
     ``blob[offsets[i]:offsets[i + 1]]``. Dtypes are those of
     ``DTYPES``, little-endian, C order. There are no Python objects, no pickles, no variable-length HDF5 types.
 
-    Convert writes ``image`` (uint8 ``[H, W, C]``, channels last, RGB order), ``label`` (int64, a scalar a row; absent when
-    the source has no labels) and ``key`` (ragged: the input's relative path, ``/``-separated, the bytes of the file system).
+    Convert writes ``image`` (uint8 or uint16 ``[H, W, C]``, channels last, RGB order, or ``about.color`` "bands": numbers of any
+    meaning), ``label`` (int64, a scalar a row; absent when the source has no labels) and ``key`` (ragged: the input's relative path,
+    ``/``-separated, the bytes of the file system).
     Images of sizes of their own have a ragged ``image``; those that convert shrank by a rule have ``about.size`` ("max=512",
     "min=256"), and beside them ``height`` and ``width`` (int32, ``about.of`` "image"): those of the picture, upright.
     ``about.sampling`` of a field ``[H, W]`` or ``[H, W, C]`` beside the images: "nearest" of a mask, "linear" of soft values.
@@ -48,7 +49,7 @@ Header
     that differs between two runs on equal input: no time, host, duration, worker count or absolute path. Equal inputs and
     options, with equal versions of what makes the pixels, give byte-identical packs.
 
-    ``provenance.options`` MAY have ``normalize``, ``{"mean": [C], "std": [C]}`` on the scale where 255 is 1.0: of a pack that was
+    ``provenance.options`` MAY have ``normalize``, ``{"mean": [C], "std": [C]}`` on the scale of the statistics: of a pack that was
     made like another one, the numbers by which both are normalised. ``statistics`` are the pack's own all the same.
 
 Tables
@@ -165,10 +166,19 @@ class Field:
 
     @property
     def pixels(self) -> bool:
-        """True for rows that are images of 8 bits, [H, W, C], 1, 3 or 4 channels."""
-        shape = self.shape or ()
-        hwc = len(shape) == 3 and self.about.get("layout") == "HWC"
-        return hwc and self.dtype == "|u1" and shape[2] in (1, 3, 4)
+        """True for rows that are images of 8 or 16 bits, [H, W, C]."""
+        hwc = len(self.shape or ()) == 3 and self.about.get("layout") == "HWC"
+        return hwc and self.dtype in ("|u1", "<u2")
+
+    @property
+    def deep(self) -> bool:
+        """True for such images of 16 bits, or of other than 1, 3 or 4 channels: no JPEG file can hold them."""
+        return self.pixels and (self.dtype != "|u1" or (self.shape or ())[2] not in (1, 3, 4))
+
+    @property
+    def most(self) -> int:
+        """The largest number that a pixel of images can hold, which is 1.0 of their mean and std."""
+        return int(np.iinfo(self.dtype).max)
 
     @property
     def by_default(self) -> bool:
@@ -216,7 +226,7 @@ class Header:
 
     classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle
     at conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and
-    pixels (of sizes of their own each image counts the same), on the scale where 255 is 1.0; provenance: {"options": ...,
+    pixels (of sizes of their own each image counts the same), on the scale where 255 is 1.0, of uint16 65,535; provenance: {"options": ...,
     "source": ..., "versions": ...}; skipped: ({"key": ..., "reason": ...}, ...) inputs left out; table: how a table's columns became
     fields, None for other packs.
     """
@@ -243,7 +253,7 @@ class Header:
     def normalization(self) -> Mapping[str, Sequence[float]]:
         """Mean and std that ``Normalize()`` as text means: those recorded of the pack given as `like`, else the pack's own.
 
-        {"mean": [C], "std": [C]}, on the scale where 255 is 1.0; empty if there are none.
+        {"mean": [C], "std": [C]}, on the scale where 255, of uint16 65,535, is 1.0; empty if there are none.
         """
         recorded: Mapping[str, Sequence[float]] | None = self.provenance.get("options", {}).get(NORMALIZE)
         return self.statistics.get("image", {}) if recorded is None else recorded

@@ -71,6 +71,11 @@ def is_image(name: str) -> bool:
     return dot > 0 and name[dot:].lower() in IMAGE_EXTENSIONS
 
 
+def is_array(name: str) -> bool:
+    """Say whether a file of this name is taken for an array, where arrays are looked for."""
+    return name[1:].lower().endswith(".npy")
+
+
 def image_order(keys: list[str]) -> NDArray[np.int64]:
     """Sort as ImageFolder does: by class, then folder, then name. Returns: int64 [N], indices of keys."""
 

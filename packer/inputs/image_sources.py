@@ -27,6 +27,7 @@ from packer.inputs.file_names import (
     class_folders,
     folder_splits,
     image_order,
+    is_array,
     is_hidden,
     is_image,
     no_images,
@@ -56,6 +57,7 @@ def open_source(
     label_as: str = "auto",
     listed: Collection[str] = (),
     skip: bool = False,
+    arrays: bool = False,
 ) -> ImageSource:
     """Find the images under ``path``.
 
@@ -70,6 +72,7 @@ def open_source(
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
     label: of a data set in a layout of its own, the label that is taken where there are several.
     label_as: how a list's labels are taken, see label_values.py. listed: classes that may have no images.
+    arrays: look for .npy files in folders, too.
     skip: leave out empty class folders and lines of a list that name no file, and refuse images whose label cannot be used,
         instead of raising.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
@@ -95,7 +98,7 @@ def open_source(
     archive, inside = (None, "") if os.path.isdir(name) else split_archive(name)
     if os.path.isdir(name) or archive is not None:
         if archive is None:
-            source = _open_folder(name, arrange, labelled)
+            source = _open_folder(name, arrange, labelled, arrays)
         else:
             source = _open_archive(name, archive, inside, arrange, options)
         source.skipped += tuple(
@@ -145,9 +148,9 @@ def _arrange(
 # Folders
 
 
-def _open_folder(name: str, arrange: Arrange, labelled: bool) -> ImageSource:
+def _open_folder(name: str, arrange: Arrange, labelled: bool, arrays: bool) -> ImageSource:
     folder = as_text(name)
-    found, sizes, times, folders = _scan(folder)
+    found, sizes, times, folders = _scan(folder, arrays=arrays)
     order = image_order(found)
     keys = [found[index] for index in order]
     layout = arrange(name, keys, folders)
@@ -196,7 +199,7 @@ def _hint(source: ImageSource, place: str) -> ImageSource:
     return source
 
 
-def _scan(root: str) -> tuple[list[str], array[int], array[int], list[str]]:
+def _scan(root: str, *, arrays: bool = False) -> tuple[list[str], array[int], array[int], list[str]]:
     """Walk a folder, through links. Returns: the images' keys, unsorted, their sizes and times, the top two levels' folders."""
     keys: list[str] = []
     sizes, times = array("q"), array("q")
@@ -219,7 +222,7 @@ def _scan(root: str) -> tuple[list[str], array[int], array[int], list[str]]:
                         waiting.append((key + "/", (*above, identity)))
                         if len(above) <= 2:
                             tops.append(key)
-                    elif is_image(name):
+                    elif is_image(name) or (arrays and is_array(name)):
                         keys.append(key)
                         size, time = _size(entry)
                         sizes.append(size)

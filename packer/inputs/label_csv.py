@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.file_names import changed, is_image, shorten
+from packer.inputs.file_names import changed, is_array, is_image, shorten
 from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option, Sentence
 
@@ -319,7 +319,7 @@ def _ways(name: str) -> tuple[str, ...]:
     """Return the shorter names by which an image may be called so."""
     if "/" in name:
         return ("path",)
-    return ("name", "stem") if is_image(name) else ("stem",)
+    return ("name", "stem") if is_image(name) or is_array(name) else ("stem",)
 
 
 def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterator[str]:

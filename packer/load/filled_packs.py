@@ -118,7 +118,7 @@ def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
         reader.close()
     mean = np.asarray(sums) / count
     std = np.sqrt(np.maximum(np.asarray(squares) / count - mean * mean, 0))
-    return {"mean": (mean / 255).tolist(), "std": (std / 255).tolist()}
+    return {"mean": (mean / image.most).tolist(), "std": (std / image.most).tolist()}
 
 
 def _plain(value: Any) -> Any:

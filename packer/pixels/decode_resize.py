@@ -50,6 +50,7 @@ from packer.codecs.jpeg import swaps_sides, upright
 from packer.errors import UsageError
 from packer.pixels.image_decoder import MODES, DecodedImage, ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
+from packer.sentence import Option
 
 FITS = ("crop", "pad", "stretch")
 
@@ -62,6 +63,14 @@ _Sums = TypeVar("_Sums", np.uint16, np.uint32)
 MAX_PIXELS = 178_956_970
 """Default limit of height times width: 512 MiB as RGB. Pillow refuses larger pictures, too."""
 
+DTYPES = ("uint8", "uint16")
+"""Types of pixels that image files become."""
+
+BANDS = "bands"
+"""The meaning of channels that are a number: values of any kind, each channel by itself."""
+
+MAX_BANDS = 1024
+
 _CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
 
 
@@ -73,10 +82,12 @@ class PixelSpec:
     """(height, width) of the result, each at least 1."""
     fit: str = "crop"
     """"crop" (fill, centred), "pad" (fit inside, black or transparent bars) or "stretch"."""
-    channels: str = "rgb"
-    """"rgb", "gray" or "rgba"."""
+    channels: str | int = "rgb"
+    """"rgb", "gray" or "rgba"; or a number of bands, which are kept as they are."""
     max_pixels: int = MAX_PIXELS
     """Inputs with more pixels are refused before they are decoded."""
+    dtype: str = "uint8"
+    """"uint8" or "uint16"."""
 
     def __post_init__(self) -> None:
         """Raise UsageError unless every value is allowed."""
@@ -86,9 +97,21 @@ class PixelSpec:
             )
         if self.fit not in FITS:
             raise UsageError(f"fit {self.fit!r}: unknown; {', '.join(FITS)} are allowed. Pass one of them.")
-        if self.channels not in MODES:
+        if self.channels not in MODES and not (
+            isinstance(self.channels, int) and 1 <= self.channels <= MAX_BANDS
+        ):
             raise UsageError(
-                f"channels {self.channels!r}: unknown; {', '.join(MODES)} are allowed. Pass one of them."
+                f"channels {self.channels!r}: unknown; {', '.join(MODES)} and 1 to {MAX_BANDS} are allowed. Pass one of them."
+            )
+        if self.dtype not in DTYPES:
+            raise UsageError(
+                f"dtype {self.dtype!r}: unknown; {', '.join(DTYPES)} are allowed. Pass one of them."
+            )
+        if self.dtype != "uint8" and self.channels == "rgba":
+            raise UsageError(
+                f"channels rgba: is about {DTYPES[0]}; {self.dtype} takes gray, rgb and numbers of bands. Pass ",
+                Option("channels", 4),
+                " to keep four channels as they are.",
             )
         if self.max_pixels < 1:
             raise UsageError(f"max_pixels {self.max_pixels}: too few; 1 is the least. Pass a larger number.")
@@ -96,7 +119,17 @@ class PixelSpec:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(height, width, channels) of the result."""
-        return (*self.size, _CHANNELS[self.channels])
+        return (*self.size, self.channels if isinstance(self.channels, int) else _CHANNELS[self.channels])
+
+    @property
+    def deep(self) -> bool:
+        """True if deep_images.py makes the pixels: they have 16 bits, or are bands."""
+        return self.dtype != "uint8" or isinstance(self.channels, int)
+
+    @property
+    def color(self) -> str:
+        """The meaning of the channels: "rgb", "gray", "rgba" or "bands"."""
+        return BANDS if isinstance(self.channels, int) else self.channels
 
 
 class _ThreadState(threading.local):
@@ -159,7 +192,7 @@ class DecodeResize:
         self._place(image, self.spec.fit, out)
 
     def _decode(self, data: bytes, ratio: Callable[[int, int], float]) -> DecodedImage:
-        image = decode(data, self.spec.channels, self.spec.max_pixels, ratio, self._state.scratch)
+        image = decode(data, str(self.spec.channels), self.spec.max_pixels, ratio, self._state.scratch)
         self._state.narrowed = image.narrowed
         return image
 

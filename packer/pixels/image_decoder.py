@@ -124,6 +124,9 @@ KEEP_BYTES = 64 << 20
 _LEAST_BYTES = 4 << 20
 """From this size on NumPy asks the kernel for huge pages, which made decoding and resizing 1 to 2 % faster."""
 
+_FOREIGN_PIXELS = frozenset(("Invalid value for samples per pixel", "unknown pixel mode"))
+"""Pillow's words for pixels of a TIFF file that it has no mode for."""
+
 _pillow_limit = threading.Lock()
 
 
@@ -294,11 +297,11 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
     check_effort(data, name)
     try:
         # The plugin is called directly because Image.open warns of large pictures, or refuses them, by itself.
-        with opens(io.BytesIO(data)) as image:
+        with QuietStderr(), opens(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)
             size = image.height * image.width
             narrowed = loses_bits(image)
-            with without_pillow_limit(image), QuietStderr():
+            with without_pillow_limit(image):
                 image.load()
             orientation = image.getexif().get(EXIF_TAG, 1)
             pixels, transparent = _as_bytes(image, channels)
@@ -306,9 +309,15 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
         raise ImageError(
             f"more pixels than Pillow opens in a {name} file; split it, or store it as PNG."
         ) from None
-    except DAMAGE:
+    except DAMAGE as error:
         if is_short_of_memory(size):
             raise MemoryError from None
+        if name == "TIFF" and str(error) in _FOREIGN_PIXELS:
+            raise ImageError(
+                "a TIFF file of bands, or of values that are not of 8 or 16 bits. Pass ",
+                Option("channels", "auto"),
+                " to keep bands as they are.",
+            ) from None
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
     if orientation not in range(1, 9):
@@ -442,7 +451,7 @@ def read_image_header(data: bytes) -> ImageHeader | None:
         return None
     try:
         check_effort(data, name)
-        with opens(io.BytesIO(data)) as image:
+        with QuietStderr(), opens(io.BytesIO(data)) as image:
             width, height = image.size
             narrowed = loses_bits(image)
     except (*DAMAGE, ImageError, Image.DecompressionBombError):

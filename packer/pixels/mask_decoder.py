@@ -73,11 +73,11 @@ def decode_mask(data: bytes, max_pixels: int, channels: int | None, *, palettes:
     if not data:
         raise ImageError("empty (0 bytes).")
     if data.startswith(npy.MAGIC_PREFIX):
-        return _decode_npy(data, max_pixels)
+        return decode_npy(data, max_pixels)
     name, opens = format_of_image(data)
     if opens is None or name not in _FORMATS_READ:
         raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
-    values, orientation = _decode_picture(data, name, opens, max_pixels, palettes)
+    values, orientation = decode_picture(data, name, opens, max_pixels, palettes)
     # WebP has no grey of its own, and JPEG files of masks are often in colour.
     colored = name in ("WebP", "JPEG") and values.ndim == 3
     if colored and channels in (1, None) and (values == values[..., :1]).all():
@@ -85,7 +85,7 @@ def decode_mask(data: bytes, max_pixels: int, channels: int | None, *, palettes:
     return upright(values, orientation)
 
 
-def _decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
+def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
     """Read an array as a view of the file's bytes: whatever its header announces, nothing is allocated."""
     stream = io.BytesIO(data)
     try:
@@ -107,7 +107,7 @@ def _decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
     return values[..., 0] if values.shape[2:] == (1,) else values
 
 
-def _decode_picture(
+def decode_picture(
     data: bytes,
     name: str,
     opens: Callable[[io.BytesIO], ImageFile.ImageFile],

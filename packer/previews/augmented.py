@@ -14,7 +14,7 @@ from packer.augment import Normalize
 from packer.augment.annotations import moved_lists
 from packer.format.pack import Pack
 from packer.load.augmenting import fit_views, mixed_labels, pipeline_of
-from packer.previews.preview_batch import PreviewBatch
+from packer.previews.preview_batch import PreviewBatch, shown
 
 if TYPE_CHECKING:
     from packer.load.augmenting import One
@@ -28,6 +28,7 @@ class Previewer:
 
     def __init__(self, augment: One, pack: Pack, seed: int) -> None:
         fields = [f.loaded for f in pack.fields if f.name == "image" or f.name == "label"]
+        (self._image,) = (f for f in fields if f.name == "image")
         self._classes = len(pack.header.classes or ()) or None
         made = pipeline_of(augment, pack.header)
         (fitted,) = fit_views({"image": made}, fields, pack.path, self._classes).values()
@@ -38,8 +39,11 @@ class Previewer:
         """True if results have to be scaled back to be seen."""
         return any(isinstance(transform, Normalize) for transform in self.pipeline.transforms)
 
-    def __call__(self, batch: PreviewBatch, epoch: int) -> PreviewBatch:
-        """Return the batch as an epoch draws it, without masks, boxes and points that cannot be mixed where images are."""
+    def __call__(self, batch: PreviewBatch, epoch: int, white: int = 255) -> PreviewBatch:
+        """Return the batch as an epoch draws it, without masks, boxes and points that cannot be mixed where images are.
+
+        white: the number of the images that is shown as white.
+        """
         pipeline = self.pipeline
         if pipeline.mixes:
             batch = replace(batch, boxes=None, box_label=None, points=None)
@@ -61,7 +65,7 @@ class Previewer:
             points = pipeline.apply_keypoints(torch.from_numpy(points), drawn).numpy()
         return replace(
             batch,
-            images=self._visible(pipeline.apply(images, drawn)),
+            images=self._visible(pipeline.apply(images, drawn), white),
             label=label,
             masks={
                 name: pipeline.apply_masks(torch.from_numpy(masks), drawn).numpy()
@@ -72,14 +76,16 @@ class Previewer:
             points=points,
         )
 
-    def _visible(self, images: Tensor) -> list[NDArray[np.uint8]]:
+    def _visible(self, images: Tensor, white: int) -> list[NDArray[np.uint8]]:
         """Return results as N of uint8 [h, w, C]."""
-        if images.dtype != torch.uint8:
+        if images.dtype.is_floating_point:
             images = images.float()
             for transform in reversed(self.pipeline.transforms):
                 if isinstance(transform, Normalize):
                     mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (transform.mean, transform.std))
                     images = images * std + mean
                     break
-            images = (images * 255).round().clamp(0, 255).to(torch.uint8)
-        return list(images.permute(0, 2, 3, 1).numpy())
+            images = images * self._image.most
+            if self._image.dtype == "|u1":
+                images = images.round().clamp(0, 255).to(torch.uint8)
+        return shown(list(images.permute(0, 2, 3, 1).numpy()), self._image, white)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packer.arguments import as_whole
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.previews.drawing import arrange_tiles, draw_sheet, words_height
-from packer.previews.preview_batch import captions, first_rows, image_of, read_batch
+from packer.previews.preview_batch import brightest, captions, first_rows, image_of, read_batch, shown
 
 if TYPE_CHECKING:
     from packer.load.augmenting import One
@@ -56,7 +57,8 @@ def preview(
     """Write a contact sheet of the rows that a PackedBatchDataset with these arguments hands out first.
 
     Labels stand under the images; masks lie over them, half transparent, in a colour for each value but 0; boxes and points
-    are drawn. All are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row). MixUp and CutMix mix
+    are drawn. Images of 16 bits are scaled so that the largest number of the sheet is white; of bands the first three are shown. All
+    are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row). MixUp and CutMix mix
     the rows of the sheet, as they mix those of a batch.
 
     out: .png, .jpg or .jpeg; replaced if it is there. augment: transforms of packer.augment, a Pipeline, or a text that names them,
@@ -91,7 +93,9 @@ def preview(
     # Too many are refused before they are read.
     grid = arrange_tiles(len(chosen), repeat, tile, columns, words_height(1))
     batch = read_batch(pack, chosen, counters)
-    draws = [batch] if previewer is None else [previewer(batch, epoch + k) for k in range(repeat)]
+    white = brightest(batch.images, image)
+    plain = replace(batch, images=shown(batch.images, image, white))
+    draws = [plain] if previewer is None else [previewer(batch, epoch + k, white) for k in range(repeat)]
     names: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
     texts = [captions(draw, pack.header.classes, names and [str(name) for name in names]) for draw in draws]
     grid = grid._replace(words=words_height(max(len(lines) for each in texts for lines in each)))

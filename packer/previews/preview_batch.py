@@ -29,13 +29,14 @@ class PreviewBatch:
     """Rows of a pack, in memory.
 
     rows: int64 [N], their numbers in the pack. counters: int64 [N], the counters of their draws.
-    images: N of uint8 [h, w, C]. label: [N] or [N, K], or None. masks: name -> int32 [N, h, w]. boxes: N of float32 [n, 4],
-    or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is none, or None.
+    images: N of [h, w, C], as they are stored, or uint8 that `shown` made. label: [N] or [N, K], or None. masks: name -> int32
+    [N, h, w]. boxes: N of float32 [n, 4], or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is
+    none, or None.
     """
 
     rows: NDArray[np.int64]
     counters: NDArray[np.int64]
-    images: list[NDArray[np.uint8]]
+    images: list[NDArray[Any]]
     label: NDArray[Any] | None
     masks: dict[str, NDArray[np.int32]]
     boxes: list[NDArray[np.float32]] | None
@@ -46,14 +47,33 @@ class PreviewBatch:
 def image_of(pack: Pack) -> Field:
     """Return the field of the images as it is loaded. Raises UsageError if there is none."""
     found = next((f.loaded for f in pack.fields if f.name == "image"), None)
-    pixels = found is not None and found.about.get("layout") == "HWC" and found.dtype == "|u1"
-    if found is None or not pixels or (found.shape is not None and found.shape[2] not in (1, 3, 4)):
+    pixels = found is not None and (found.pixels or (found.ragged and found.about.get("layout") == "HWC"))
+    if found is None or not pixels:
         has = ", ".join(f.name for f in pack.fields)
         raise UsageError(
-            f"{pack.path}: has no images; a field 'image' of uint8 [H, W, C] with 1, 3 or 4 channels is shown, and it has "
+            f"{pack.path}: has no images; a field 'image' of uint8 or uint16 [H, W, C] is shown, and it has "
             f"{has}. Pass a pack of images."
         )
     return found
+
+
+def brightest(images: Sequence[NDArray[Any]], image: Field) -> int:
+    """Return the number that is shown as white: of 8 bits 255, of 16 bits the largest of the images."""
+    return 255 if image.dtype == "|u1" else max(1, *(int(one.max()) for one in images))
+
+
+def shown(images: Sequence[NDArray[Any]], image: Field, white: float) -> list[NDArray[np.uint8]]:
+    """Return pictures, uint8 [h, w, 1, 3 or 4]: of bands the first three, or the first of two.
+
+    images: [h, w, C], uint8, or numbers that `white` makes white.
+    """
+    channels = images[0].shape[2]
+    if channels not in (1, 3, 4) or image.about.get("color") == "bands":
+        images = [one[..., : 3 if channels >= 3 else 1] for one in images]
+    return [
+        one if one.dtype == np.uint8 else np.rint((one * (255 / white)).clip(0, 255)).astype(np.uint8)
+        for one in images
+    ]
 
 
 def first_rows(

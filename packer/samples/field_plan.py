@@ -40,11 +40,17 @@ class Sized(NamedTuple):
     size: tuple[int, int]
     fit: str
 
-    def apply(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return images, uint8 [N, h, w, C], of this size, as convert_images resizes them."""
-        from packer.pixels.decode_resize import place, resize  # here, as it loads OpenCV
+    def apply(self, images: NDArray[Any]) -> NDArray[Any]:
+        """Return images, uint8 or uint16 [N, h, w, C], of this size, as convert_images resizes them."""
+        from packer.pixels.decode_resize import ImagePlacement, place, resize  # here, as it loads OpenCV
+        from packer.pixels.soft_maps import place_soft
 
-        found = np.zeros((len(images), *self.size, images.shape[3]), np.uint8)
+        found = np.zeros((len(images), *self.size, images.shape[3]), images.dtype)
+        if images.dtype != np.uint8:
+            geometry = ImagePlacement.of(self.fit, images.shape[1:3], self.size)
+            for image, out in zip(images, found, strict=True):
+                place_soft(image, geometry, out)
+            return found
         box, target = place(self.fit, images.shape[1:3], self.size)
         for image, out in zip(images, found, strict=True):
             resize(np.ascontiguousarray(image), box, target.of(out))
@@ -55,7 +61,7 @@ class Sized(NamedTuple):
         f = plan.field
         if not f.pixels:
             raise ValueRefusedError(
-                f"is {plan.described}, and images of 8 bits and 1, 3 or 4 channels are resized. Convert it, or leave out size"
+                f"is {plan.described}, and images of 8 or 16 bits and 1, 3 or 4 channels are resized. Convert it, or leave out size"
             )
         shape = (*self.size, (f.shape or ())[2])
         return replace(plan, field=Field(f.name, f.dtype, shape, {**f.about, "fit": self.fit}), sized=self)
@@ -111,9 +117,11 @@ class FieldPlan:
             rows = rows[..., None]
         if self.sized is not None:
             channels = (self.field.shape or ())[-1]
-            if rows.ndim != 4 or rows.shape[3] != channels or rows.dtype != np.uint8 or 0 in given:
+            dtype = np.dtype(self.field.dtype)
+            if rows.ndim != 4 or rows.shape[3] != channels or rows.dtype != dtype or 0 in given:
                 raise ValueRefusedError(
-                    f"is {rows.dtype.name}{list(given)}, and images of 8 bits and {channels} channels are resized. Convert it"
+                    f"is {rows.dtype.name}{list(given)}, and images of {dtype.itemsize * 8} bits and {channels} channels are resized. "
+                    "Convert it"
                 )
             return self.sized.apply(rows)
         return fit(rows, np.dtype(self.field.dtype))

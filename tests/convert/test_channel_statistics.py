@@ -35,5 +35,5 @@ def test_mean_and_deviation_on_the_scale_to_one_whatever_the_grouping():
     other.add(np.concatenate([images[4:], 0 * images[:1]]), 2)  # the last was skipped
     one.merge(other)
     pixels = images.reshape(-1, 3) / 255.0
-    assert one.mean_std()["mean"] == pytest.approx(pixels.mean(0))
-    assert one.mean_std()["std"] == pytest.approx(pixels.std(0))
+    assert one.mean_std(255)["mean"] == pytest.approx(pixels.mean(0))
+    assert one.mean_std(255)["std"] == pytest.approx(pixels.std(0))

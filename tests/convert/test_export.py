@@ -741,7 +741,7 @@ def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
     refused("format jpeg: JPEG has no transparency. Pass png.", format="jpeg")
     pack = hand_made(tmp_path / "odd.h5", [b"1"], (Field("image", "<f4", (2, 2)), np.zeros((1, 2, 2), "f4")))
     refused(
-        f"{pack}: holds no images with names; uint8 [H, W, C] of 1, 3 or 4 channels, or JPEG files, are exported,"
+        f"{pack}: holds no images with names; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
         " each with its key. Pass a pack of images."
     )
     assert not (tmp_path / "out").exists()

@@ -298,7 +298,10 @@ def test_an_array_of_another_kind_is_refused(jpeg: bytes, out: NDArray[np.uint8]
     [
         (((0, 8),), "size 0x8: has no pixels; 1x1 is the least. Pass a larger one."),
         (((8, 8), "zoom"), "fit 'zoom': unknown; crop, pad, stretch are allowed. Pass one of them."),
-        (((8, 8), "pad", "bgr"), "channels 'bgr': unknown; rgb, gray, rgba are allowed. Pass one of them."),
+        (
+            ((8, 8), "pad", "bgr"),
+            "channels 'bgr': unknown; rgb, gray, rgba and 1 to 1024 are allowed. Pass one of them.",
+        ),
         (((8, 8), "pad", "rgb", 0), "max_pixels 0: too few; 1 is the least. Pass a larger number."),
     ],
 )

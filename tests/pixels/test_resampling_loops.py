@@ -193,7 +193,7 @@ def test_nothing_outside_the_arrays_is_touched(
 @compiled
 def test_sums_of_something_else_are_refused() -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 the whole sentence is compared
-        channel_sums(picture(4, 4, 2))
+        native.loops.channel_sums(picture(4, 4, 2))
     assert str(error.value) == "channel_sums: pixels are uint8 [..., 1, 3 or 4]."
 
 

@@ -222,7 +222,15 @@ def test_an_image_of_16_bits_is_an_image(tmp_path: Path) -> None:
     pack = open_pack(tmp_path / "out.h5")
     assert (pack.header.field("image").dtype, pack.header.field("image").shape) == ("<u2", (6, 5, 1))
     np.testing.assert_array_equal(in_order(tmp_path / "out.h5", "image"), values[..., None])
-    assert pack.header.statistics == {}
+    assert pack.header.statistics["image"]["mean"] == pytest.approx([(values / 65_535).mean()])
+    pack_dataset(values, tmp_path / "small.h5", size=4)
+    expected = [
+        np.asarray(Image.fromarray(one[:5].astype(np.float32)).resize((4, 4), Image.Resampling.BILINEAR))
+        for one in values
+    ]
+    assert (
+        np.abs(np.stack(in_order(tmp_path / "small.h5", "image"))[..., 0] - np.stack(expected)).max() <= 0.51
+    )
     with pytest.raises(
         UsageError,
         match=r"store jpeg: needs images of 8 bits, \[H, W, 1 or 3\], and 'image' is uint16\[6, 5, 1\]",
@@ -411,7 +419,7 @@ def _short(index: int) -> Any:
             {"image": VALUES["embeddings"][0]},
             {"size": 4},
             UsageError,
-            r"is float16\[16\], and images of 8 bits and 1, 3 or 4 channels",
+            r"is float16\[16\], and images of 8 or 16 bits and 1, 3 or 4 channels",
         ),
         ((IMAGES, LABELS), {"size": 5}, UsageError, "size 5: 5 is not a power of two"),
         (

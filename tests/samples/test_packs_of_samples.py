@@ -105,13 +105,17 @@ def test_repack(options: dict[str, Any], fields: dict[str, Any], path: Path, tmp
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"size": 4}, "size 4: is about images of 8 bits;"),
-        ({"store": "jpeg"}, "store jpeg: is about images of 8 bits;"),
+        ({"size": 4}, "size 4: is about images of 8 or 16 bits;"),
+        ({"store": "jpeg"}, "store jpeg: (is about images of 8 or 16 bits;|needs images of 8 bits)"),
     ],
 )
 def test_what_is_about_images_of_8_bits(
-    options: dict[str, Any], said: str, path: Path, tmp_path: Path
+    options: dict[str, Any], said: str, path: Path, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
+    if fields is WITH_IMAGE and "size" in options:
+        repack(path, tmp_path / "again.h5", **options)
+        assert open_pack(tmp_path / "again.h5").header.field("image").shape == (4, 4, 1)
+        return
     with pytest.raises(UsageError, match=said):
         repack(path, tmp_path / "again.h5", **options)
 
@@ -149,12 +153,17 @@ def test_text_is_loaded_where_it_is_named(tmp_path: Path) -> None:
     [
         (["info"], "tokens   u1  i4 [n]"),
         (["verify"], ": whole; "),
-        (["preview", "-o", "sheet.png"], ": has no images; a field 'image' of uint8 [H, W, C]"),
-        (["export", "out"], ": holds no images with names; uint8 [H, W, C]"),
+        (["preview", "-o", "sheet.png"], ": has no images; a field 'image' of uint8 or uint16 [H, W, C]"),
+        (["export", "out"], ": holds no images with names; uint8 or uint16 [H, W, C]"),
     ],
     ids=str,
 )
-def test_commands(command: list[str], said: str, path: Path) -> None:
+def test_commands(
+    command: list[str], said: str, path: Path, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    if fields is WITH_IMAGE:
+        said = {"preview": f"{ROWS} images", "export": "--channels gray --dtype uint16"}.get(command[0], said)
     result = CliRunner().invoke(cli, [command[0], str(path), *command[1:]])
     assert said in result.output + str(result.exception)
 
