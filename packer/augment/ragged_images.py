@@ -75,6 +75,15 @@ def reductions(columns: Columns) -> NDArray[np.int64]:
     return found
 
 
+def rows_seen(columns: Columns) -> NDArray[np.int64]:
+    """Return the first row of pixels that the pass may read of each image, and the one after the last: int64 [N, 2].
+
+    columns: float32 [N, P], of the images at their full size.
+    """
+    top, bottom = columns[:, pass_spec.TAPS_AT + 1], columns[:, pass_spec.TAPS_AT + 3]
+    return np.stack([top, bottom + 1], axis=1).astype(np.int64)
+
+
 def reduce(columns: Columns, by: NDArray[np.int64]) -> None:
     """Change the columns of a pass, float32 [N, P], to those over the same images `by` times smaller, int64 [N]."""
     some = np.flatnonzero(by > 1)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from packer.augment.pass_stages import run_pass
-from packer.augment.ragged_images import REDUCTIONS, placed, reductions
+from packer.augment.ragged_images import REDUCTIONS, placed, reductions, rows_seen
 from packer.format.header import Field
 from packer.load.batch import Bytes
 from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
@@ -70,6 +70,7 @@ class AugmentedFileRows(FileRows):
         counters = request.counters(start, stop).rows()
         draws = self._augmenter.draw(counters, request.epoch.seed, request.epoch.number, images.sizes)
         by = self._reductions(images, draws)
+        seen = self._seen(draws)
         sizes = -(-images.sizes // by[:, None])
         pipelines, made = list(self._augmenter.views.values()), []
         for pipeline, bytes_of in zip(pipelines, views.values(), strict=True):
@@ -82,7 +83,7 @@ class AugmentedFileRows(FileRows):
             for pipeline, drawn in zip(pipelines, draws, strict=True)
         ]
         for group in groups:
-            memory = self._decoded(images, group, places, sizes)
+            memory = self._decoded(images, group, places, sizes, by, seen)
             for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
                 what, how = pipeline.first.what, pipeline.implementation
                 run_pass(what, memory, numbers[group], None, out_of[group], how)
@@ -95,16 +96,28 @@ class AugmentedFileRows(FileRows):
             by = np.minimum(by, reductions(drawn.host.numpy()) if pipeline.first.reducible else 1)
         return np.where(images.reducible, by, 1)
 
+    def _seen(self, draws: Draws) -> NDArray[np.int64]:
+        """Return the first row of pixels that a view sees of each image, and the one after the last: int64 [N, 2]."""
+        seen = [rows_seen(drawn.host.numpy()) for drawn in draws]
+        first, stop = (np.stack(edges) for edges in zip(*(each.T for each in seen), strict=True))
+        return np.stack([first.min(axis=0), stop.max(axis=0)], axis=1)
+
     def _decoded(
-        self, images: EncodedImages, group: slice, places: NDArray[np.int64], sizes: NDArray[np.int64]
+        self,
+        images: EncodedImages,
+        group: slice,
+        places: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        by: NDArray[np.int64],
+        seen: NDArray[np.int64],
     ) -> torch.Tensor:
-        """Decode some images into this thread's memory: uint8 [P, C]."""
+        """Decode some images into this thread's memory: uint8 [P, C]; what no view sees of them may be anything."""
         height, width = sizes[group.stop - 1].tolist()
         memory = self._memory(int(places[group.stop - 1]) + height * width)
         for i in range(group.start, group.stop):
             height, width = sizes[i].tolist()
             pixels = memory[places[i] : places[i] + height * width]
-            images.decode_into(i, pixels.reshape(height, width, -1))
+            images.decode_into(i, pixels.reshape(height, width, -1), int(by[i]), seen[i].tolist())
         return torch.from_numpy(memory)
 
     def _memory(self, pixels: int) -> NDArray[np.uint8]:

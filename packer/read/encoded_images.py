@@ -1,33 +1,42 @@
-"""Images that kept their own size, as a pack stores them: their sizes are known before a pixel is decoded."""
+"""Pictures that kept their own size, and their masks, as a pack stores them: their sizes are known before a pixel is decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg
+from packer.codecs import jpeg, jpeg_rows, npy, png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.read.row_reader import MAX_PIXELS
 
 _LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
+_SIZES = {"jpeg": jpeg.size, "npy": npy.size, "png": png.size}
+_ARRAYS = {"npy": npy.array, "png": png.array}
+_CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
 
 
 def is_encoded(field: Field) -> bool:
-    """Return True for a field of images that differ in size, stored as JPEG files."""
-    return field.ragged and field.about.get("layout") == "HWC" and (field.codec or {}).get("name") == "jpeg"
+    """Return True for a field of images that differ in size, each stored as a file."""
+    return field.ragged and field.about.get("layout") == "HWC" and (field.codec or {}).get("name") in _SIZES
 
 
 def channels_of(field: Field) -> int:
     """Return the channels of such images."""
-    return 3 if field.about.get("color") == "rgb" else 1
+    return _CHANNELS.get(field.about.get("color", ""), 1)
+
+
+def dtype_of(field: Field) -> str:
+    """Return NumPy's type string of the numbers of such a field."""
+    return str(field.about.get("dtype", "|u1"))
 
 
 class EncodedImages:
-    """Rows of such a field.
+    """Rows of such a field, or of the masks or soft maps of one.
 
     rows: their bytes. numbers: of the rows, for messages. sizes: int64 [N, 2], heights and widths, upright.
     reducible: bool [N], whether an image may be decoded smaller. Raises FormatError for damaged rows.
@@ -35,27 +44,53 @@ class EncodedImages:
 
     def __init__(self, pack: Pack, field: Field, rows: Sequence[bytes], numbers: Sequence[int]) -> None:
         self._pack, self._field, self._rows, self._numbers = pack, field, rows, numbers
+        self.codec: str = (field.codec or {})["name"]
         self.sizes = np.empty((len(rows), 2), np.int64)
-        self.reducible = np.empty(len(rows), np.bool_)
+        self.reducible = np.zeros(len(rows), np.bool_)
+        read_size = _SIZES[self.codec]
         for i, row in enumerate(rows):
             try:
-                *self.sizes[i], _ = jpeg.size(row)
+                *self.sizes[i], _ = read_size(row)
             except ValueError as error:
                 raise self._damaged(i, error) from None
             if self.sizes[i].prod() > MAX_PIXELS:
                 height, width = self.sizes[i].tolist()
-                raise self._damaged(i, ValueError(f"a JPEG of {width:,} x {height:,} pixels"))
-            # Of a turned one the smaller pixels would begin at the other edge.
-            self.reducible[i] = self.sizes[i].min() >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1
+                raise self._damaged(i, ValueError(f"a picture of {width:,} x {height:,} pixels"))
+            if self.codec == "jpeg":  # of a turned one the smaller pixels would begin at the other edge
+                self.reducible[i] = self.sizes[i].min() >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1
 
-    def decode_into(self, number: int, out: NDArray[np.uint8]) -> None:
-        """Decode an image, upright, or 1/2, 1/4 or 1/8 of it where it is reducible.
+    def check_sizes(self, sizes: NDArray[np.int64]) -> None:
+        """See that these are the masks of images of such sizes, int64 [N, 2]. Raises FormatError."""
+        for i in np.flatnonzero((self.sizes != sizes).any(axis=1)).tolist():
+            (height, width), (rows, columns) = self.sizes[i].tolist(), sizes[i].tolist()
+            raise self._damaged(
+                i, ValueError(f"{width} x {height} pixels beside an image of {columns} x {rows}")
+            )
 
-        out: uint8 [h, w, C], C-contiguous; its size says how much, sides that do not divide are rounded up. C may be 4 for 3, which
-            is faster: the last means nothing.
+    def decode_into(
+        self, number: int, out: NDArray[Any], by: int = 1, seen: Sequence[int] | None = None
+    ) -> None:
+        """Decode an image, upright, or one `by` times smaller, 2, 4 or 8, where it is reducible.
+
+        out: uint8 [h, w, C], C-contiguous; of masks [h, w] of their dtype. Sides that do not divide are rounded up. C may be 4 for 3
+            in JPEG, which is faster: the last means nothing. seen: the first row of pixels, of the full size, that is looked at, and
+            the one after the last; the others of out may then stay as they are.
         """
+        data = self._rows[number]
         try:
-            jpeg.decode_upright_into(self._rows[number], out, out.shape[:2] != tuple(self.sizes[number]))
+            if self.codec != "jpeg":
+                array = _ARRAYS[self.codec](data)
+                if array.dtype != out.dtype or array.size != out.size:
+                    raise ValueError(f"{array.dtype} {list(array.shape)} for {out.dtype} {list(out.shape)}")
+                rows = slice(None) if seen is None else slice(*seen)
+                out[rows] = array.reshape(out.shape)[rows]
+                return
+            if seen is not None and self.reducible[number]:
+                part = jpeg_rows.part(data, *seen)
+                if part is not None:
+                    data, start, stop = part
+                    out = out[start // by : -(-stop // by)]
+            jpeg.decode_upright_into(data, out, by > 1)
         except ValueError as error:
             raise self._damaged(number, error) from None
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg
+from packer.codecs import jpeg, npy, png
 from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
@@ -415,7 +415,8 @@ def decode_ragged(pack: Pack, field: Field, rows: list[bytes], numbers: Sequence
     """Decode rows of a ragged field as a user gets them, by what the field says of itself.
 
     Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. JPEG files of any
-    size: uint8 [h, w, C]. Else the bytes. numbers: of the rows, for messages. Raises FormatError for damaged rows.
+    size: uint8 [h, w, C]. .npy and PNG files: the arrays they hold. Else the bytes. numbers: of the rows, for messages. Raises
+    FormatError for damaged rows.
     """
     decoded: list[Any] = []
     for row, number in zip(rows, numbers, strict=True):
@@ -435,6 +436,9 @@ def _decoded(field: Field, row: bytes) -> Any:
         return row.decode(about["encoding"], "surrogateescape")
     if "row_shape" in about:
         return np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy()
-    if field.codec is not None and field.codec["name"] == "jpeg":
+    codec = None if field.codec is None else field.codec["name"]
+    if codec == "jpeg":
         return jpeg.decode(row, MAX_PIXELS, 3 if about.get("color") == "rgb" else 1)
-    return row
+    if codec == "npy":
+        return npy.array(row).copy()
+    return png.array(row) if codec == "png" else row

@@ -269,11 +269,14 @@ def stored(fields: Sequence[Field]) -> tuple[Field, ...]:
     return tuple(f for f in fields if f != ROW)
 
 
-def is_mask(field: Field, size: Sequence[int], sampling: str = "nearest") -> bool:
+def is_mask(field: Field, size: Sequence[int | None], sampling: str = "nearest") -> bool:
     """Return True if a field holds a value, or several, for each pixel of images of this size (h, w).
 
-    sampling: "nearest", of masks, or "linear", of soft maps.
+    size: (None, None) of images that differ in size: each value has that of its image. sampling: "nearest", of masks, or "linear", of
+    soft maps.
     """
+    if field.ragged:
+        return field.about.get("sampling") == sampling and tuple(size) == (None, None)
     shape = field.shape or ()
     layered = len(shape) == 3 and field.about.get("layout") == "HWC"
     alike = field.about.get("sampling") == sampling

@@ -70,7 +70,8 @@ def test_a_part_decodes_to_the_same_pixels(photo: Pixels, sampling: str) -> None
         for stop in sorted({min(first + rows, HEIGHT) for rows in (1, 16, 41, HEIGHT)}):
             cut = jpeg_rows.part(data, first, stop)
             if cut is None:
-                assert first < 24 and stop > HEIGHT - 24
+                assert first < 24
+                assert stop > HEIGHT - 24
                 continue
             part, start, end = cut
             assert start <= first < stop <= end
@@ -128,4 +129,5 @@ def test_hostile_files(photo: Pixels) -> None:
         cut = jpeg_rows.part(damaged, 50, 60)
         if cut is not None:
             assert len(cut[0]) < len(damaged)
-            assert cut[1] <= 50 and cut[2] >= 60
+            assert cut[1] <= 50
+            assert cut[2] >= 60

@@ -13,7 +13,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from packer import PackedBatchDataset, PackedDataset, open_pack  # noqa: E402
+from packer import PackedBatchDataset, PackedDataset, native, open_pack  # noqa: E402
 from packer.augment import (  # noqa: E402
     CenterCrop,
     GaussianBlur,
@@ -21,9 +21,11 @@ from packer.augment import (  # noqa: E402
     Normalize,
     RandomHorizontalFlip,
     RandomResizedCrop,
+    RandomRotation,
     Resize,
     ToDtype,
 )
+from packer.codecs import jpeg_rows  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
@@ -34,7 +36,7 @@ IMAGE = Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, {"name": 
 CROP: list[Any] = [RandomResizedCrop(20), RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.5,) * 3)]
 
 
-def photo(row: int, orientation: int = 1) -> bytes:
+def photo(row: int, orientation: int = 1, **options: int) -> bytes:
     rng = np.random.default_rng(row)
     height, width = rng.integers(20, 60, 2)
     y, x = np.mgrid[0:height, 0:width]
@@ -45,13 +47,13 @@ def photo(row: int, orientation: int = 1) -> bytes:
     exif[0x0112] = orientation
     file = io.BytesIO()
     pixels = np.stack(waves, axis=2).astype(np.uint8)
-    Image.fromarray(pixels).save(file, "JPEG", quality=95, exif=exif)
+    Image.fromarray(pixels).save(file, "JPEG", quality=95, exif=exif, **options)
     return file.getvalue()
 
 
-def written(path: Path, *others: Field, damaged: int | None = None) -> str:
-    """A pack of such images, with labels, a box each (the upper left quarter) and the fields given, all 0."""
-    images = [photo(row, orientation=6 if row == 4 else 1) for row in range(ROWS)]
+def written(path: Path, *others: Field, damaged: int | None = None, **options: int) -> str:
+    """A pack of such images, encoded with these options, with labels, a box each (the upper left quarter) and the fields given, all 0."""
+    images = [photo(row, orientation=6 if row == 4 else 1, **options) for row in range(ROWS)]
     if damaged is not None:
         images[damaged] = images[damaged][:-60]
     boxes = [np.float32([[0, 0, 9, 12]]).tobytes() for _ in images]
@@ -141,9 +143,9 @@ def test_pixels_that_are_not_needed_are_not_decoded(pack: str, monkeypatch: pyte
     options: dict[str, Any] = {"augment": [RandomResizedCrop(7, scale=(0.5, 1))], "fields": ["image", "row"]}
     sides, decode = {}, EncodedImages.decode_into
 
-    def noted(self: EncodedImages, number: int, out: Any) -> None:
+    def noted(self: EncodedImages, number: int, out: Any, *how: Any) -> None:
         sides[self._numbers[number]] = out.shape[0] / self.sizes[number, 0]
-        decode(self, number, out)
+        decode(self, number, out, *how)
 
     monkeypatch.setattr(EncodedImages, "decode_into", noted)
     with PackedBatchDataset(pack, ROWS, **options) as dataset:
@@ -156,6 +158,27 @@ def test_pixels_that_are_not_needed_are_not_decoded(pack: str, monkeypatch: pyte
     assert torch.equal(made[4], full[4])
     errors = [float((made[row].float() - full[row].float()).square().mean()) for row in full]
     assert 10 * np.log10(255**2 / np.mean(errors)) > 38
+
+
+@pytest.mark.skipif(not native.COMPILED, reason="whole files are decoded without the compiled loops")
+def test_parts_of_files_give_what_whole_files_give(
+    pack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crop = RandomResizedCrop(9, scale=(0.1, 0.5))
+    views = {"image": [crop, RandomRotation(30)], "second": [crop, RandomHorizontalFlip()]}
+    with PackedBatchDataset(pack, ROWS, augment=views, fields=["image", "row"]) as dataset:
+        whole = next(iter(dataset))
+    marked = written(tmp_path / "marked.h5", restart_marker_rows=1)
+    found = []
+    monkeypatch.setattr(
+        jpeg_rows, "part", lambda *given: found.append(native.loops.jpeg_rows(*given)) or found[-1]
+    )
+    with PackedBatchDataset(marked, ROWS, augment=views, fields=["image", "row"]) as dataset:
+        parts = next(iter(dataset))
+    assert len(found) == ROWS - 1  # one is turned
+    assert sum(one is not None for one in found) > ROWS / 5
+    assert torch.equal(parts.image, whole.image)
+    assert torch.equal(parts.second, whole.second)
 
 
 @pytest.mark.parametrize(

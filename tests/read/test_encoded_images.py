@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.codecs import jpeg
+from packer import native
+from packer.codecs import jpeg, npy, png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.read.encoded_images import EncodedImages, channels_of, is_encoded
@@ -19,14 +20,16 @@ IMAGE = Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, {"name": 
 PACK: Any = SimpleNamespace(path="p.h5")
 
 
-def encoded(height: int, width: int, orientation: int = 1, mode: str = "RGB") -> bytes:
+def encoded(height: int, width: int, orientation: int = 1, mode: str = "RGB", **options: int) -> bytes:
     """A smooth picture whose halves and corners differ."""
     y, x = np.mgrid[0:height, 0:width]
     pixels = np.stack([255 * y / height, 255 * x / width, 127 + 100 * np.sin(x / 9)], axis=2)
     exif = Image.Exif()
     exif[jpeg.EXIF_TAG] = orientation
     file = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).convert(mode).save(file, "JPEG", quality=92, exif=exif)
+    Image.fromarray(pixels.astype(np.uint8)).convert(mode).save(
+        file, "JPEG", quality=92, exif=exif, **options
+    )
     return file.getvalue()
 
 
@@ -34,6 +37,7 @@ def test_which_fields() -> None:
     assert is_encoded(IMAGE)
     assert not is_encoded(Field("image", "|u1", (4, 4, 3), {"layout": "HWC"}))
     assert not is_encoded(Field("image", "|u1", None, {"layout": "HWC"}))
+    assert not is_encoded(Field("mask", "|u1", None, {"layout": "HW"}, {"name": "png"}))
     assert channels_of(IMAGE) == 3
     assert channels_of(Field("image", "|u1", None, {"layout": "HWC", "color": "gray"}, {"name": "jpeg"})) == 1
 
@@ -59,7 +63,7 @@ def test_fewer_pixels_are_means_of_those_there_are(by: int, size: tuple[int, int
     height, width = (-(-side // by) for side in size)
     full, small = np.empty((*size, 3), np.uint8), np.empty((height, width, 3), np.uint8)
     images.decode_into(0, full)
-    images.decode_into(0, small)
+    images.decode_into(0, small, by)
     whole = size[0] // by, size[1] // by
     means = full[: whole[0] * by, : whole[1] * by].reshape(whole[0], by, whole[1], by, 3).mean(axis=(1, 3))
     assert np.abs(small[: whole[0], : whole[1]] - means).mean() < 2.5
@@ -67,6 +71,46 @@ def test_fewer_pixels_are_means_of_those_there_are(by: int, size: tuple[int, int
 
 def test_small_ones_are_not_reducible() -> None:
     assert EncodedImages(PACK, IMAGE, [encoded(15, 40)], [0]).reducible.tolist() == [False]
+
+
+@pytest.mark.skipif(not native.COMPILED, reason="whole files are decoded without the compiled loops")
+@pytest.mark.parametrize("by", [1, 2])
+def test_rows_that_are_not_seen_are_not_decoded(by: int) -> None:
+    images = EncodedImages(PACK, IMAGE, [encoded(90, 50, restart_marker_rows=1)], [0])
+    full, some = np.empty((90 // by, 50 // by, 3), np.uint8), np.full((90 // by, 50 // by, 3), 77, np.uint8)
+    images.decode_into(0, full, by)
+    images.decode_into(0, some, by, (40, 47))
+    assert np.array_equal(some[40 // by : -(-47 // by)], full[40 // by : -(-47 // by)])
+    assert (some[: 16 // by] == 77).all()
+    assert (some[64 // by :] == 77).all()
+
+
+@pytest.mark.parametrize(
+    ("codec", "array"),
+    [
+        (png, np.uint8([[0, 255, 3], [9, 1, 1]])),
+        (png, np.uint16([[0, 65535], [256, 1]])),
+        (npy, np.float32([[0.5, np.nan], [1, 2], [3, 4]])),
+        (npy, np.arange(24, dtype=np.uint8).reshape(2, 4, 3)),
+    ],
+)
+def test_masks_and_raw_rows_are_arrays(codec: Any, array: Any) -> None:
+    field = Field("mask", "|u1", None, {"layout": "HW"}, {"name": codec.__name__.rpartition(".")[2]})
+    images = EncodedImages(PACK, field, [codec.encode(array)], [3])
+    assert images.sizes.tolist() == [list(array.shape[:2])]
+    assert not images.reducible.any()
+    out = np.zeros_like(array)
+    images.decode_into(0, out)
+    assert np.array_equal(out, array, equal_nan=array.dtype.kind == "f")
+    some = np.zeros_like(array)
+    images.decode_into(0, some, seen=(1, 2))
+    assert np.array_equal(some[1:2], array[1:2])
+    assert not some[0].any()
+    with pytest.raises(FormatError, match=r"p\.h5: row 3 of 'mask' is damaged \(.*int8"):
+        images.decode_into(0, np.zeros(array.shape, np.int8))
+    images.check_sizes(images.sizes)
+    with pytest.raises(FormatError, match=r"row 3 of 'mask' .* beside an image of 1 x 1"):
+        images.check_sizes(np.array([[1, 1]]))
 
 
 def test_damage_names_the_row() -> None:

@@ -1,0 +1,84 @@
+"""Masks of sizes of their own, each stored as a PNG file without filters: deflated scanlines, which zlib and NumPy read.
+
+Neighbouring pixels of a mask are equal, so filters, which store differences, gain nothing. Any program reads the files; only what
+`encode` writes is read here: 8 or 16 bits, grey, RGB or RGBA, one after the other, filter 0.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_HEADER = struct.Struct(">IIBBBBB")
+_COLORS = {1: 0, 3: 2, 4: 6}  # channels -> PNG's colour type
+_CHANNELS = {color: channels for channels, color in _COLORS.items()}
+_LEVEL = 6
+_MAX_SIDE = 1 << 24
+_FRAME = 12  # bytes of a chunk besides its data: length, name, CRC
+
+
+def encode(array: NDArray[Any]) -> bytes:
+    """Encode uint8 or uint16 [h, w] or [h, w, C], C 1, 3 or 4. Raises: ValueError for others."""
+    height, width, *rest = array.shape
+    channels = rest[0] if rest else 1
+    if array.dtype not in (np.uint8, np.uint16) or channels not in _COLORS or len(rest) > 1 or not array.size:
+        raise ValueError(
+            f"{array.dtype} {list(array.shape)}; uint8 and uint16 of 1, 3 or 4 channels are encoded"
+        )
+    lines = np.zeros((height, 1 + width * channels * array.itemsize), np.uint8)
+    lines[:, 1:] = array.astype(array.dtype.newbyteorder(">")).reshape(height, -1).view(np.uint8)
+    header = _HEADER.pack(width, height, 8 * array.itemsize, _COLORS[channels], 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, _LEVEL)), (b"IEND", b""))
+    return _SIGNATURE + b"".join(_chunk(name, data) for name, data in chunks)
+
+
+def size(data: bytes) -> tuple[int, int, int]:
+    """Return (height, width, channels), from the header alone. Raises: ValueError."""
+    height, width, channels, _ = _header(data)
+    return height, width, channels
+
+
+def array(data: bytes) -> NDArray[Any]:
+    """Decode what `encode` encoded: [h, w], or [h, w, C] with more channels than one. Raises: ValueError if it is damaged, or another's."""
+    height, width, channels, dtype = _header(data)
+    at = len(_SIGNATURE) + _FRAME + _HEADER.size
+    packed = data[at + 8 : -_FRAME - 4]
+    if data[at:] != _chunk(b"IDAT", packed) + _chunk(b"IEND", b""):
+        raise ValueError("a PNG file in several parts, cut short, or damaged")
+    line = 1 + width * channels * dtype.itemsize
+    inflate = zlib.decompressobj()
+    try:
+        raw = inflate.decompress(
+            packed, height * line + 1
+        )  # one more, so that it sees the end, and no bomb goes off
+    except zlib.error as error:
+        raise ValueError(f"a damaged PNG file ({error})") from None
+    if len(raw) != height * line or not inflate.eof:
+        raise ValueError("a PNG file of more or fewer pixels than its header says")
+    lines = np.frombuffer(raw, np.uint8).reshape(height, line)
+    if lines[:, 0].any():
+        raise ValueError("a PNG file with filters")
+    pixels = np.ascontiguousarray(lines[:, 1:]).view(dtype).astype(dtype.newbyteorder("="), copy=False)
+    return pixels.reshape((height, width, channels) if channels > 1 else (height, width))
+
+
+def _header(data: bytes) -> tuple[int, int, int, np.dtype[Any]]:
+    """Return height, width, channels and the numbers' dtype as they are stored."""
+    at = len(_SIGNATURE) + 8
+    numbers = data[at : at + _HEADER.size]
+    if len(numbers) < _HEADER.size or not data.startswith(_SIGNATURE + _chunk(b"IHDR", numbers)):
+        raise ValueError("no PNG file, damaged, or cut short")
+    width, height, bits, color, *rest = _HEADER.unpack(numbers)
+    sides = 0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE
+    if not sides or bits not in (8, 16) or color not in _CHANNELS or any(rest):
+        raise ValueError("a PNG file with a palette, interlaced, or otherwise not packer's")
+    return height, width, _CHANNELS[color], np.dtype(f">u{bits // 8}")
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

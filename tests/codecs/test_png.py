@@ -1,0 +1,68 @@
+"""Masks as PNG files without filters: what any decoder reads, and refusal of what was written otherwise or is damaged."""
+
+from __future__ import annotations
+
+import io
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.codecs import png
+
+RNG = np.random.default_rng(0)
+MASK = RNG.integers(0, 4, (37, 21)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_opencv_reads_what_is_written(channels: int, dtype: type) -> None:
+    array = RNG.integers(0, np.iinfo(dtype).max, (5, 7, channels), endpoint=True).astype(dtype)
+    array = array[:, :, 0] if channels == 1 else array
+    data = png.encode(array)
+    read = png.array(data)
+    assert read.dtype == dtype
+    assert np.array_equal(read, array)
+    assert read.flags.writeable or read.base is not None
+    assert png.size(data) == (5, 7, channels)
+    seen = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    seen = seen if channels == 1 else seen[..., [2, 1, 0, 3][:channels]]
+    assert np.array_equal(seen, array)
+
+
+@pytest.mark.parametrize(
+    "array", [MASK.astype(np.int32), np.zeros((2, 2, 2), np.uint8), np.zeros((0, 2), np.uint8)]
+)
+def test_what_png_does_not_hold_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="are encoded"):
+        png.encode(array)
+
+
+def saved(mode: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 200, (40, 30)).astype(np.uint8)).convert(mode).save(
+        file, "PNG", **options
+    )
+    return file.getvalue()
+
+
+def test_files_of_others_are_refused() -> None:
+    for data in (saved("P"), saved("1"), saved("LA"), b"", b"\x89PNG\r\n\x1a\n", b"x" * 99):
+        with pytest.raises(ValueError, match="PNG file"):
+            png.size(data)
+    with pytest.raises(ValueError, match="filters"):
+        png.array(cv2.imencode(".png", np.tile(np.arange(90, dtype=np.uint8), (50, 1)))[1].tobytes())
+
+
+def test_damage_is_seen() -> None:
+    data = png.encode(MASK)
+    for at in range(len(data)):
+        flipped = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+        with pytest.raises(ValueError, match="PNG"):
+            png.array(flipped)
+        with pytest.raises(ValueError, match="PNG"):
+            png.array(data[:at])
+    taller = png.encode(np.zeros((400, 21), np.uint8))
+    with pytest.raises(ValueError, match="more or fewer pixels"):
+        png.array(taller[:33] + data[33:])
