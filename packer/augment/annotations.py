@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -33,6 +33,19 @@ def moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor
     # What was clipped to a line would have area again once it is turned.
     nothing = (right <= left) | (bottom <= top)
     return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1).to(boxes.dtype)
+
+
+def kept_centres(boxes: Tensor, columns: Tensor) -> Tensor:
+    """Return boxes [N, K, 4], those of 0 whose centres a crop leaves outside.
+
+    columns: float32 [N, 8], as PassStage has them: what is seen of the source before the crop, to which boxes are clipped, and after
+    it.
+    """
+    first, last, low, high = columns[:, None].double().split(2, dim=-1)
+    corners = [boxes[..., at : at + 2].double().maximum(first).minimum(last) for at in (0, 2)]
+    centres = (corners[0] + corners[1]) / 2
+    inside = ((low < centres) & (centres < high)).all(dim=-1, keepdim=True)
+    return torch.where(inside, boxes, 0)
 
 
 def moved_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
@@ -76,13 +89,21 @@ def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def moved_lists(
-    boxes: Sequence[Tensor], labels: Sequence[Tensor] | None, move: Callable[[Tensor], Tensor]
-) -> tuple[list[Tensor], list[Tensor] | None]:
-    """Move boxes of images that have each their own number; those of which nothing is seen go, and their labels.
+    boxes: Sequence[Tensor], followers: Mapping[str, Sequence[Tensor]], move: Callable[[Tensor], Tensor]
+) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
+    """Move boxes of images that have each their own number; those without area then go, and what belongs to them.
 
-    boxes: N of [k, 4]. labels: N of [k, ...], or None. move: what moves [N, K, 4] floating point, Pipeline.apply_boxes.
-    Returns: boxes, floating point, float32 if they were whole numbers; labels.
+    boxes: N of [k, 4]. followers: name -> N of [k, ...], such as labels. move: what moves [N, K, 4] floating point,
+    Pipeline.apply_boxes. Returns: boxes, floating point, float32 if they were whole numbers; followers.
+    Raises UsageError for followers that have not an entry a box.
     """
+    for name, rows in followers.items():
+        for row, its in zip(rows, boxes, strict=True):
+            if len(row) != len(its):
+                raise UsageError(
+                    f"augment: {name!r} of a row has {len(row)} entries and there are {len(its)} boxes; fields named box_... have one a "
+                    "box, and go with it. Give the field another name."
+                )
     counts = [len(one) for one in boxes]
     kind = boxes[0].dtype if boxes and boxes[0].is_floating_point() else torch.float32
     together = torch.zeros(len(boxes), max(counts, default=0), 4, dtype=kind)
@@ -92,7 +113,9 @@ def moved_lists(
     seen = (moved[..., 2:] > moved[..., :2]).all(dim=-1)
     keep = [each[:count] for each, count in zip(seen, counts, strict=True)]
     kept = [row[: len(k)][k] for row, k in zip(moved, keep, strict=True)]
-    return kept, None if labels is None else [each[k] for each, k in zip(labels, keep, strict=True)]
+    return kept, {
+        name: [each[k] for each, k in zip(rows, keep, strict=True)] for name, rows in followers.items()
+    }
 
 
 _NEAR = 1e-3  # columns are float32: points on an edge must stay there

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from packer.augment.containers import GatedTransforms
 from packer.augment.filters import CustomPart
-from packer.augment.transform import Draws, GeometryPart, Shape, Transform, TransformPart, check_no_class
+from packer.augment.geometric import AffinePlacement
+from packer.augment.transform import (
+    Draws,
+    Floats,
+    GeometryPart,
+    Params,
+    Shape,
+    Transform,
+    TransformPart,
+    check_no_class,
+)
 from packer.augment.validation import ParamLayout, check_drawn
 from packer.errors import UsageError
 
@@ -30,10 +40,12 @@ class DrawStep(NamedTuple):
     place: int | str
     gate: tuple[GatedTransforms, int, int] | None
 
-    def sample(self, rows: NDArray[np.int64], seed: int, epoch: int, shape: Shape) -> dict[str, Tensor]:
-        """Draw for rows, int64 [N]: tensors on the CPU."""
+    def sample(
+        self, rows: NDArray[np.int64], seed: int, epoch: int, shape: Shape, boxes: Floats | None = None
+    ) -> dict[str, Tensor]:
+        """Draw for rows, int64 [N]: tensors on the CPU. boxes: as Draws has them."""
         name = type(self.transform).__name__
-        params = dict(self.transform.sample(Draws(rows, seed, epoch, self.place, name), shape))
+        params = dict(self.transform.sample(Draws(rows, seed, epoch, self.place, name, boxes), shape))
         if "apply" in params:
             raise UsageError(
                 f"{name}: sample draws 'apply', which is RandomApply's name. Choose another one."
@@ -51,6 +63,12 @@ class DrawStep(NamedTuple):
         return {
             key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
         }
+
+    def move(self, placement: AffinePlacement, params: Params) -> None:
+        """Move the images' placements as drawn, as far as the transform moves them by one matrix."""
+        for part in () if _has_apply(self.transform) else self.transform.parts():
+            if isinstance(part, GeometryPart):
+                part.place_some(placement, params)
 
     def parts(self, layout: ParamLayout) -> Sequence[TransformPart]:
         """Return the parts of the transform."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment.annotations import (
+    kept_centres,
     move_masks,
     move_soft,
     moved_boxes,
@@ -26,6 +27,7 @@ from packer.augment.annotations import (
     warped_keypoints,
 )
 from packer.augment.draw_steps import EQUAL_SIZES, check_any_size, check_least, steps
+from packer.augment.geometric import AffinePlacement
 from packer.augment.pass_stages import (
     IMPLEMENTATIONS,
     PartStage,
@@ -42,11 +44,13 @@ from packer.augment.pass_stages import (
 from packer.augment.ragged_images import RaggedImages
 from packer.augment.transform import ANY_SIDES, MixPart, Shape, Transform, WarpPart
 from packer.augment.validation import (
+    Boxes,
     ParamLayout,
     check_images,
     check_params,
     check_range,
     check_rows,
+    checked_boxes,
     described,
     whole,
 )
@@ -175,6 +179,11 @@ class Pipeline:
         """True if values come between those of two images, as MixUp's do; masks have no such values."""
         return any(part.blends for part in self._mixing())
 
+    @property
+    def needs_boxes(self) -> bool:
+        """True if `sample` needs the images' boxes."""
+        return any(step.transform.needs_boxes for step in self._steps)
+
     def sample(
         self,
         rows: NDArray[np.int64] | Tensor,
@@ -182,11 +191,12 @@ class Pipeline:
         *,
         seed: int | None = None,
         sizes: Sizes | None = None,
+        boxes: Boxes | None = None,
     ) -> Drawn:
         """Draw for these rows of an epoch, one dictionary a transform, in their order, those of RandomApply among them.
 
         rows: whole numbers [N], the images' row numbers. seed: another than the pipeline's. sizes: of images that differ in size,
-        whole numbers [N, 2], heights and widths.
+        whole numbers [N, 2], heights and widths. boxes: for RandomIoUCrop, an array [k, 4] for each image, left, top, right, bottom.
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
@@ -202,15 +212,25 @@ class Pipeline:
         if sizes is not None or self.ragged:
             heights, widths = self._checked_sizes(sizes, len(counted)).T
             now = (self.shape[0], heights, widths)
+        placement = given = None
+        if self.needs_boxes:
+            given = checked_boxes(boxes, len(counted))
+            placement = AffinePlacement(len(counted), (self.shape if now is None else now)[1:])
         drawn: Drawn = []
         for step, known, after in zip(self._steps, self._shapes[:-1], self._shapes[1:], strict=True):
             if isinstance(known[1], np.ndarray):
                 check_least(step.transform, now)
             else:
                 now = known
-            drawn.append(step.sample(counted, seed, epoch, now))
+            needed = None
+            if placement is not None and given is not None and step.transform.needs_boxes:
+                needed = placement.boxes(given)
+            drawn.append(step.sample(counted, seed, epoch, now, needed))
+            params = {name: p.numpy() for name, p in drawn[-1].items()}
             if isinstance(after[1], np.ndarray):
-                now = step.transform.drawn_shape(now, {name: p.numpy() for name, p in drawn[-1].items()})
+                now = step.transform.drawn_shape(now, params)
+            if placement is not None:
+                step.move(placement, params)
         return drawn
 
     def prepare(
@@ -264,7 +284,7 @@ class Pipeline:
         params, out: as `apply` takes them; out is of the first stage's result.
         """
         prepared = self.prepare(params, len(images))
-        columns = images.placed(prepared.host[:, : self.first.width])
+        columns = images.placed(prepared.host[:, : self.first.what.width])
         return run_pass(self.first.what, images.pixels, columns, None, out, self.implementation)
 
     def apply(
@@ -414,6 +434,12 @@ class Pipeline:
         limit = 255.0 if self.dtype == torch.uint8 else 1.0
         first = self._shapes[0]
         self._stages = staged(entries, PixelFormat(first[0], (first[1], first[2]), self.dtype, limit))
+        moving = [stage for stage in self._stages if stage.moves]
+        if any(stage.keeps_centres for stage in moving[1:]):
+            raise UsageError(
+                "RandomIoUCrop: another pass moves the images before it; colours, and flips, padding, crops and one resize that share "
+                "its pass, are allowed there. Put it first."
+            )
         if isinstance(now[1], np.ndarray):
             raise UsageError(f"Pipeline: the images differ in size; {EQUAL_SIZES}. Add one of them.")
         if any(np.ndim(stage.result.size[0]) for stage in self._stages):
@@ -497,7 +523,8 @@ class Pipeline:
             at += stage.width
             if isinstance(stage, PassStage):
                 last = out if number == stop - 1 else None
-                images = run_pass(stage.what, images, columns[:, span], rows, last, self.implementation)
+                numbers = columns[:, span][:, : stage.what.width]
+                images = run_pass(stage.what, images, numbers, rows, last, self.implementation)
             else:
                 if rows is not None:
                     images = images.index_select(0, rows)
@@ -535,6 +562,8 @@ class Pipeline:
         columns = self.prepare(params, len(places)).on(places.device)
         for stage, mine in each_stage(self._stages, columns):
             if isinstance(stage, PassStage) and stage.moves:
+                if stage.keeps_centres and moved is moved_boxes:
+                    places = kept_centres(places, mine[:, stage.what.width :])
                 places = moved(places, mine, stage.result.size)
             elif isinstance(stage, PartStage) and stage.warping is not None:
                 places = warped(places, mine, stage.source.size, stage.warping)

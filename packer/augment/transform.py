@@ -50,10 +50,21 @@ class Draws:
     """The draws of one operation for rows of one epoch.
 
     rows: int64 [N], row numbers of the dataset. The same row draws the same numbers, whatever rows are drawn beside it.
+    boxes: of operations with `needs_boxes` those of each image as it is now: left, top, right, bottom in pixels, float64 [N, K, 4],
+    NaN where an image has fewer.
     """
 
-    def __init__(self, rows: NDArray[np.int64], seed: int, epoch: int, place: int | str, name: str) -> None:
+    def __init__(
+        self,
+        rows: NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        place: int | str,
+        name: str,
+        boxes: Floats | None = None,
+    ) -> None:
         self.rows, self.seed, self.epoch = rows, seed, epoch
+        self.boxes = np.zeros((len(rows), 0, 4)) if boxes is None else boxes
         self._place, self._name = place, name
 
     def __len__(self) -> int:
@@ -61,12 +72,17 @@ class Draws:
 
     def only(self, samples: NDArray[np.int64] | NDArray[np.bool_]) -> Draws:
         """Return the same draws for some of the rows."""
-        return Draws(self.rows[samples], self.seed, self.epoch, self._place, self._name)
+        return Draws(self.rows[samples], self.seed, self.epoch, self._place, self._name, self.boxes[samples])
 
     def uniform(self, what: str, low: float = 0.0, high: float = 1.0) -> Floats:
         """Fractions in [low, high): float64 [N]."""
         drawn = randomness.uniform(self.rows, self._key(what))
         return drawn if (low, high) == (0.0, 1.0) else low + (high - low) * drawn
+
+    def uniforms(self, what: str, length: int) -> Floats:
+        """Several fractions in [0, 1) for each row: float64 [N, length]."""
+        counters = self.rows[:, None] * length + np.arange(length)
+        return randomness.uniform(counters, self._key(what))
 
     def integers(self, what: str, high: int | NDArray[np.int64]) -> NDArray[np.int64]:
         """Whole numbers in 0..high-1: int64 [N]. high: one for all, or one a row."""
@@ -158,9 +174,11 @@ class GeometryPart(TransformPart, ABC):
     outside: what is seen beyond the image's edges, None if it never looks there.
     fill: for "fill", one number or one a channel, in the image's scale.
     any_size: whether it takes images that differ in size, whose heights and widths are int64 [N] then.
+    keeps_centres: whether boxes go of which it leaves the centre outside the picture.
     """
 
     any_size: bool = False
+    keeps_centres: bool = False
     sampling: Sampling = "shift"
     antialias: bool | None = None
     turns: bool = False
@@ -170,6 +188,13 @@ class GeometryPart(TransformPart, ABC):
     @abstractmethod
     def place(self, placement: AffinePlacement, params: Params) -> None:
         """Move the images' placements as drawn."""
+
+    def place_some(self, placement: AffinePlacement, params: Params) -> None:
+        """Move the placements of those images for which RandomApply or RandomChoice decided so."""
+        before = placement.copy() if "apply" in params else None
+        self.place(placement, params)
+        if before is not None:
+            placement.restore(~params["apply"], before)
 
 
 class ColorPart(TransformPart, ABC):
@@ -295,10 +320,14 @@ class MixPart(TransformPart, ABC):
 class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but one of them
     """An operation, as users name it. To write your own, derive from this and give `sample` and `apply`.
 
+    needs_boxes: whether `sample` asks for the boxes of images, `draws.boxes`.
+
     `sample` draws numbers for rows; `apply` changes images by them, without chance. An operation that packer brings
     gives `parts` instead of `apply`, so that one pass can take it together with its neighbours. What `apply` does is done to
     images alone: masks, boxes and points do not follow.
     """
+
+    needs_boxes: bool = False
 
     def __repr__(self) -> str:
         public = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))

@@ -59,8 +59,8 @@ class Augmenter:
         _, height, width = self._pipeline.shape or (0, 0, 0)
         self._masks = [f.name for f in fields if is_mask(f, (height, width))]
         self._soft = [f.name for f in fields if is_mask(f, (height, width), "linear")]
-        self._boxes = "boxes" in named and named["boxes"].about.get("row_shape") == [4]
-        self._box_label = self._boxes and "box_label" in named
+        self._boxes = any(map(is_boxes, fields))
+        self._box_fields = [f.name for f in fields if self._boxes and goes_with_boxes(f)]
         points = named.get("keypoints")
         self._points = points is not None and (points.shape or ())[1:] == (2,) and points.dtype[1] == "f"
         self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
@@ -89,18 +89,28 @@ class Augmenter:
             PreparedDraws(torch.cat([drawn.host for drawn in each])) for each in zip(*parts, strict=True)
         )
 
+    @property
+    def needs_boxes(self) -> bool:
+        """True if `draw` needs the boxes of the images."""
+        return any(pipeline.needs_boxes for pipeline in self.views.values())
+
     def draw(
-        self, rows: NDArray[np.int64], seed: int, epoch: int, sizes: NDArray[np.int64] | None = None
+        self,
+        rows: NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        sizes: NDArray[np.int64] | None = None,
+        boxes: Sequence[Any] | None = None,
     ) -> Draws:
         """Return the parameters of each pipeline for these rows of the pack, int64 [N].
 
-        sizes: int64 [N, 2], (h, w) of images that differ in size. The seed of a pipeline is added to `seed`. Every view after the first
-        draws with a key made of that sum and its number.
+        sizes: int64 [N, 2], (h, w) of images that differ in size. boxes: N of [k, 4], if it `needs_boxes`. The seed of a
+        pipeline is added to `seed`. Every view after the first draws with a key made of that sum and its number.
         """
         return tuple(
             view.pipeline.prepare(
                 view.pipeline.sample(
-                    rows, epoch, seed=seed_of(seed + view.pipeline.seed, number), sizes=sizes
+                    rows, epoch, seed=seed_of(seed + view.pipeline.seed, number), sizes=sizes, boxes=boxes
                 ),
                 len(rows),
                 sizes=sizes,
@@ -131,12 +141,11 @@ class Augmenter:
         if self._boxes:
             from packer.augment.annotations import moved_lists
 
-            labels = batch.box_label if self._box_label else None
-            made["boxes"], labels = moved_lists(
-                batch.boxes, labels, lambda boxes: self._pipeline.apply_boxes(boxes, mine)
+            with_boxes = {name: getattr(batch, name) for name in self._box_fields}
+            made["boxes"], with_boxes = moved_lists(
+                batch.boxes, with_boxes, lambda boxes: self._pipeline.apply_boxes(boxes, mine)
             )
-            if labels is not None:
-                made["box_label"] = labels
+            made |= with_boxes
         if self._label:
             made["label"] = mixed_labels(self._pipeline, batch.label, mine, self._num_classes)
         return self._type._make(made[name] if name in made else getattr(batch, name) for name in self._names)
@@ -168,6 +177,16 @@ class _ImageView:
         memory = torch.from_numpy(self._slots.lend())[: len(image) * row_bytes]
         out = memory.view(dtype).view(len(image), height, width, channels).permute(0, 3, 1, 2)
         return pipeline.apply(image, draws, out=out)
+
+
+def is_boxes(field: Field) -> bool:
+    """Return True for the boxes of images: a ragged field [k, 4]."""
+    return field.name == "boxes" and field.about.get("row_shape") == [4]
+
+
+def goes_with_boxes(field: Field) -> bool:
+    """Return True for a field with an entry a box: a ragged one of numbers whose name begins with box_, as box_label."""
+    return field.ragged and field.name.startswith("box_") and "row_shape" in field.about
 
 
 _NUMPY = {"torch.uint8": "|u1", "torch.float32": "<f4", "torch.float16": "<f2", "torch.bfloat16": "<u2"}
@@ -293,6 +312,11 @@ def fit_views(
         if name != "image" and any(f.name == name for f in fields):
             raise UsageError(
                 f"augment: {name!r} is the name of another field of the batch; other names for views are allowed. Pass another."
+            )
+        if pipeline.needs_boxes and not any(map(is_boxes, fields)):
+            raise UsageError(
+                f"augment: RandomIoUCrop draws by the boxes of each image, and the fields of {path} that are read have none; a field "
+                "'boxes' is needed. Name it in fields, or take RandomResizedCrop."
             )
         if pipeline.mixes and len(made) > 1:
             raise UsageError(

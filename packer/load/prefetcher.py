@@ -349,7 +349,7 @@ class Prefetcher:
         """Start to fetch the rows of a request, from the first source that has them, and to draw its augmentation parameters."""
         self._check_open()
         draws = None
-        if self._augmenter and not self._files.draws:
+        if self._augmenter and not (self._files.draws or self._augmenter.needs_boxes):
             draws = self._threads.submit(_draw, self._augmenter, request)
 
         def lend() -> LentSlot:
@@ -411,6 +411,9 @@ class Prefetcher:
         ]
         make: Callable[[tuple[Any, ...]], Any] = self._type._make  # type: ignore[attr-defined]
         batches = [make(each) for each in zip(*columns, strict=True)]
+        if self._augmenter and self._augmenter.needs_boxes and draws is None:
+            boxes = [row for batch in batches for row in batch.boxes]
+            draws = _draw(self._augmenter, pending.request, boxes)
         batches.reverse()
         return batches, draws
 
@@ -464,8 +467,9 @@ def ahead(starts: Iterable[Callable[[], PendingBatches]], count: int) -> Iterato
             interrupt_later()
 
 
-def _draw(augmenter: Augmenter, request: ReadRequest) -> Draws:
-    return augmenter.draw(request.counters().rows(), request.epoch.seed, request.epoch.number)
+def _draw(augmenter: Augmenter, request: ReadRequest, boxes: Sequence[Any] | None = None) -> Draws:
+    counters = request.counters().rows()
+    return augmenter.draw(counters, request.epoch.seed, request.epoch.number, boxes=boxes)
 
 
 def _as_tensors(arrays: list[NDArray[Any]]) -> list[Any]:

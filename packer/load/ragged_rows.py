@@ -68,7 +68,9 @@ class AugmentedFileRows(FileRows):
         rows = self.reader.read_ragged(self._image.name, runs)
         images = EncodedImages(self.reader.pack, self._image, rows, runs.rows().tolist())
         counters = request.counters(start, stop).rows()
-        draws = self._augmenter.draw(counters, request.epoch.seed, request.epoch.number, images.sizes)
+        boxes = result.ragged["boxes"] if self._augmenter.needs_boxes else None
+        epoch = request.epoch
+        draws = self._augmenter.draw(counters, epoch.seed, epoch.number, images.sizes, boxes)
         by = self._reductions(images, draws)
         seen = self._seen(draws)
         sizes = -(-images.sizes // by[:, None])
@@ -79,7 +81,7 @@ class AugmentedFileRows(FileRows):
             made.append(pixels.permute(0, 3, 1, 2))
         groups, places = _groups(sizes.prod(axis=1), self._pixel, sum(one[:1].nbytes for one in made))
         columns = [
-            placed(drawn.host[:, : pipeline.first.width], places, sizes, by)
+            placed(drawn.host[:, : pipeline.first.what.width], places, sizes, by)
             for pipeline, drawn in zip(pipelines, draws, strict=True)
         ]
         for group in groups:

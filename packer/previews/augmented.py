@@ -27,10 +27,11 @@ class Previewer:
     """
 
     def __init__(self, augment: One, pack: Pack, seed: int) -> None:
-        fields = [f.loaded for f in pack.fields if f.name == "image" or f.name == "label"]
-        (self._image,) = (f for f in fields if f.name == "image")
         self._classes = len(pack.header.classes or ()) or None
         made = pipeline_of(augment, pack.header)
+        read = ("image", "label", "boxes") if made.needs_boxes else ("image", "label")
+        fields = [f.loaded for f in pack.fields if f.name in read]
+        (self._image,) = (f for f in fields if f.name == "image")
         (fitted,) = fit_views({"image": made}, fields, pack.path, self._classes).values()
         self.pipeline = fitted.at(fitted.shape or (0, 0, 0), seed + made.seed)
 
@@ -49,18 +50,18 @@ class Previewer:
             batch = replace(batch, boxes=None, box_label=None, points=None)
             batch = replace(batch, masks={}) if pipeline.blends else batch
         images = torch.from_numpy(np.stack(batch.images)).permute(0, 3, 1, 2)
-        drawn = pipeline.prepare(pipeline.sample(batch.counters, epoch), len(images))
+        drawn = pipeline.prepare(pipeline.sample(batch.counters, epoch, boxes=batch.boxes), len(images))
         label, boxes, box_label, points = batch.label, batch.boxes, batch.box_label, batch.points
         if label is not None and pipeline.mixes:
             label = mixed_labels(pipeline, torch.from_numpy(label), drawn, self._classes).numpy()
         if boxes is not None:
             kept, labels = moved_lists(
                 [torch.from_numpy(mine) for mine in boxes],
-                None if box_label is None else [torch.from_numpy(mine) for mine in box_label],
+                {} if box_label is None else {"box_label": [torch.from_numpy(mine) for mine in box_label]},
                 lambda together: pipeline.apply_boxes(together, drawn),
             )
             boxes = [mine.numpy() for mine in kept]
-            box_label = None if labels is None else [mine.numpy() for mine in labels]
+            box_label = [mine.numpy() for mine in labels["box_label"]] if labels else None
         if points is not None:
             points = pipeline.apply_keypoints(torch.from_numpy(points), drawn).numpy()
         return replace(

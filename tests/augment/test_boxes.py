@@ -232,9 +232,12 @@ def test_lists_of_boxes_lose_what_is_not_seen_and_their_labels(dtype: torch.dtyp
     labels = [torch.tensor([7, 8]), torch.zeros(0, dtype=torch.int64), torch.tensor([9])]
     pipeline = Pipeline([RandomCrop(16)], SHAPE)
     corner = [{"left": torch.full((3,), 18), "top": torch.zeros(3, dtype=torch.int64)}]
-    moved, kept = moved_lists(boxes, labels, lambda given: pipeline.apply_boxes(given, corner))
+    moved, kept = moved_lists(boxes, {"box_label": labels}, lambda given: pipeline.apply_boxes(given, corner))
     assert [each.tolist() for each in moved] == [[[2, 2, 12, 9]], [], []]
     assert moved[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert kept is not None
-    assert [each.tolist() for each in kept] == [[8], [], []]
-    assert moved_lists([], None, lambda given: given) == ([], None)
+    assert [each.tolist() for each in kept["box_label"]] == [[8], [], []]
+    assert moved_lists([], {}, lambda given: given) == ([], {})
+    assert refusal(lambda: moved_lists(boxes, {"box_area": boxes[:1] * 3}, lambda given: given)) == (
+        "augment: 'box_area' of a row has 2 entries and there are 0 boxes; fields named box_... have one a box, and go with it. "
+        "Give the field another name."
+    )

@@ -18,6 +18,9 @@ from packer.augment import (
     RandomApply,
     RandomCrop,
     RandomHorizontalFlip,
+    RandomIoUCrop,
+    RandomPerspective,
+    RandomRotation,
     RandomZoomOut,
     Resize,
     ScaleJitter,
@@ -34,6 +37,14 @@ RECIPES: list[list[Transform]] = [
     [ScaleJitter((32, 48), (0.3, 2)), RandomCrop((36, 44), 1, True, 7), RandomHorizontalFlip()],
     [RandomHorizontalFlip(), RandomZoomOut(7, (1, 3), 0.8), Resize((36, 44))],
     [RandomZoomOut(7, p=1), CenterCrop((36, 44))],
+    [RandomZoomOut(7), RandomIoUCrop(), Resize((36, 44)), RandomHorizontalFlip()],
+    [RandomHorizontalFlip(), RandomIoUCrop(0.2, 0.7, 0.3, 3, [0.1, 0.2]), RandomCrop((36, 44), 1, True, 7)],
+    [
+        ScaleJitter((60, 60), (0.5, 2)),
+        RandomHorizontalFlip(),
+        RandomIoUCrop(),
+        RandomCrop((36, 44), 1, True, 7),
+    ],
 ]
 
 
@@ -47,6 +58,14 @@ def one_by_one(v2: Any, transforms: Sequence[Transform], item: Any, drawn: list[
             left, top = its["left"], its["top"]
             padding = [left, top, its["width"] - left - size[1], its["height"] - top - size[0]]
             item = v2.RandomZoomOut(transform.fill).transform(item, {"padding": padding})
+        elif isinstance(transform, RandomIoUCrop):
+            left, top = its["left"], its["top"]
+            if (its["height"], its["width"]) != size:
+                if item.ndim == 2:  # as RandomIoUCrop.make_params has it
+                    x, y = (item[:, 0] + item[:, 2]) / 2, (item[:, 1] + item[:, 3]) / 2
+                    right, bottom = left + its["width"], top + its["height"]
+                    its["is_within_crop_area"] = (left < x) & (x < right) & (top < y) & (y < bottom)
+                item = v2.RandomIoUCrop().transform(item, its)
         elif isinstance(transform, RandomCrop):
             crop = v2.RandomCrop(
                 (transform.height, transform.width), 1, True, transform.fill, transform.padding_mode
@@ -72,7 +91,7 @@ def of_image(params: list[dict[str, Tensor]], number: int) -> list[dict[str, Any
     return [{name: drawn[number].item() for name, drawn in each.items()} for each in params]
 
 
-@pytest.mark.parametrize("transforms", RECIPES, ids=lambda some: type(some[0]).__name__)
+@pytest.mark.parametrize("transforms", RECIPES, ids=lambda some: "-".join(type(one).__name__ for one in some))
 def test_images_boxes_and_points_are_torchvisions(
     transforms: list[Transform], implementation: str, torchvision: Any
 ) -> None:
@@ -82,7 +101,7 @@ def test_images_boxes_and_points_are_torchvisions(
     images = smooth_images(COUNT, *SHAPE)
     pipeline = Pipeline(transforms, SHAPE, implementation=implementation)
     assert pipeline.stages == ("pass",)
-    params = pipeline.sample(np.arange(COUNT), 1)
+    params = pipeline.sample(np.arange(COUNT), 1, boxes=BOXES.expand(COUNT, -1, -1))
     made = pipeline.apply(images, params)
     boxes = pipeline.apply_boxes(BOXES.expand(COUNT, -1, -1), params)
     points = pipeline.apply_keypoints(POINTS.expand(COUNT, -1, -1), params)
@@ -90,11 +109,14 @@ def test_images_boxes_and_points_are_torchvisions(
         expected = one_by_one(torchvision, transforms, images[i], drawn)
         far = (made[i].int() - expected.int()).abs().amax(dim=0) > 2
         cover = one_by_one(torchvision, transforms, torch.full_like(images[i], 255), drawn)[0]
-        edge = (cover > 7) & (cover < 255) if isinstance(transforms[-1], Resize) else torch.tensor(False)
+        shrunk = any(isinstance(one, Resize) for one in transforms)
+        edge = (cover > 7) & (cover < 255) if shrunk else torch.tensor(False)
         assert not (far & ~edge).any()
         around = tv_tensors.BoundingBoxes(BOXES, format="XYXY", canvas_size=SHAPE[1:])
         followed = one_by_one(torchvision, transforms, around, drawn).as_subclass(Tensor)
         torch.testing.assert_close(with_area(boxes[i]), with_area(followed), atol=2e-3, rtol=0)
+        if any(isinstance(one, RandomIoUCrop) for one in transforms):
+            continue  # which drops boxes by their centres, and with them the corners below
         corners = tv_tensors.BoundingBoxes(
             torch.cat([POINTS - 0.25, POINTS + 0.25], dim=1), format="XYXY", canvas_size=SHAPE[1:]
         )
@@ -124,6 +146,66 @@ def test_sizes_and_places_are_distributed_as_torchvisions(torchvision: Any) -> N
         assert_alike((ours / free).numpy(), their / both)
     half = Pipeline([RandomZoomOut(), Resize((9, 9))], SHAPE).sample(rows)[0]["width"].numpy()
     assert abs((half > SHAPE[2] + 3).mean() - 0.5 * (1 - 3 / 52 / 3)) < 0.04
+
+
+def test_crops_by_overlap_are_distributed_as_torchvisions(torchvision: Any) -> None:
+    from torchvision import tv_tensors
+
+    boxes = torch.tensor([[10.0, 10, 60, 50], [70, 40, 95, 75], [5, 60, 15, 70]])
+    given = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(80, 100))
+    whole = {"top": 0, "left": 0, "height": 80, "width": 100}
+    names = list(whole)
+    torch.manual_seed(0)
+    drawn = [torchvision.RandomIoUCrop().make_params([given]) for _ in range(150)]
+    theirs = np.array([[(whole | params)[name] for name in names] for params in drawn])
+    pipeline = Pipeline([RandomIoUCrop(), Resize((9, 9))], (3, 80, 100))
+    params = pipeline.sample(np.arange(4_000), boxes=boxes.expand(4_000, -1, -1))[0]
+    mine = np.stack([params[name].numpy() for name in names], axis=1)
+    for one, other in zip(mine.T, theirs.T, strict=True):
+        assert_alike(one, other)
+    assert_alike(mine[:, 2] * mine[:, 3], theirs[:, 2] * theirs[:, 3])
+    kept = [3 if not params else int(params["is_within_crop_area"].sum()) for params in drawn]
+    areas = pipeline.apply_boxes(
+        boxes.expand(4_000, -1, -1), pipeline.sample(np.arange(4_000), boxes=boxes.expand(4_000, -1, -1))
+    )
+    mine_kept = ((areas[..., 2] - areas[..., 0]) > 1e-3).sum(dim=1)
+    assert_alike(mine_kept.numpy(), np.array(kept))
+
+
+def test_a_draw_is_of_the_row_and_its_boxes_alone() -> None:
+    """Whatever is drawn beside it; without a box in the image, and where none can fit, images stay."""
+    draws = np.random.default_rng(0)
+    corners = [draws.uniform(0, (40, 30), (count, 2)) for count in (1, 4, 0, 2, 9)]
+    boxes: list[Any] = [
+        np.concatenate([some, some + draws.uniform(2, 10, some.shape)], axis=1) for some in corners
+    ]
+    pipeline = Pipeline([RandomZoomOut(), RandomIoUCrop(), Resize((9, 9))], SHAPE)
+    rows = np.array([3, 8, 12345678901, 4, 7])
+    together = pipeline.sample(rows, 5, boxes=boxes)
+    for i, row in enumerate(rows):
+        alone = pipeline.sample(rows[i : i + 1], 5, boxes=[torch.tensor(boxes[i])])
+        assert [{name: int(drawn[i]) for name, drawn in each.items()} for each in together] == [
+            {name: int(drawn[0]) for name, drawn in each.items()} for each in alone
+        ], row
+    assert (together[1]["width"][2], together[1]["height"][2]) == (
+        together[0]["width"][2],
+        together[0]["height"][2],
+    )
+    never = Pipeline([RandomIoUCrop(sampler_options=[0.99], max_scale=0.9), Resize((9, 9))], SHAPE)
+    assert never.sample(np.arange(2), boxes=[[[0, 0, 5, 5]]] * 2)[0]["width"].tolist() == [52, 52]
+
+
+def test_overlaps_are_as_large_as_asked_for() -> None:
+    box = np.array([[8.0, 6, 40, 34]])
+    pipeline = Pipeline([RandomIoUCrop(sampler_options=[0.6]), Resize((9, 9))], SHAPE)
+    (drawn, _) = pipeline.sample(np.arange(300), boxes=[box] * 300)
+    top, left, height, width = (drawn[name].numpy() for name in ("top", "left", "height", "width"))
+    across = np.minimum(left + width, 40) - np.maximum(left, 8)
+    down = np.minimum(top + height, 34) - np.maximum(top, 6)
+    overlap = across * down / (32 * 28 + width * height - across * down)
+    assert overlap.min() >= 0.6
+    assert overlap.min() < 0.62
+    assert 0.5 <= (width / height).min() <= (width / height).max() <= 2
 
 
 LATE = (
@@ -162,6 +244,19 @@ LATE = (
             lambda: [RandomZoomOut(side_range=(0.5, 2))],
             "RandomZoomOut: side_range is (0.5, 2); two numbers (low, high) from 1 up are allowed. Pass none below 1.",
         ),
+        *(
+            (
+                lambda before=before: [before, RandomIoUCrop(), Resize((9, 9))],
+                "RandomIoUCrop: another pass moves the images before it; colours, and flips, padding, crops and one resize that "
+                "share its pass, are allowed there. Put it first.",
+            )
+            for before in (RandomRotation(9), RandomIoUCrop(), RandomPerspective())
+        ),
+        (
+            lambda: [RandomIoUCrop(sampler_options=[])],
+            "RandomIoUCrop: sampler_options is []; a list of numbers from 0 up is allowed. Pass overlaps, and 1 for images "
+            "as they are.",
+        ),
     ],
 )
 def test_mistakes_are_sentences(transforms: Any, sentence: str) -> None:
@@ -173,4 +268,12 @@ def test_an_image_that_came_out_too_small_for_a_crop_is_told() -> None:
     assert refusal(lambda: pipeline.sample(np.arange(3))) == (
         "RandomCrop: size is 9x9 and the images are 6x8; up to 6x8 is allowed. Pass a smaller size, more padding, or "
         "pad_if_needed=True."
+    )
+
+
+@pytest.mark.parametrize("boxes", [None, [[[0.0, 0, 1, 1]]], [[0, 0, 1], [0, 0, 1]]])
+def test_boxes_are_asked_for(boxes: Any) -> None:
+    pipeline = Pipeline([RandomIoUCrop(), Resize((9, 9))], SHAPE)
+    assert "an array [k, 4] for each of 2 images, left, top, right, bottom, is needed. Pass" in refusal(
+        lambda: pipeline.sample(np.arange(2), boxes=boxes)
     )

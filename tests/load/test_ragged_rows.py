@@ -20,6 +20,7 @@ from packer.augment import (  # noqa: E402
     MixUp,
     Normalize,
     RandomHorizontalFlip,
+    RandomIoUCrop,
     RandomResizedCrop,
     RandomRotation,
     Resize,
@@ -113,6 +114,48 @@ def test_a_row_is_the_same_in_whichever_batch_on_whichever_rank(pack: str) -> No
     assert rows.keys().isdisjoint(int(row) for batch in begun for row in batch.row)
     assert all(torch.equal(rows[row], expected[row]) for row in rows)
     assert first.image.shape == (5, 3, 20, 20)
+
+
+def test_crops_by_boxes_follow_the_row_and_drop_what_goes_with_a_box(tmp_path: Path) -> None:
+    """Of images that differ in size, too; fields named box_... lose the entries of the boxes that go."""
+    images = [photo(row) for row in range(ROWS)]
+    rng = np.random.default_rng(0)
+    corners = [rng.uniform(0, 15, (row % 7, 2)) for row in range(ROWS)]
+    boxes = [np.concatenate([some, some + 4], axis=1).astype("<f4") for some in corners]
+    fields = (
+        IMAGE,
+        Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format": "xyxy"}),
+        Field("box_corner", "|u1", None, {"dtype": "<f4", "row_shape": [2]}),
+    )
+    with PackWriter(str(tmp_path / "p.h5"), fields=fields, rows=ROWS, block_rows=9, format="h5") as writer:
+        for block in range(3):
+            writer.write_block(block, {})
+        ragged = {"image": images, "boxes": [one.tobytes() for one in boxes]}
+        ragged["box_corner"] = [one[:, :2].tobytes() for one in boxes]
+        writer.finish(rows=ROWS, ragged=ragged)
+    options: dict[str, Any] = {
+        "augment": [RandomIoUCrop(), Resize((20, 20))],
+        "fields": ["image", "boxes", "box_corner", "row"],
+        "seed": 3,
+        "ends": "uneven",
+    }
+    expected: dict[int, Any] = {}
+    found: dict[int, Any] = {}
+    with PackedBatchDataset(str(tmp_path / "p.h5"), ROWS, threads=1, **options) as one:
+        for *values, row in zip(*next(iter(one)), strict=True):
+            expected[int(row)] = values
+    with PackedBatchDataset(str(tmp_path / "p.h5"), 4, threads=3, shuffle=True, **options) as other:
+        for batch in other:
+            found |= {int(row): values for *values, row in zip(*batch, strict=True)}
+    lost = 0
+    for row, values in expected.items():
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(values, found[row], strict=True))
+        _, moved, kept = values
+        assert len(moved) == len(kept) >= bool(row % 7)
+        lost += row % 7 - len(kept)
+        if len(kept) > 1:  # upright and not mirrored: neighbours stay on their sides
+            assert torch.equal(kept.argsort(dim=0), (moved[:, :2] + moved[:, 2:]).argsort(dim=0))
+    assert lost > 5
 
 
 def test_an_image_is_what_torchvision_makes_of_the_whole_one(pack: str) -> None:
