@@ -209,7 +209,7 @@ PACKAGES: dict[str, set[str]] = {
     "cv2": {"packer.bench", "packer.convert", "packer.convert.export", "packer.pixels"},
     "h5py": {"packer.bench", "packer.format"},
     "fsspec": {"packer.remote"},
-    "isal": {"packer.tables.reading"},
+    "isal": {"packer.codecs", "packer.tables.reading"},
     "obstore": {"packer.remote"},
     "pyarrow": {"packer.convert", "packer.inputs", "packer.tables", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},

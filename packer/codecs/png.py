@@ -2,22 +2,30 @@
 
 Neighbouring pixels of a mask are equal, so filters, which store differences, gain nothing. Any program reads the files; only what
 `encode` writes is read here: 8 or 16 bits, grey, RGB or RGBA, one after the other, filter 0.
+
+60 masks of persons, 400x533 px, one core of a Xeon, mean: level 3 writes 3.4 kB in 0.33 ms, level 6 2.1 kB in 1.9 ms. zlib inflates
+them in 0.30 ms, ISA-L in 0.08 ms, so that is taken where it is installed. Only zlib writes: equal values give equal bytes.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+_inflating: Any = zlib
+with suppress(ImportError):
+    from isal import isal_zlib as _inflating
+
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
 _COLORS = {1: 0, 3: 2, 4: 6}  # channels -> PNG's colour type
 _CHANNELS = {color: channels for channels, color in _COLORS.items()}
-_LEVEL = 6
+_LEVEL = 3
 _MAX_SIDE = 1 << 24
 _FRAME = 12  # bytes of a chunk besides its data: length, name, CRC
 
@@ -46,25 +54,50 @@ def size(data: bytes) -> tuple[int, int, int]:
 def array(data: bytes) -> NDArray[Any]:
     """Decode what `encode` encoded: [h, w], or [h, w, C] with more channels than one. Raises: ValueError if it is damaged, or another's."""
     height, width, channels, dtype = _header(data)
+    out = np.empty((height, width, channels) if channels > 1 else (height, width), dtype.newbyteorder("="))
+    decode_into(data, out)
+    return out
+
+
+def decode_into(data: bytes, out: NDArray[Any]) -> None:
+    """Decode what `encode` encoded.
+
+    out: [h, w] or [h, w, C] of the size and dtype that it has, rows may lie apart; its contents are undefined after an error.
+    Raises: ValueError if it is damaged, another's, or of another size.
+    """
+    height, width, channels, dtype = _header(data)
+    shape = (height, width, channels) if out.ndim == 3 or channels > 1 else (height, width)
+    if out.shape != shape or out.dtype.newbyteorder(">") != dtype:
+        raise ValueError(
+            f"a PNG file of {8 * dtype.itemsize} bits, {list(shape)}; the row is {out.dtype} {list(out.shape)}"
+        )
     at = len(_SIGNATURE) + _FRAME + _HEADER.size
     packed = data[at + 8 : -_FRAME - 4]
     if data[at:] != _chunk(b"IDAT", packed) + _chunk(b"IEND", b""):
         raise ValueError("a PNG file in several parts, cut short, or damaged")
     line = 1 + width * channels * dtype.itemsize
-    inflate = zlib.decompressobj()
+    inflater = _inflating.decompressobj()
     try:
-        raw = inflate.decompress(
-            packed, height * line + 1
-        )  # one more, so that it sees the end, and no bomb goes off
-    except zlib.error as error:
+        # One more, so that it sees the end, and no bomb goes off.
+        raw = inflater.decompress(packed, height * line + 1)
+    except (zlib.error, _inflating.error) as error:
         raise ValueError(f"a damaged PNG file ({error})") from None
-    if len(raw) != height * line or not inflate.eof:
+    if len(raw) != height * line or not inflater.eof or inflater.unused_data:
         raise ValueError("a PNG file of more or fewer pixels than its header says")
     lines = np.frombuffer(raw, np.uint8).reshape(height, line)
     if lines[:, 0].any():
         raise ValueError("a PNG file with filters")
-    pixels = np.ascontiguousarray(lines[:, 1:]).view(dtype).astype(dtype.newbyteorder("="), copy=False)
-    return pixels.reshape((height, width, channels) if channels > 1 else (height, width))
+    out[...] = lines[:, 1:].view(dtype).reshape(shape)
+
+
+def holds(dtype: str, channels: int) -> bool:
+    """Return True for values that these files can hold."""
+    return dtype in ("|u1", "<u2") and channels in _COLORS
+
+
+def versions() -> dict[str, str]:
+    """Return the name and version of what makes the bytes."""
+    return {"zlib": zlib.ZLIB_RUNTIME_VERSION}
 
 
 def _header(data: bytes) -> tuple[int, int, int, np.dtype[Any]]:

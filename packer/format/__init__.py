@@ -1,6 +1,7 @@
 """The file: a pack on disk, written, sealed, opened, verified; without images and without torch.
 
     header.py           the format as a document, its constants, Header / Field / Extent and their JSON: bounded, finite, not deep
+    own_size.py         what a field says of rows that are pictures of sizes of their own
     table_record.py     the form of the header's record of a table
     checksums.py        the hashes, of blocks and of byte ranges; the trailer, 128 bytes that seal a pack
     shards.py           a directory of packs: its index, their headers as one

@@ -15,14 +15,22 @@ Fields and arrays
     Convert writes ``image`` (uint8 or uint16 ``[H, W, C]``, channels last, RGB order, or ``about.color`` "bands": numbers of any
     meaning), ``label`` (int64, a scalar a row; absent when the source has no labels) and ``key`` (ragged: the input's relative path,
     ``/``-separated, the bytes of the file system).
-    Images of sizes of their own have a ragged ``image``; those that convert shrank by a rule have ``about.size`` ("max=512",
-    "min=256"), and beside them ``height`` and ``width`` (int32, ``about.of`` "image"): those of the picture, upright.
     ``about.sampling`` of a field ``[H, W]`` or ``[H, W, C]`` beside the images: "nearest" of a mask, "linear" of soft values.
     Other fields MAY stand beside them; a reader MUST accept fields it does not know.
 
+Pictures of sizes of their own
+    A ragged field with ``about.layout``, and no codec that has one shape. ``image`` ("HWC", ``about.color``) is ``jpeg``, or without a
+    codec: a row is then the pixels, uint8, row by row, channels last. Masks and soft maps have ``about.of`` "image", the image's
+    field, whose row has their height and width; ``about.sampling``; layout "HW", or "HWC" and ``about.channels``; and
+    ``about.dtype`` if that is not uint8 ("<u2", "<f4"). They are ``png``, or without a codec the values, little-endian, as pixels are.
+    Wherever a row has no codec there MUST be the fields ``height`` and ``width`` (int32, ``about.of`` "image"): those of the picture,
+    upright; its bytes MUST be those of so many pixels. They MAY be there otherwise: JPEG and PNG files say how large they are.
+    Images that convert shrank by a rule have ``about.size`` ("max=512", "min=256").
+
 Codecs
     A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG files; ``shape`` is
-    the shape that all of them decode to, null if they differ. Any other name: a fixed field of an HDF5 pack whose chunks
+    the shape that all of them decode to, null if they differ. ``png``: a ragged field whose rows are PNG files as
+    ``packer/codecs/png.py`` writes them, ``shape`` null. Any other name: a fixed field of an HDF5 pack whose chunks
     went through a registered HDF5 filter, one chunk a block, the last one filled up with zeros to the length of the others;
     ``packer/codecs/block_codecs.py`` lists them. A reader that does not know a field's codec MUST refuse that field, not the pack.
 
@@ -95,6 +103,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import FormatError, damaged
+from packer.format.own_size import OwnSize
 from packer.format.table_record import check_table, fits, numbers
 
 VERSION = 1
@@ -181,9 +190,19 @@ class Field:
         return int(np.iinfo(self.dtype).max)
 
     @property
+    def own_size(self) -> OwnSize | None:
+        """The pixels of rows that are pictures of sizes of their own, None for others."""
+        return OwnSize.of(self.about, self.codec) if self.loaded.ragged else None
+
+    @property
+    def measures(self) -> bool:
+        """True for the height or width of the pictures in another field."""
+        return "of" in self.about and "sampling" not in self.about
+
+    @property
     def by_default(self) -> bool:
         """True if it is loaded unless fields are named: it is neither text nor the height or width of another field."""
-        return "encoding" not in self.about and "of" not in self.about
+        return "encoding" not in self.about and not self.measures
 
     @property
     def row_bytes(self) -> int:
@@ -355,10 +374,23 @@ class Header:
                 raise ValueError(f"provenance has {part} that are no object")
         if NORMALIZE in self.provenance.get("options", {}):
             _check_normalization(self.provenance["options"][NORMALIZE])
+        self._check_own_sizes()
         for f in self.fields:
             named = self.table.get(f.name) if self.table is not None else None
             if f.name in ("features", "categories") and named is not None and f.shape != (len(named),):
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has {len(named)} columns")
+
+    def _check_own_sizes(self) -> None:
+        """Check fields of pictures of sizes of their own, and that raw ones have their heights and widths. Raises ValueError."""
+        sizes = {
+            f.name for f in self.fields if f.measures and (f.dtype, f.shape, f.codec) == ("<i4", (), None)
+        }
+        for f in self.fields:
+            own = f.own_size
+            if own is not None and own.codec is None and not {"height", "width"} <= sizes:
+                raise ValueError(
+                    f"field {f.name!r} holds pictures of sizes of their own without height and width"
+                )
 
     def check_rows(self) -> None:
         """Check that blocks and splits fit the number of rows. Raises ValueError."""

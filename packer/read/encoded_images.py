@@ -12,7 +12,7 @@ from packer.codecs import jpeg, jpeg_rows, npy, png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.read.row_reader import MAX_PIXELS
+from packer.read.picture_rows import MAX_PIXELS
 
 _LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
 _SIZES = {"jpeg": jpeg.size, "npy": npy.size, "png": png.size}

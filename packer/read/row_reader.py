@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg, npy, png
+from packer.codecs import jpeg
 from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
+from packer.format.own_size import OwnSize
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
 from packer.read.gather import Bytes, check_range, cut
 from packer.read.joined_array import open_array
+from packer.read.picture_rows import check_codec, decode_picture
 
 
 class RowReader:
@@ -114,9 +116,6 @@ class RowReader:
         rows.keep(self._keep)
         return VerifiedRows(rows, self.pack, f) if self.verify else rows
 
-
-MAX_PIXELS = 1 << 30
-"""Of a JPEG row that kept its own size: more is damage, not a picture."""
 
 _PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
@@ -411,17 +410,32 @@ class _PartChecksums:
         return checksum.value()
 
 
-def decode_ragged(pack: Pack, field: Field, rows: list[bytes], numbers: Sequence[int]) -> list[Any]:
+def decode_ragged(
+    pack: Pack,
+    field: Field,
+    rows: list[bytes],
+    numbers: Sequence[int],
+    sizes: NDArray[np.int32] | None = None,
+) -> list[Any]:
     """Decode rows of a ragged field as a user gets them, by what the field says of itself.
 
-    Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. JPEG files of any
-    size: uint8 [h, w, C]. .npy and PNG files: the arrays they hold. Else the bytes. numbers: of the rows, for messages. Raises
-    FormatError for damaged rows.
+    Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. Pictures of sizes of
+    their own: arrays [h, w, C] or [h, w]. Else the bytes. numbers: of the rows, for messages, and for their heights and widths.
+    sizes: int32 [N, 2], these, as `picture_sizes` reads them; None: they are read if they are needed.
+    Raises FormatError for damaged rows, and for a codec that is not known.
     """
+    check_codec(pack, field)
+    own = OwnSize.of(field.about, field.codec)
+    if own is not None and own.codec is None and sizes is None:
+        sizes = picture_sizes(pack, numbers)
+    known = None if sizes is None else sizes.tolist()
     decoded: list[Any] = []
-    for row, number in zip(rows, numbers, strict=True):
+    for i, (row, number) in enumerate(zip(rows, numbers, strict=True)):
         try:
-            decoded.append(_decoded(field, row))
+            if own is None:
+                decoded.append(_plain(field, row))
+            else:
+                decoded.append(decode_picture(own, row, None if known is None else known[i]))
         except (ValueError, TypeError, LookupError) as error:
             raise FormatError(
                 f"{pack.path}: row {number} of {field.name!r} is damaged ({error})."
@@ -430,15 +444,18 @@ def decode_ragged(pack: Pack, field: Field, rows: list[bytes], numbers: Sequence
     return decoded
 
 
-def _decoded(field: Field, row: bytes) -> Any:
+def picture_sizes(pack: Pack, numbers: Sequence[int]) -> NDArray[np.int32]:
+    """Read the fields height and width of rows: int32 [N, 2]. Raises FormatError."""
+    fields = [pack.header.field(name) for name in ("height", "width")]
+    reader = RowReader(pack, fields)
+    runs = Runs(np.asarray(numbers, np.int64), np.ones(len(numbers), np.int64))
+    return np.stack([reader.array(f, runs) for f in fields], axis=1)
+
+
+def _plain(field: Field, row: bytes) -> Any:
     about = field.about
     if "encoding" in about:
         return row.decode(about["encoding"], "surrogateescape")
     if "row_shape" in about:
         return np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy()
-    codec = None if field.codec is None else field.codec["name"]
-    if codec == "jpeg":
-        return jpeg.decode(row, MAX_PIXELS, 3 if about.get("color") == "rgb" else 1)
-    if codec == "npy":
-        return npy.array(row).copy()
-    return png.array(row) if codec == "png" else row
+    return row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 
 import cv2
 import numpy as np
@@ -66,3 +67,26 @@ def test_damage_is_seen() -> None:
     taller = png.encode(np.zeros((400, 21), np.uint8))
     with pytest.raises(ValueError, match="more or fewer pixels"):
         png.array(taller[:33] + data[33:])
+
+
+@pytest.mark.parametrize("array", [MASK, np.dstack([MASK.astype(np.uint16) * 900] * 3)])
+def test_rows_of_the_result_may_lie_apart(array: np.ndarray) -> None:
+    apart = np.zeros((37, 23, *array.shape[2:]), array.dtype)
+    png.decode_into(png.encode(array), apart[:, 1:-1])
+    assert np.array_equal(apart[:, 1:-1], array)
+    assert not apart[:, [0, -1]].any()
+
+
+@pytest.mark.parametrize("row", [np.zeros((21, 37), np.uint8), np.zeros((37, 21), np.uint16)])
+def test_another_size_is_refused(row: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"^a PNG file of 8 bits, \[37, 21\]; the row is uint"):
+        png.decode_into(png.encode(MASK), row)
+
+
+@pytest.mark.parametrize(("place", "value"), [(28, 1), (25, 3), (24, 4)])
+def test_an_interlaced_file_and_a_palette_are_refused(place: int, value: int) -> None:
+    data = bytearray(png.encode(MASK))
+    data[place] = value
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    with pytest.raises(ValueError, match="a PNG file with a palette, interlaced, or otherwise not packer's"):
+        png.array(bytes(data))

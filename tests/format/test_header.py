@@ -97,6 +97,60 @@ def test_a_compressed_field_has_one_extent_a_block(extents: list[list[object]]):
         Header.from_bytes(json.dumps(record).encode(), "p")
 
 
+SIZES = {"of": "image"}
+MASK = {"layout": "HW", "of": "image", "sampling": "nearest"}
+
+
+def own_sizes(
+    about: dict[str, object], codec: object = None, name: str = "mask", size: object = "<i4"
+) -> bytes:
+    """The header of a pack with a field of pictures of sizes of their own, and their heights and widths."""
+    fields = (
+        Field(name, "|u1", None, about, codec),
+        *(Field(side, size, (), SIZES) for side in ("height", "width") if size is not None),
+    )
+    extents = {f.name: (Extent("", 0, 7, f.row_bytes),) for f in fields}
+    return Header(7, 3, fields, extents | {f"{name}.offsets": (Extent("", 0, 8, 8),)}).to_bytes()
+
+
+PNG = {"name": "png", "shape": None}
+
+
+@pytest.mark.parametrize(
+    ("about", "codec", "own"),
+    [
+        (MASK, PNG, ("png", "|u1", None)),
+        (MASK | {"layout": "HWC", "channels": 3, "dtype": "<u2"}, PNG, ("png", "<u2", 3)),
+        (MASK | {"dtype": "<f4"}, None, (None, "<f4", None)),
+        ({"layout": "HWC", "color": "rgba"}, None, (None, "|u1", 4)),
+        ({"layout": "HWC", "color": "gray"}, {"name": "jpeg", "shape": None}, ("jpeg", "|u1", 1)),
+        (MASK, {"name": "later"}, ("later", "|u1", None)),
+    ],
+)
+def test_pictures_of_sizes_of_their_own(about: dict[str, object], codec: object, own: tuple[object, ...]):
+    header = Header.from_bytes(own_sizes(about, codec), "x")
+    assert header.fields[0].own_size == own
+    assert [f.by_default for f in header.fields] == [True, False, False]
+    assert [f.own_size for f in header.fields[1:]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("about", "codec", "size"),
+    [
+        (MASK, None, None),
+        (MASK, None, "<i8"),
+        (MASK | {"dtype": "<f4"}, PNG, "<i4"),
+        (MASK | {"dtype": "<f8"}, None, "<i4"),
+        (MASK | {"layout": "HWC"}, PNG, "<i4"),
+        (MASK | {"layout": "HWC", "channels": 5}, PNG, "<i4"),
+        (MASK | {"layout": "HWC", "channels": 0}, None, "<i4"),
+    ],
+)
+def test_pictures_that_cannot_be_read_are_refused(about: dict[str, object], codec: object, size: object):
+    with pytest.raises(FormatError, match="header is malformed"):
+        Header.from_bytes(own_sizes(about, codec, size=size), "x")
+
+
 def test_normalization_is_the_recorded_one_else_the_packs_own():
     own, other = HEADER.statistics["image"], {"mean": [0.5, 0.5, 1], "std": [0.25, 0.0, 0.25]}
     assert HEADER.normalization == own

@@ -1,0 +1,69 @@
+"""Rows that are pictures of sizes of their own: what a ragged field says of their pixels, as header.py describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
+"""Names of an image's channels -> how many."""
+
+DTYPES = ("|u1", "<u2", "<f4")
+_PNG_DTYPES = ("|u1", "<u2")
+_PNG_CHANNELS = (1, 3, 4)
+_LAYOUTS = ("HW", "HWC")
+
+
+class OwnSize(NamedTuple):
+    """The pixels of such rows. codec: "jpeg", "png", None for raw bytes; dtype: numpy type string; channels: None for [h, w]."""
+
+    codec: str | None
+    dtype: str
+    channels: int | None
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any], codec: Mapping[str, Any] | None) -> OwnSize | None:
+        """Read a ragged field's members; None if its rows are no such pictures. Raises ValueError, KeyError, TypeError."""
+        name = None if codec is None else str(codec["name"])
+        layout = about.get("layout", "HWC" if name == "jpeg" else None)
+        if layout not in _LAYOUTS:
+            return None
+        channels = None
+        if layout == "HWC":
+            color = about.get("color")
+            # Images that were kept before there were others say no colour of grey ones.
+            channels = CHANNELS.get(str(color), 1) if "sampling" not in about else about["channels"]
+        found = cls(name, str(about.get("dtype", "|u1")), channels)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        allowed = {None: DTYPES, "png": _PNG_DTYPES, "jpeg": DTYPES[:1]}.get(self.codec, (self.dtype,))
+        channels = 1 if self.channels is None else self.channels
+        numbers = (
+            type(channels) is int and channels > 0 and (self.codec != "png" or channels in _PNG_CHANNELS)
+        )
+        if self.dtype not in allowed or not numbers:
+            raise ValueError(
+                f"pictures of {self.dtype}, {self.channels} channels, are stored as {self.codec}"
+            )
+
+    def shape(self, height: int, width: int) -> tuple[int, ...]:
+        """Return the shape of a row's pixels."""
+        return (height, width) if self.channels is None else (height, width, self.channels)
+
+    def nbytes(self, height: int, width: int) -> int:
+        """Return the bytes of a raw row."""
+        return prod(self.shape(height, width)) * int(self.dtype[2])
+
+
+def mask_about(dtype: str, channels: int, *, soft: bool) -> dict[str, Any]:
+    """Return what the field of an image's partners says of itself."""
+    about: dict[str, Any] = {"layout": "HW" if channels == 1 else "HWC", "of": "image"}
+    about["sampling"] = "linear" if soft else "nearest"
+    return (
+        about
+        | ({"channels": channels} if channels > 1 else {})
+        | ({"dtype": dtype} if dtype != "|u1" else {})
+    )
