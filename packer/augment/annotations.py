@@ -179,17 +179,9 @@ def move_soft(
     fill: what is beyond the edges; NaN for none, of whole numbers 0. NaN weighs nothing, and stays where the values that there are
     have less than half of the weight.
     """
-    if not layers.is_floating_point():
-        fill = float(_filling(0 if math.isnan(fill) else fill, layers.dtype, "soft_fill").item())
     if not any(_moves(stage) for stage in stages):
         return layers
-    moving, depth = layers.float(), layers.shape[1]
-    if layers.is_floating_point():
-        known = moving.isfinite()
-        # On a GPU the answer would have to be waited for.
-        if layers.device.type != "cpu" or math.isnan(fill) or not known.all():
-            moving = torch.cat([torch.where(known, moving, 0.0), known.float()], dim=1)
-    filling = (0.0 if math.isnan(fill) else fill,) * depth + (0.0 if math.isnan(fill) else 1.0,) * depth
+    moving, filling = _weighted(layers, fill)
     for stage, mine in each_stage(stages, columns):
         if stage.mixing is not None:
             moving = stage.mixing.mix(moving.clone(), mine)
@@ -200,15 +192,54 @@ def move_soft(
                 for at, part in zip(starts, moving.split(_TOGETHER, dim=1), strict=True)
             ]
             moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    return _unweighted(moving, layers.shape[1], layers.dtype)
+
+
+def begin_masks(
+    stage: PassStage, columns: Tensor, masks: Tensor, fill: int, implementation: str, out: Tensor
+) -> None:
+    """Make masks of images that differ in size alike.
+
+    columns: float32 [N, P], of the ragged pass over the masks. masks: [P, 1], of up to 4 bytes a number. fill: what is beyond the
+    edges. out: [N, h, w] of their dtype, contiguous; filled.
+    """
+    filling = tuple(map(float, _filling(fill, masks.dtype).view(torch.uint8).tolist()))
+    to = out.view(torch.uint8).view(*out.shape, len(filling)).permute(0, 3, 1, 2)
+    stage.run_masks(masks.view(torch.uint8), columns, filling, implementation, to)
+
+
+def begin_soft(
+    stage: PassStage, columns: Tensor, maps: Tensor, fill: float, implementation: str, out: Tensor
+) -> None:
+    """Make soft maps of images that differ in size alike; the arguments are those of begin_masks."""
+    moving, filling = _weighted(maps, fill)
+    moved = stage.run_masks(moving.contiguous(), columns, filling[: moving.shape[1]], implementation)
+    out.copy_(_unweighted(moved, 1, maps.dtype)[:, 0])
+
+
+def _weighted(layers: Tensor, fill: float) -> tuple[Tensor, tuple[float, ...]]:
+    """Return maps [N, K, ...] as float32, after them their weights where some have no value; and as many numbers to fill with."""
+    depth = layers.shape[1]
+    if not layers.is_floating_point():
+        fill = float(_filling(0 if math.isnan(fill) else fill, layers.dtype, "soft_fill").item())
+    moving = layers.float()
+    if layers.is_floating_point():
+        known = moving.isfinite()
+        # On a GPU the answer would have to be waited for.
+        if layers.device.type != "cpu" or math.isnan(fill) or not known.all():
+            moving = torch.cat([torch.where(known, moving, 0.0), known.float()], dim=1)
+    return moving, (0.0 if math.isnan(fill) else fill,) * depth + (0.0 if math.isnan(fill) else 1.0,) * depth
+
+
+def _unweighted(moving: Tensor, depth: int, dtype: torch.dtype) -> Tensor:
+    """Return `depth` maps of their dtype: without their weights, and whole numbers rounded."""
     if moving.shape[1] > depth:
         sums, weights = moving.split(depth, dim=1)
         moving = (sums / weights).masked_fill_(weights < _LEAST_WEIGHT, torch.nan)
-    if layers.is_floating_point():
-        return moving.to(layers.dtype)
-    limits = torch.iinfo(layers.dtype)
-    return (
-        moving.add_(0.5).floor_().clamp_(limits.min, limits.max).to(layers.dtype)
-    )  # a copy of whole numbers
+    if dtype.is_floating_point:
+        return moving.to(dtype)
+    limits = torch.iinfo(dtype)
+    return moving.add_(0.5).floor_().clamp_(limits.min, limits.max).to(dtype)  # a copy of whole numbers
 
 
 _LEAST_WEIGHT = 0.5  # as at conversion: pixels/soft_maps.py

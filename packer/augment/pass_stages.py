@@ -208,13 +208,19 @@ class PassStage:
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
     def run_masks(
-        self, masks: Tensor, columns: Tensor, fill: tuple[float, ...], implementation: str
+        self,
+        masks: Tensor,
+        columns: Tensor,
+        fill: tuple[float, ...],
+        implementation: str,
+        out: Tensor | None = None,
     ) -> Tensor:
         """Move masks as the images: [N, K, h, w].
 
-        masks: [N, K, H, W]: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images. fill: K numbers.
+        masks: [N, K, H, W]: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images; of a ragged pass
+            [P, K]. fill: K numbers. out: takes the result if given.
         """
-        soft = masks.dtype == torch.float32
+        soft, ragged = masks.dtype == torch.float32, self.what.ragged
         what = Pass(
             channels=masks.shape[1],
             size=self.result.size,
@@ -223,8 +229,12 @@ class PassStage:
             framed=self.what.framed,
             fill=fill,
             dtype="float32" if soft else "uint8",
+            ragged=ragged,
         )
-        return run_pass(what, masks, columns[:, : pass_spec.STEPS_AT], None, None, implementation)
+        numbers = columns[:, : pass_spec.STEPS_AT]
+        if ragged:
+            numbers = torch.cat([numbers, columns[:, self.what.source_at :]], dim=1)
+        return run_pass(what, masks, numbers, None, out, implementation)
 
     def _take_geometry(self, part: GeometryPart, transform: int) -> bool:
         if self._colours or self._scale or self._erasers:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment.annotations import (
+    begin_masks,
+    begin_soft,
     kept_centres,
     move_masks,
     move_soft,
@@ -344,16 +346,29 @@ class Pipeline:
             return out
         return made
 
+    def begin_masks(
+        self, masks: RaggedImages, params: Drawn | PreparedDraws, out: Tensor, *, soft: bool = False
+    ) -> None:
+        """Make masks of images that differ in size alike: the first stage of `apply_masks`, or of `apply_soft`.
+
+        masks: of the images' full sizes, [P, 1], at most 4 bytes a number. out: [N, h, w] of their dtype, contiguous; filled.
+        """
+        prepared = self.prepare(params, len(masks))
+        columns = masks.placed(prepared.host[:, : self.first.width])
+        begin, fill = (begin_soft, self.soft_fill) if soft else (begin_masks, self.mask_fill)
+        begin(self.first, columns, masks.pixels, fill, self.implementation, out)  # type: ignore[arg-type]
+
     def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
 
-        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified.
+        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified. Of images that differ in size
+            what `begin_masks` filled.
         Returns: the same with (h, w); the same memory if nothing moves.
         Raises UsageError if masks are of another size than the images, or MixUp would have to mix them.
         """
         layers = self._layers("masks", masks)
         columns = self.prepare(params, len(masks)).on(masks.device)
-        moved = move_masks(self._stages, columns, layers, self.mask_fill, self.implementation)
+        moved = move_masks(*self._rest(columns), layers, self.mask_fill, self.implementation)
         return moved if masks.ndim == 4 else moved[:, 0]
 
     def apply_soft(self, maps: Tensor, params: Drawn | PreparedDraws) -> Tensor:
@@ -367,7 +382,7 @@ class Pipeline:
         """
         layers = self._layers("maps", maps)
         columns = self.prepare(params, len(maps)).on(maps.device)
-        moved = move_soft(self._stages, columns, layers, self.soft_fill, self.implementation)
+        moved = move_soft(*self._rest(columns), layers, self.soft_fill, self.implementation)
         return moved if maps.ndim == 4 else moved[:, 0]
 
     def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:
@@ -466,9 +481,15 @@ class Pipeline:
         shape: Shape = self.shape
         return shape
 
+    def _rest(self, columns: Tensor) -> tuple[list[Stage], Tensor]:
+        """Return the stages after the one that makes images alike, if there is such a one, and their columns."""
+        return (self._stages[1:], columns[:, self.first.width :]) if self.ragged else (self._stages, columns)
+
     def _layers(self, what: str, masks: Tensor) -> Tensor:
         """Return masks as [N, K, H, W]. Raises UsageError unless they are of the images' size."""
         _, height, width = self._known()
+        if self.ragged:
+            height, width = self.first.result.size
         if (
             not isinstance(masks, Tensor)
             or masks.ndim not in (3, 4)

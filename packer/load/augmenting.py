@@ -16,7 +16,7 @@ from packer import randomness
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
 from packer.load.batch import IndexedRows, Slots, allocate, batch_type
-from packer.read.encoded_images import channels_of, is_encoded
+from packer.read.encoded_images import channels_of, dtype_of, is_encoded
 from packer.read.row_selection import is_mask
 from packer.sentence import Option
 
@@ -37,6 +37,7 @@ class Augmenter:
     `draw` is thread-safe. Images that differ in size are made alike as they are read (ragged_rows.py); the rest is done here.
 
     views: field name in the batch -> pipeline that makes it from "image"; masks, boxes, points and labels follow the first.
+    masks, soft: names of the masks and soft maps among the fields.
     fields: fields that are loaded. num_classes: number of classes of mixed labels. rows: most rows in a batch.
     spare: free result buffers to keep.
     """
@@ -57,8 +58,8 @@ class Augmenter:
         self._type: Any = batch_type(self._names)
         named = {f.name: f for f in fields}
         _, height, width = self._pipeline.shape or (0, 0, 0)
-        self._masks = [f.name for f in fields if is_mask(f, (height, width))]
-        self._soft = [f.name for f in fields if is_mask(f, (height, width), "linear")]
+        self.masks = [f.name for f in fields if is_mask(f, (height, width))]
+        self.soft = [f.name for f in fields if is_mask(f, (height, width), "linear")]
         self._boxes = any(map(is_boxes, fields))
         self._box_fields = [f.name for f in fields if self._boxes and goes_with_boxes(f)]
         points = named.get("keypoints")
@@ -66,7 +67,7 @@ class Augmenter:
         self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
 
     def read_fields(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields that are read: of images that differ in size what the first stage of each view makes of them."""
+        """Return the fields that are read: of images that differ in size, and their masks, what the first stages make of them."""
         if not self.ragged:
             return tuple(fields)
         made = []
@@ -75,7 +76,14 @@ class Augmenter:
             made.append(
                 Field(name, _NUMPY[str(first.dtype)], (*first.size, first.channels), {"layout": "HWC"})
             )
-        return tuple(one for f in fields for one in (made if f.name == "image" else (f,)))
+        found: list[Field] = []
+        for f in fields:
+            size = self._pipeline.first.result.size
+            if f.name in (*self.masks, *self.soft):
+                found.append(Field(f.name, dtype_of(f), size, f.about))
+            else:
+                found += made if f.name == "image" else (f,)
+        return tuple(found)
 
     def joined(self, parts: Sequence[Draws]) -> Draws:
         """Return the parameters of all parts of a request, one after the other."""
@@ -132,9 +140,9 @@ class Augmenter:
             for (name, view), own, mine in zip(self._views.items(), images, each, strict=True)
         }
         mine = each[0]
-        for name in self._masks:
+        for name in self.masks:
             made[name] = self._pipeline.apply_masks(getattr(batch, name), mine)
-        for name in self._soft:
+        for name in self.soft:
             made[name] = self._pipeline.apply_soft(getattr(batch, name), mine)
         if self._points:
             made["keypoints"] = self._pipeline.apply_keypoints(batch.keypoints, mine)
@@ -374,10 +382,18 @@ def _check_ragged(fields: Sequence[Field], path: str, device: str) -> None:
             " first.",
         )
     for f in fields:
-        if f.name != "image" and ("sampling" in f.about or "layout" in f.about):
+        whole = f.ragged and np.dtype(dtype_of(f)).itemsize <= 4
+        if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not whole:
             raise UsageError(
-                f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes and keypoints can. "
-                "Name the other fields."
+                f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks of the "
+                "images' own sizes can. Name the other fields."
+            )
+        if f.name == "image" and dtype_of(f) != "|u1":
+            raise UsageError(
+                f"augment: the images of {path} differ in size and have {np.dtype(dtype_of(f))} numbers; those of uint8 are made "
+                "alike as they are read. Run packer repack with a ",
+                Option("size"),
+                " first.",
             )
 
 

@@ -1,4 +1,4 @@
-"""Images that kept their own size, decoded and made alike by the threads that read them.
+"""Images that kept their own size, and their masks, decoded and made alike by the threads that read them.
 
 A thread decodes a few images at a time, no larger than what was drawn for them needs, and the first pass of each view reads them while
 they still lie in the caches. So a request is what it is for images of one size: rows in a slot.
@@ -9,23 +9,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from packer.augment.pass_stages import run_pass
-from packer.augment.ragged_images import REDUCTIONS, placed, reductions, rows_seen
+from packer.augment.ragged_images import REDUCTIONS, RaggedImages, placed, reductions, rows_seen
 from packer.format.header import Field
 from packer.load.batch import Bytes
 from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
-from packer.read.encoded_images import EncodedImages, channels_of
+from packer.orders.runs import Runs
+from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
 from packer.read.row_reader import RowReader
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
+    from packer.augment.pass_stages import PreparedDraws
     from packer.load.augmenting import Augmenter, Draws
 
 _GROUP_BYTES = (
@@ -51,22 +53,24 @@ class AugmentedFileRows(FileRows):
     ) -> None:
         super().__init__(reader, fields, threads)
         self._augmenter, self._image = augmenter, image
-        self._channels = channels_of(image)
-        wider = all(pipeline.first.wider for pipeline in augmenter.views.values())
-        self._pixel = 4 if wider else self._channels
+        self._masks = [reader.pack.header.field(name) for name in (*augmenter.masks, *augmenter.soft)]
+        channels = channels_of(image)
+        wider = channels == 3 and (image.codec or {})["name"] == "jpeg"
+        wider = wider and all(pipeline.first.wider for pipeline in augmenter.views.values())
+        self._pixel = 4 if wider else channels
         self._local = threading.local()
 
     def _read_part(
         self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes], read: ReadFixed
     ) -> ReadResult:
-        """Read all fields, and make the images of each view."""
+        """Read all fields, and make the images of each view, and the masks."""
         views = {name: out[name] for name in self._augmenter.views}
-        others = {name: rows for name, rows in out.items() if name not in views}
+        own = {*views, *(f.name for f in self._masks)}
+        others = {name: rows for name, rows in out.items() if name not in own}
         result = super()._read_part(request, start, stop, others, read)
         began = time.perf_counter()
         runs = request.rows(start, stop)
-        rows = self.reader.read_ragged(self._image.name, runs)
-        images = EncodedImages(self.reader.pack, self._image, rows, runs.rows().tolist())
+        images = self._encoded(self._image, runs)
         counters = request.counters(start, stop).rows()
         boxes = result.ragged["boxes"] if self._augmenter.needs_boxes else None
         epoch = request.epoch
@@ -77,7 +81,7 @@ class AugmentedFileRows(FileRows):
         pipelines, made = list(self._augmenter.views.values()), []
         for pipeline, bytes_of in zip(pipelines, views.values(), strict=True):
             first = pipeline.first.result
-            pixels = torch.from_numpy(bytes_of).view(first.dtype).view(len(rows), *first.size, -1)
+            pixels = torch.from_numpy(bytes_of).view(first.dtype).view(stop - start, *first.size, -1)
             made.append(pixels.permute(0, 3, 1, 2))
         groups, places = _groups(sizes.prod(axis=1), self._pixel, sum(one[:1].nbytes for one in made))
         columns = [
@@ -85,11 +89,33 @@ class AugmentedFileRows(FileRows):
             for pipeline, drawn in zip(pipelines, draws, strict=True)
         ]
         for group in groups:
-            memory = self._decoded(images, group, places, sizes, by, seen)
+            memory = torch.from_numpy(self._decoded(images, group, places, sizes, by, seen, self._pixel))
             for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
                 what, how = pipeline.first.what, pipeline.implementation
                 run_pass(what, memory, numbers[group], None, out_of[group], how)
+        for f in self._masks:
+            masks = self._encoded(f, runs)
+            masks.check_sizes(images.sizes)
+            self._make_masks(masks, f, draws[0], out[f.name])
         return result._replace(draws=draws, read_seconds=result.read_seconds + time.perf_counter() - began)
+
+    def _encoded(self, field: Field, runs: Runs) -> EncodedImages:
+        """Read rows of images or masks, as they are stored."""
+        rows = self.reader.read_ragged(field.name, runs)
+        return EncodedImages(self.reader.pack, field, rows, runs.rows().tolist())
+
+    def _make_masks(self, masks: EncodedImages, field: Field, drawn: PreparedDraws, out: Bytes) -> None:
+        """Decode masks or soft maps, at their full size, and make them alike, as the images of the first view."""
+        pipeline, dtype = next(iter(self._augmenter.views.values())), np.dtype(dtype_of(field))
+        made = torch.from_numpy(out.view(dtype)).view(len(out), *pipeline.first.result.size)
+        groups, places = _groups(masks.sizes.prod(axis=1), dtype.itemsize, out.shape[1])
+        seen, same = rows_seen(drawn.host.numpy()), np.ones(len(out), np.int64)
+        for group in groups:
+            memory = self._decoded(masks, group, places, masks.sizes, same, seen, 1, dtype)
+            alike = RaggedImages(torch.from_numpy(memory), places[group], masks.sizes[group], same[group])
+            pipeline.begin_masks(
+                alike, drawn[group], made[group], soft=field.about.get("sampling") == "linear"
+            )
 
     def _reductions(self, images: EncodedImages, draws: Draws) -> NDArray[np.int64]:
         """Return how many times smaller each image may be decoded, for all views."""
@@ -112,22 +138,27 @@ class AugmentedFileRows(FileRows):
         sizes: NDArray[np.int64],
         by: NDArray[np.int64],
         seen: NDArray[np.int64],
-    ) -> torch.Tensor:
-        """Decode some images into this thread's memory: uint8 [P, C]; what no view sees of them may be anything."""
+        channels: int,
+        dtype: DTypeLike = np.uint8,
+    ) -> NDArray[Any]:
+        """Decode some images, or masks, into this thread's memory: [P, C]; what no view sees of them may be anything."""
         height, width = sizes[group.stop - 1].tolist()
-        memory = self._memory(int(places[group.stop - 1]) + height * width)
+        count = int(places[group.stop - 1]) + height * width
+        memory = (
+            self._memory(count * channels * np.dtype(dtype).itemsize).view(dtype).reshape(count, channels)
+        )
         for i in range(group.start, group.stop):
             height, width = sizes[i].tolist()
             pixels = memory[places[i] : places[i] + height * width]
             images.decode_into(i, pixels.reshape(height, width, -1), int(by[i]), seen[i].tolist())
-        return torch.from_numpy(memory)
+        return memory
 
-    def _memory(self, pixels: int) -> NDArray[np.uint8]:
-        """Return this thread's memory, uint8 [pixels, C], with C 4 for 3 where the passes take that."""
-        memory: NDArray[np.uint8] | None = getattr(self._local, "memory", None)
-        if memory is None or len(memory) < pixels:
-            self._local.memory = memory = np.empty((pixels, self._pixel), np.uint8)
-        return memory[:pixels]
+    def _memory(self, nbytes: int) -> Bytes:
+        """Return this thread's memory."""
+        memory: Bytes | None = getattr(self._local, "memory", None)
+        if memory is None or len(memory) < nbytes:
+            self._local.memory = memory = np.empty(nbytes, np.uint8)
+        return memory[:nbytes]
 
 
 def _groups(

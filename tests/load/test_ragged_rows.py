@@ -277,7 +277,7 @@ def test_mistakes_are_sentences(pack: str, tmp_path: Path) -> None:
         fit_views(views, header.fields, pack, None)
     masked = written(tmp_path / "m.h5", Field("mask", "|u1", (4, 4), {"sampling": "nearest"}))
     with pytest.raises(
-        UsageError, match="differ in size, and 'mask' cannot follow them; boxes and keypoints can"
+        UsageError, match="differ in size, and 'mask' cannot follow them; boxes, keypoints, and masks"
     ):
         PackedBatchDataset(masked, 6, augment=CROP)
     damaged = written(tmp_path / "d.h5", damaged=7)

@@ -1,0 +1,141 @@
+"""Masks and soft maps of images that kept their own size, and raw rows: each moved as its image, alone in a batch of its size, would be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from packer import PackedBatchDataset, PackedDataset, open_pack  # noqa: E402
+from packer.augment import (  # noqa: E402
+    ElasticTransform,
+    Normalize,
+    Pipeline,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    Resize,
+)
+from packer.codecs import jpeg, npy, png  # noqa: E402
+from packer.errors import FormatError, UsageError  # noqa: E402
+from packer.format.header import Field  # noqa: E402
+from packer.format.pack_writer import PackWriter  # noqa: E402
+
+ROWS = 12
+MASKS = ("mask", "instance", "matte", "depth")
+RAW, JPEG = {"name": "npy", "shape": None}, {"name": "jpeg", "shape": None}
+
+
+def field(name: str, codec: str, sampling: str, dtype: str | None = None) -> Field:
+    about = {"layout": "HW", "sampling": sampling} | ({"dtype": dtype} if dtype else {})
+    return Field(name, "|u1", None, about, {"name": codec, "shape": None})
+
+
+def written(path: Path, codec: dict[str, Any], wrong: int | None = None) -> str:
+    """A pack of smooth pictures of sizes of their own. wrong: a row whose mask has another size."""
+    rng = np.random.default_rng(3)
+    ragged: dict[str, list[bytes]] = {name: [] for name in ("image", *MASKS)}
+    for row in range(ROWS):
+        height, width = rng.integers(30, 70, 2)
+        y, x = np.mgrid[0:height, 0:width]
+        waves = [127 + 60 * np.sin(x / rng.uniform(4, 9)) + 60 * np.sin(y / rng.uniform(4, 9)) for _ in "rgb"]
+        image = np.stack(waves, axis=2).astype(np.uint8)
+        mask = (x // 7 + 3 * (y // 5)).astype(np.uint8)
+        depth = (x * y / 50).astype(np.float32)
+        depth[rng.random(depth.shape) < 0.1] = np.nan
+        ragged["image"].append(npy.encode(image) if codec is RAW else jpeg.encode(image, 90))
+        ragged["mask"].append(png.encode(mask[:, : -1 if row == wrong else None]))
+        ragged["instance"].append(png.encode((300 * mask.astype(int) % 65_536).astype(np.uint16)))
+        ragged["matte"].append(png.encode(image[..., 0]))
+        ragged["depth"].append(npy.encode(depth))
+    fields = (
+        Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, codec),
+        field("mask", "png", "nearest"),
+        field("instance", "png", "nearest", "<u2"),
+        field("matte", "png", "linear"),
+        field("depth", "npy", "linear", "<f4"),
+        Field("row", "<i8", ()),
+    )
+    with PackWriter(str(path), fields=fields, rows=ROWS, block_rows=ROWS, format="h5") as writer:
+        writer.write_block(0, {"row": np.arange(ROWS)})
+        writer.finish(rows=ROWS, ragged=ragged)
+    return str(path)
+
+
+@pytest.fixture(scope="module", params=["raw", "jpeg"])
+def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("masks") / f"{request.param}.h5"
+    return written(path, RAW if request.param == "raw" else JPEG)
+
+
+def test_rows_come_as_they_are(pack: str) -> None:
+    with PackedBatchDataset(pack, 5, fields=["image", *MASKS]) as dataset:
+        batch = next(iter(dataset))
+    for i, image in enumerate(batch.image):
+        assert {tuple(getattr(batch, name)[i].shape) for name in MASKS} == {tuple(image.shape[1:])}
+    assert [getattr(batch, name)[0].dtype for name in MASKS] == [
+        torch.uint8,
+        torch.uint16,
+        torch.uint8,
+        torch.float32,
+    ]
+    if "raw" in pack:
+        assert torch.equal(batch.matte[2], batch.image[2][0])
+    assert PackedDataset(pack)[3]._fields == ("image", *MASKS, "row")
+    assert torch.equal(PackedDataset(pack)[3].mask, batch.mask[3])
+
+
+@pytest.mark.parametrize("implementation", ["auto", "plain"])
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        [RandomResizedCrop(20, scale=(0.1, 1)), RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.2,) * 3)],
+        [Resize((24, 18)), RandomRotation(40, interpolation="bilinear")],
+        [Resize((24, 30)), ElasticTransform(20.0, 3.0), RandomResizedCrop(15)],
+    ],
+)
+def test_masks_follow_their_images(pack: str, transforms: list[Any], implementation: str) -> None:
+    pipeline = Pipeline(transforms, mask_fill=9, soft_fill=float("nan"), implementation=implementation)
+    options: dict[str, Any] = {"fields": ["image", *MASKS, "row"], "seed": 4, "shuffle": True}
+    with PackedBatchDataset(pack, 5, augment=pipeline, threads=2, **options) as dataset:
+        dataset.set_epoch(2)
+        made = [(batch, i) for batch in dataset for i in range(len(batch.row))]
+    assert len(made) == ROWS
+    whole = PackedDataset(pack)
+    for batch, i in made:
+        row = whole[int(batch.row[i])]
+        alone = pipeline.at(tuple(row.image.shape))
+        draws = alone.sample(np.array([int(batch.row[i])]), 2, seed=4)
+        image = alone.apply(row.image[None], draws)[0]
+        if "raw" in pack:
+            assert torch.equal(batch.image[i], image)
+        for name in ("mask", "instance"):
+            assert torch.equal(getattr(batch, name)[i], alone.apply_masks(getattr(row, name)[None], draws)[0])
+        depth = alone.apply_soft(row.depth[None], draws)[0]
+        if len(alone.stages) == 1:
+            torch.testing.assert_close(batch.depth[i], depth, equal_nan=True)
+            assert torch.equal(batch.matte[i], alone.apply_soft(row.matte[None], draws)[0])
+        else:  # NaN are set, and whole numbers rounded, after the first stage
+            both = batch.depth[i].isfinite() & depth.isfinite()
+            assert both.float().mean() > 0.5
+            assert (batch.depth[i] - depth)[both].abs().mean() < 0.5
+
+
+def test_masks_of_another_size_are_damage(tmp_path: Path) -> None:
+    wrong = written(tmp_path / "w.h5", JPEG, wrong=7)
+    with (
+        PackedBatchDataset(wrong, 4, augment=[Resize((8, 8))]) as dataset,
+        pytest.raises(FormatError, match=r"row 7 of 'mask' is damaged \(\d+ x \d+ pixels beside an image of"),
+    ):
+        list(dataset)
+
+
+def test_numbers_that_a_mask_does_not_hold_are_refused(pack: str) -> None:
+    header = open_pack(pack).header
+    assert header.field("mask").by_default
+    with pytest.raises(UsageError, match=r"mask_fill is 300 and the masks are torch.uint8"):
+        next(iter(PackedBatchDataset(pack, 4, augment=Pipeline([Resize((8, 8))], mask_fill=300))))
