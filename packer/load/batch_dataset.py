@@ -267,7 +267,11 @@ class PackedBatchDataset(ResumableEpochs):
         ragged = ""
         if (padding := parse_collate(collate)) is not None:
             check_padded(
-                self.fields, self.pack.path, transformed=transform is not None, augmented=bool(self._views)
+                self.fields,
+                self.pack.path,
+                padding,
+                transformed=transform is not None,
+                augmented=bool(self._views),
             )
             ragged = "collate='pad'"
         self._padding = padding

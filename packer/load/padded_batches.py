@@ -1,4 +1,5 @@
-"""Images that differ in size in one array: each in the upper left corner, zeros beyond it, as torchvision's detection models pad them.
+"""Images that differ in size, and their masks, in one array each: every one in the upper left corner, zeros beyond it, as torchvision's
+detection models pad them.
 
 The files tell sizes before a pixel is decoded, so the threads that read decode straight into the array where an image is as wide as it.
 torch has no other array for them: its jagged layout (torch.nested) holds one ragged dimension, and images have two.
@@ -10,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,9 @@ from packer.format.header import Field
 from packer.load.batch import Bytes, LentSlot, Slots, allocate
 from packer.load.prefetcher import FetchedRows, FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
-from packer.read.encoded_images import EncodedImages, channels_of, is_encoded
+from packer.read.encoded_images import EncodedImages, channels_of, dtype_of, is_encoded
 from packer.read.row_reader import RowReader
+from packer.read.row_selection import is_mask
 from packer.starting import ForkSafeLock, ForkSafeThreads
 
 COLLATES = ("list", "pad")
@@ -38,6 +40,8 @@ class Padding:
     ----------
     multiple : int
         Height and width of a batch are multiples of it: 32 for a network that halves them five times.
+    mask_fill : int
+        What masks have beyond their images: 0, or the number that a loss ignores, for example 255. Images and soft maps have 0.
 
     Examples
     --------
@@ -46,11 +50,16 @@ class Padding:
     """
 
     multiple: int = 1
+    mask_fill: int = 0
 
     def __post_init__(self) -> None:
         if as_whole(self.multiple, 1) is None:
             raise UsageError(
                 f"Padding: multiple is {self.multiple!r}; whole numbers from 1 are allowed. Pass for example 32."
+            )
+        if as_whole(self.mask_fill, None) is None:
+            raise UsageError(
+                f"Padding: mask_fill is {self.mask_fill!r}; whole numbers are allowed. Pass for example 255."
             )
 
     def size(self, sizes: NDArray[np.int64]) -> tuple[int, int]:
@@ -75,7 +84,9 @@ def parse_collate(collate: str | Padding) -> Padding | None:
     return Padding() if collate == "pad" else None
 
 
-def check_padded(fields: Sequence[Field], path: str, *, transformed: bool, augmented: bool) -> None:
+def check_padded(
+    fields: Sequence[Field], path: str, padding: Padding, *, transformed: bool, augmented: bool
+) -> None:
     """Raise UsageError for batches in which nothing can be padded."""
     image = next((f for f in fields if f.name == "image"), None)
     if image is None:
@@ -91,6 +102,15 @@ def check_padded(fields: Sequence[Field], path: str, *, transformed: bool, augme
             raise UsageError(
                 f"collate='pad' with {what}: images are padded as they are read, before it. Pass one of them."
             )
+    for f in fields:
+        if not is_mask(f, (None, None)):
+            continue
+        limits = np.iinfo(dtype_of(f)) if np.dtype(dtype_of(f)).kind in "iu" else None
+        if limits is not None and not limits.min <= padding.mask_fill <= limits.max:
+            raise UsageError(
+                f"Padding: mask_fill is {padding.mask_fill} and {f.name!r} of {path} is {limits.dtype}; {limits.min} to {limits.max} are"
+                " allowed. Pass such."
+            )
     for added in (PIXEL_MASK, IMAGE_SIZES):
         if any(f.name == added.name for f in fields):
             raise UsageError(
@@ -98,8 +118,21 @@ def check_padded(fields: Sequence[Field], path: str, *, transformed: bool, augme
             )
 
 
+class _Picture(NamedTuple):
+    """A field of images or masks. channels: (C,), of masks (); fill: beyond the pictures."""
+
+    field: Field
+    dtype: np.dtype[Any]
+    channels: tuple[int, ...]
+    fill: int
+
+    @property
+    def pixel_bytes(self) -> int:
+        return int(np.prod(self.channels, dtype=np.int64)) * self.dtype.itemsize
+
+
 class PaddedFileRows(FileRows):
-    """The pack's files, whose images are padded to one array a batch as they are read.
+    """The pack's files, whose images, and their masks, are padded to one array a batch as they are read.
 
     fields: of the batches, with "image". spare: free arrays to keep. allocate: returns memory for one, uint8 [nbytes].
     """
@@ -113,10 +146,24 @@ class PaddedFileRows(FileRows):
         spare: int,
         allocate: Callable[[int], Bytes] = allocate,
     ) -> None:
-        super().__init__(reader, [f for f in fields if f.name != "image"], threads)
-        self._image = next(f for f in fields if f.name == "image")
-        self._channels, self._padding = channels_of(self._image), padding
-        self._spare, self._allocate = spare, allocate
+        image = next(f for f in fields if f.name == "image")
+        pictures = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
+        pictures.insert(0, image)
+        super().__init__(reader, [f for f in fields if f not in pictures], threads)
+        # The widest numbers first, so that each array begins where its numbers may.
+        self._pictures = sorted(
+            (
+                _Picture(
+                    f,
+                    np.dtype(dtype_of(f)),
+                    (channels_of(f),) if f is image else (),
+                    padding.mask_fill if is_mask(f, (None, None)) else 0,
+                )
+                for f in pictures
+            ),
+            key=lambda one: -one.dtype.itemsize,
+        )
+        self._padding, self._spare, self._allocate = padding, spare, allocate
         self._slots, self._slot_bytes = Slots(0, allocate, spare), 0
         self._growing = ForkSafeLock()
         self._local = threading.local()
@@ -137,27 +184,41 @@ class PaddedFileRows(FileRows):
         result = self._read_part(request, 0, request.count, out, read)
         began = time.perf_counter()
         runs = request.rows()
-        encoded = self.reader.read_ragged(self._image.name, runs)
-        images = EncodedImages(self.reader.pack, self._image, encoded, runs.rows().tolist())
-        count, (height, width) = len(images.sizes), self._padding.size(images.sizes)
-        memory = self._lend(count * height * width * (self._channels + 1))
-        at = count * height * width * self._channels
-        padded = memory[:at].reshape(count, height, width, self._channels)
-        mask = memory[at : at + count * height * width].view(np.bool_).reshape(count, height, width)
+        numbers = runs.rows().tolist()
+        rows = {
+            f.name: EncodedImages(self.reader.pack, f, self.reader.read_ragged(f.name, runs), numbers)
+            for f, *_ in self._pictures
+        }
+        images = rows["image"]
+        count, size = len(images.sizes), self._padding.size(images.sizes)
+        taken = [count * size[0] * size[1] * one.pixel_bytes for one in self._pictures]
+        memory, at = self._lend(sum(taken) + count * size[0] * size[1]), 0
+        for one, nbytes in zip(self._pictures, taken, strict=True):
+            rows[one.field.name].check_sizes(images.sizes)
+            padded = memory[at : at + nbytes].view(one.dtype).reshape(count, *size, *one.channels)
+            self._pad(rows[one.field.name], one, padded)
+            arrays[one.field.name] = padded
+            at += nbytes
+        mask = memory[at : at + count * size[0] * size[1]].view(np.bool_).reshape(count, *size)
         for i, (h, w) in enumerate(images.sizes.tolist()):
-            if w == width:
-                images.decode_into(i, padded[i, :h])
-            else:
-                pixels = self._scratch(h * w * self._channels).reshape(h, w, self._channels)
-                images.decode_into(i, pixels)
-                padded[i, :h, :w] = pixels
-            padded[i, :h, w:] = padded[i, h:] = 0
             mask[i] = False
             mask[i, :h, :w] = True
         sizes = self._allocate(images.sizes.nbytes).view(np.int64).reshape(count, 2)
         sizes[:] = images.sizes
-        arrays |= {"image": padded, PIXEL_MASK.name: mask, IMAGE_SIZES.name: sizes}
+        arrays |= {PIXEL_MASK.name: mask, IMAGE_SIZES.name: sizes}
         return result._replace(read_seconds=result.read_seconds + time.perf_counter() - began)
+
+    def _pad(self, rows: EncodedImages, picture: _Picture, out: NDArray[Any]) -> None:
+        """Decode pictures into the corners of one array, and fill it up."""
+        for i, (h, w) in enumerate(rows.sizes.tolist()):
+            if w == out.shape[2]:
+                rows.decode_into(i, out[i, :h])
+            else:
+                pixels = self._scratch(h * w * picture.pixel_bytes).view(picture.dtype)
+                pixels = pixels.reshape(h, w, *picture.channels)
+                rows.decode_into(i, pixels)
+                out[i, :h, :w] = pixels
+            out[i, :h, w:] = out[i, h:] = picture.fill
 
     def _lend(self, nbytes: int) -> Bytes:
         """Return memory of at least so many bytes, which is used again once the last view of it is gone."""

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from packer import PackedBatchDataset, PackedDataset, open_pack  # noqa: E402
+from packer import PackedBatchDataset, PackedDataset, Padding, open_pack  # noqa: E402
 from packer.augment import (  # noqa: E402
     ElasticTransform,
     Normalize,
@@ -139,3 +139,27 @@ def test_numbers_that_a_mask_does_not_hold_are_refused(pack: str) -> None:
     assert header.field("mask").by_default
     with pytest.raises(UsageError, match=r"mask_fill is 300 and the masks are torch.uint8"):
         next(iter(PackedBatchDataset(pack, 4, augment=Pipeline([Resize((8, 8))], mask_fill=300))))
+
+
+@pytest.mark.parametrize("output", ["torch", "numpy"])
+def test_masks_are_padded_as_their_images(pack: str, output: str) -> None:
+    whole = PackedDataset(pack)
+    options: dict[str, Any] = {"collate": Padding(multiple=8, mask_fill=255), "output": output}
+    with PackedBatchDataset(pack, 5, shuffle=True, **options) as dataset:
+        batches = [*dataset, dataset[0]]
+    for batch in batches:
+        sides = tuple(batch.pixel_mask.shape)
+        assert sides[1] % 8 == sides[2] % 8 == 0
+        for i, number in enumerate(batch.row):
+            row, own = whole[int(number)], np.asarray(batch.pixel_mask[i])
+            for name, fill in (("mask", 255), ("instance", 255), ("matte", 0), ("depth", 0)):
+                expected, got = getattr(row, name), getattr(batch, name)
+                assert tuple(got.shape) == sides
+                got = np.asarray(got[i])
+                height, width = expected.shape
+                assert np.array_equal(got[:height, :width], expected, equal_nan=name == "depth")
+                assert (got[~own] == fill).all()
+    with pytest.raises(UsageError, match=r"mask_fill is 300 and 'mask' of .* is uint8; 0 to 255 are allowed"):
+        PackedBatchDataset(pack, 5, collate=Padding(mask_fill=300))
+    with pytest.raises(UsageError, match=r"Padding: mask_fill is 1\.5; whole numbers are allowed"):
+        Padding(mask_fill=1.5)  # type: ignore[arg-type]
