@@ -299,11 +299,11 @@ def fit_views(
     fields: Sequence[Field],
     path: str,
     num_classes: int | None,
-    ragged: str | None = None,
+    ragged: bool = False,
 ) -> dict[str, Pipeline]:
     """Return the pipelines bound to the shape of the images. num_classes: number of classes of the labels, None if unknown.
 
-    ragged: the device, where images that differ in size can be made alike as they are read; None where they cannot.
+    ragged: whether images that differ in size can be made alike as they are read.
     Raises UsageError for images that a pipeline cannot take, and for fields that cannot be augmented with them.
     """
     image = next((f for f in fields if f.name == "image"), None)
@@ -311,8 +311,8 @@ def fit_views(
         raise UsageError(
             "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
         )
-    if ragged is not None and is_encoded(image):
-        _check_ragged(fields, path, ragged)
+    if ragged and is_encoded(image):
+        _check_ragged(fields, path)
         made = {name: _fitted(pipeline, image, path, (None, None)) for name, pipeline in views.items()}
     else:
         made = {name: fit(pipeline, image, path) for name, pipeline in views.items()}
@@ -372,15 +372,8 @@ def _fitted(pipeline: Pipeline, image: Field, path: str, size: tuple[Any, ...]) 
     return pipeline.at(found)
 
 
-def _check_ragged(fields: Sequence[Field], path: str, device: str) -> None:
-    """Raise UsageError for a device, or fields, to which images that differ in size cannot be brought."""
-    if device != "cpu":
-        raise UsageError(
-            f"augment: the images of {path} differ in size, and such are made alike on the CPU; device is {device!r}. "
-            "Pass device='cpu' and copy the batches, or run packer repack with a ",
-            Option("size"),
-            " first.",
-        )
+def _check_ragged(fields: Sequence[Field], path: str) -> None:
+    """Raise UsageError for fields to which images that differ in size cannot be brought."""
     for f in fields:
         whole = f.ragged and np.dtype(dtype_of(f)).itemsize <= 4
         if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not whole:

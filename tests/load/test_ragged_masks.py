@@ -13,8 +13,10 @@ torch = pytest.importorskip("torch")
 from packer import PackedBatchDataset, PackedDataset, Padding, open_pack  # noqa: E402
 from packer.augment import (  # noqa: E402
     ElasticTransform,
+    GaussianBlur,
     Normalize,
     Pipeline,
+    RandomErasing,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomRotation,
@@ -163,3 +165,28 @@ def test_masks_are_padded_as_their_images(pack: str, output: str) -> None:
         PackedBatchDataset(pack, 5, collate=Padding(mask_fill=300))
     with pytest.raises(UsageError, match=r"Padding: mask_fill is 1\.5; whole numbers are allowed"):
         Padding(mask_fill=1.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "then", [[], [Normalize((0.5,) * 3, (0.2,) * 3), RandomErasing(1.0)], [GaussianBlur(3)]]
+)
+def test_batches_on_a_gpu_are_those_of_the_cpu(pack: str, then: list[Any]) -> None:
+    pipeline = Pipeline([RandomResizedCrop(20), *then], mask_fill=9)
+    options: dict[str, Any] = {
+        "augment": pipeline,
+        "seed": 1,
+        "shuffle": True,
+        "fields": ["image", *MASKS, "row"],
+    }
+    with (
+        PackedBatchDataset(pack, 5, device="cuda", **options) as there,
+        PackedBatchDataset(pack, 5, device="cpu", **options) as here,
+    ):
+        for ours, theirs in zip(there, here, strict=True):
+            assert ours.image.device.type == ours.mask.device.type == "cuda"
+            assert torch.equal(ours.row.cpu(), theirs.row)
+            torch.testing.assert_close(ours.image.cpu().float(), theirs.image.float(), atol=1, rtol=1e-4)
+            for name in MASKS:
+                expected = getattr(theirs, name)
+                torch.testing.assert_close(getattr(ours, name).cpu(), expected, equal_nan=True)
