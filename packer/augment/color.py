@@ -211,7 +211,7 @@ def bytes_needed(name: str, limit: float) -> None:
     if limit != 255:
         raise UsageError(
             f"{name}: the images' values are 0 to {limit:g}; uint8, 0 to 255, is allowed. "
-            "Put it before ToDtype and Normalize."
+            + ("Leave it out." if limit > 255 else "Put it before ToDtype and Normalize.")
         )
 
 
@@ -233,7 +233,7 @@ class Normalize(SinglePartTransform, ScalePart):
     NumPy arrays too. Without both, in a dataset's `augment`, those of its pack.
     dtype: of the result: float32, float16 or bfloat16.
 
-    uint8 images are brought to the scale of 0 to 1 first: (x / 255 - mean) / std; floating-point images are
+    uint8 images are brought to the scale of 0 to 1 first: (x / 255 - mean) / std, uint16 ones by 65,535; floating-point images are
     taken as they are: (x - mean) / std. It is computed as x * scale + shift in float32 and rounded to the
     result's dtype once (with deviations of about 0.2, float32 results are right to 1e-6).
     """
@@ -316,7 +316,7 @@ class Normalize(SinglePartTransform, ScalePart):
 
 
 class ToDtype(SinglePartTransform, ScalePart):
-    """Make floating-point images of uint8 ones, from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
+    """Make floating-point images of uint8 or uint16 ones, from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
 
     dtype: float32, float16 or bfloat16. scale: must be True, as torchvision's default, False, leaves 0 to 255.
     """
@@ -331,7 +331,7 @@ class ToDtype(SinglePartTransform, ScalePart):
     def scale(
         self, limit: float | None, channels: int
     ) -> tuple[Sequence[float], Sequence[float], float | None]:
-        """1 / 255 for uint8; floating-point images keep their values."""
+        """1 / 255 for uint8, 1 / 65,535 for uint16; floating-point images keep their values."""
         if limit is None:
             return [1.0] * channels, [0.0] * channels, None
         return [1 / limit] * channels, [0.0] * channels, 1.0

@@ -335,7 +335,16 @@ class PartStage:
         part.check((source.channels, *source.size))
         if isinstance(part, WholeImagePart) and part.bytes_only and source.dtype != torch.uint8:
             raise UsageError(
-                f"{part.name}: the images are {source.dtype}; torch.uint8 is allowed. Put it before ToDtype and Normalize."
+                f"{part.name}: the images are {source.dtype}; torch.uint8 is allowed. "
+                + (
+                    "Leave it out."
+                    if source.dtype == torch.uint16
+                    else "Put it before ToDtype and Normalize."
+                )
+            )
+        if source.dtype == torch.uint16:
+            raise UsageError(
+                f"{part.name}: the images are torch.uint16; floating point is allowed. Put ToDtype() or Normalize before it."
             )
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
@@ -406,7 +415,7 @@ def run_pass(
 ) -> Tensor:
     """Make the results of one pass.
 
-    images: [M, C, H, W], uint8 or floating point, best with channels_last strides; not modified. Of a ragged pass [P, C].
+    images: [M, C, H, W], uint8, uint16 or floating point, best with channels_last strides; not modified. Of a ragged pass [P, C].
     columns: float32 [N, P], on the images' device; values are not checked (it would wait for the device).
     rows: int64 [N] on the same device, which of the images each sample is made of (not checked); None: M is N, in order.
     out: [N, C, h, w] of the pass's dtype, channels_last, same device; made if None.

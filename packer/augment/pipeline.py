@@ -43,6 +43,7 @@ from packer.augment.pass_stages import (
     run_pass,
     staged,
 )
+from packer.augment.passes.torch_pass import take_rows
 from packer.augment.ragged_images import RaggedImages
 from packer.augment.transform import ANY_SIDES, MixPart, Shape, Transform, WarpPart
 from packer.augment.validation import (
@@ -61,7 +62,8 @@ from packer.augment.validation import (
 )
 from packer.errors import UsageError
 
-_DTYPES = (torch.uint8, torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
+_LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # of floating point 1
 
 # Images that go through several stages on a CPU at a time, in bytes: what lies between two stages then stays in the
 # cache, and in memory that is mapped already (a new block of more than 32 MB costs a page fault every 4 KiB).
@@ -76,7 +78,7 @@ class Pipeline:
 
     transforms: any number, or the text of a list; an empty pipeline returns the images themselves.
     shape: (C, H, W) of the images that go in; (C, None, None): they differ in size; None: `at` says it later.
-    seed: of all draws. dtype: of the images, torch.uint8, or floating point from 0 to 1.
+    seed: of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
     mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there; NaN for no value, of whole numbers 0.
     implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
     Raises UsageError if a transform cannot take the images it would get.
@@ -121,13 +123,15 @@ class Pipeline:
         about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"
         return f"Pipeline({list(self.transforms)}, {about})"
 
-    def at(self, shape: Shape | tuple[int, None, None], seed: int | None = None) -> Pipeline:
-        """Return the same transforms for images of this (C, H, W), and with another seed if given."""
+    def at(
+        self, shape: Shape | tuple[int, None, None], seed: int | None = None, dtype: torch.dtype | None = None
+    ) -> Pipeline:
+        """Return the same transforms for images of this (C, H, W), and with another seed or dtype if given."""
         return Pipeline(
             self.transforms,
             shape,
             seed=self.seed if seed is None else seed,
-            dtype=self.dtype,
+            dtype=dtype or self.dtype,
             mask_fill=self.mask_fill,
             soft_fill=self.soft_fill,
             implementation=self.implementation,
@@ -446,7 +450,7 @@ class Pipeline:
             self._shapes.append(now)
             self._layouts.append(step.layout(before))
             entries += [StagedPart(part, number) for part in step.parts(self._layouts[-1])]
-        limit = 255.0 if self.dtype == torch.uint8 else 1.0
+        limit = _LIMITS.get(self.dtype, 1.0)
         first = self._shapes[0]
         self._stages = staged(entries, PixelFormat(first[0], (first[1], first[2]), self.dtype, limit))
         moving = [stage for stage in self._stages if stage.moves]
@@ -514,7 +518,7 @@ class Pipeline:
             return
         who = type(self.transforms[0]).__name__ if self.transforms else "Pipeline"
         check_images(who, images, shape, self.dtype)
-        if self.dtype != torch.uint8 and not (self._checked and images.device.type != "cpu"):
+        if self.dtype.is_floating_point and not (self._checked and images.device.type != "cpu"):
             check_range(who, images)
             self._checked = len(images) > 0
 
@@ -548,13 +552,13 @@ class Pipeline:
                 images = run_pass(stage.what, images, numbers, rows, last, self.implementation)
             else:
                 if rows is not None:
-                    images = images.index_select(0, rows)
+                    images = take_rows(images, rows)
                 images = stage.run(images, columns[:, span], prepared.host[:, span].numpy())
             rows = None
         if out is not None and images is not out:
             out.copy_(images)
             return out
-        return images if rows is None else images.index_select(0, rows)
+        return images if rows is None else take_rows(images, rows)
 
     def _moved(
         self,

@@ -208,7 +208,7 @@ class ColorPart(TransformPart, ABC):
         return shape
 
     def accept(self, limit: float) -> None:
-        """Raise UsageError if it does not work on images of values 0 to limit, 255 (uint8) or 1 (floating point)."""
+        """Raise UsageError if it does not work on images of values 0 to limit, 255 (uint8), 65535 (uint16) or 1 (floating point)."""
 
     @abstractmethod
     def colour(self, params: Params, count: int, limit: float) -> Columns:
@@ -226,7 +226,7 @@ class ScalePart(TransformPart, ABC):
     ) -> tuple[Sequence[float], Sequence[float], float | None]:
         """x -> x * scale + shift, by channel, and the limit after it.
 
-        limit: the largest value of a pixel, 255 or 1; None after Normalize.
+        limit: the largest value of a pixel, 255, 65535 or 1; None after Normalize.
         """
 
 

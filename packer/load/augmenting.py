@@ -197,7 +197,13 @@ def goes_with_boxes(field: Field) -> bool:
     return field.ragged and field.name.startswith("box_") and "row_shape" in field.about
 
 
-_NUMPY = {"torch.uint8": "|u1", "torch.float32": "<f4", "torch.float16": "<f2", "torch.bfloat16": "<u2"}
+_NUMPY = {
+    "torch.uint8": "|u1",
+    "torch.uint16": "<u2",
+    "torch.float32": "<f4",
+    "torch.float16": "<f2",
+    "torch.bfloat16": "<u2",
+}
 """NumPy's types of as many bytes; it has no bfloat16."""
 
 
@@ -364,6 +370,8 @@ def _fitted(pipeline: Pipeline, image: Field, path: str, size: tuple[Any, ...]) 
             "shape is allowed. Make it without one."
         )
     dtype = torch.from_numpy(np.empty(0, image.dtype)).dtype
+    if pipeline.dtype == torch.uint8 and dtype == torch.uint16:  # made for whole numbers
+        return pipeline.at(found, dtype=dtype)
     if pipeline.dtype != dtype:
         raise UsageError(
             f"augment: the pipeline is for images of {pipeline.dtype} and those of {path} are {dtype}; the same is "

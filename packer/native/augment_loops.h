@@ -24,12 +24,14 @@ enum { SHIFT, NEAREST, LINEAR, CUBIC };
 enum { FILL, EDGE, REFLECT, SYMMETRIC };
 #define MIRRORS(what) ((what)->outside < REFLECT ? 0 : (what)->outside - REFLECT + 1) /* how often it shows the edge */
 enum { NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE };
-enum { UINT8, FLOAT32, FLOAT16, BFLOAT16 };
+enum { UINT8, FLOAT32, FLOAT16, BFLOAT16, UINT16 };
+#define BYTES_OF(dtype) ((dtype) == UINT8 ? 1 : (dtype) == FLOAT32 ? 4 : 2)
+#define MOST_OF(source) ((source) == UINT8 ? 255.0f : 65535.0f) /* of images that are not of floats */
 enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* ways of sampling */
 
 /* What native_pass.py packs: the order counts. */
 typedef struct {
-    int32_t channels, height, width, sampling, outside, framed, steps, contrast, scaled, boxes, noise, dtype, floating;
+    int32_t channels, height, width, sampling, outside, framed, steps, contrast, scaled, boxes, noise, dtype, source;
     int32_t across, down; /* strides of the means' grid */
     int32_t ragged, pixel; /* numbers of a source's pixel: channels, or more of ragged images, for APART alone */
     float limit, fill[4], scale[4], shift[4], box_fill[4];
@@ -181,6 +183,7 @@ typedef float Eight __attribute__((vector_size(32)));
 typedef int32_t Index4 __attribute__((vector_size(16)));
 typedef int32_t Index8 __attribute__((vector_size(32)));
 typedef uint8_t Bytes4 __attribute__((vector_size(4)));
+typedef uint16_t Shorts4 __attribute__((vector_size(8)));
 typedef uint8_t Bytes8 __attribute__((vector_size(8)));
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 #if defined(__clang__)
@@ -238,6 +241,7 @@ F(gathered)(uint8_t *restrict to, const uint8_t *from, const int32_t *index, int
     case 2: GATHER(2); break;
     case 3: GATHER(3); break;
     case 4: GATHER(4); break;
+    case 6: GATHER(6); break;
     case 8: GATHER(8); break;
     case 12: GATHER(12); break;
     default: GATHER(16);
@@ -268,7 +272,7 @@ TARGET static const uint8_t *
 F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
 {
     const What *what = s->what;
-    int size = what->channels * (what->floating ? 4 : 1), reflect = MIRRORS(what), n = s->nu;
+    int size = what->channels * BYTES_OF(what->source), reflect = MIRRORS(what), n = s->nu;
     float v = (float)(s->v0 + s->dv * number);
     uint8_t *to = room->pixels;
     if (s->way == SCATTER) {
@@ -353,6 +357,7 @@ F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
         }                                                                                                              \
     }
 DOWN(down_bytes, uint8_t)
+DOWN(down_shorts, uint16_t)
 DOWN(down_floats, float)
 #undef DOWN
 #undef ROW
@@ -422,14 +427,16 @@ F(apart_row)(const Sample *s, Room *room, int number, float *to)
     int n = taps_at(middle, s->sy, s->top_tap, s->bottom_tap, reflect, cubic, room->weights_y, &first);
     int64_t stride = (int64_t)s->stride * pixel, at = first * stride + (int64_t)s->lowest * pixel;
     int64_t count = (int64_t)(s->highest - s->lowest + 1) * pixel;
-    if (what->floating)
+    if (what->source == FLOAT32)
         F(down_floats)(room->row, (const float *)s->image + at, stride, room->weights_y, n, count);
+    else if (what->source == UINT16)
+        F(down_shorts)(room->row, (const uint16_t *)s->image + at, stride, room->weights_y, n, count);
     else
         F(down_bytes)(room->row, s->image + at, stride, room->weights_y, n, count);
     for (int i = 0; i < s->taps * pixel + 4; i++) room->row[count + i] = 0;
     F(across)(to, room->row, room->first, room->weights_x, s->nu, s->taps, channels, pixel);
-    if (cubic && !what->floating)
-        for (int i = 0; i < s->nu * channels; i++) to[i] = within(to[i], 0, 255);
+    if (cubic && what->source != FLOAT32)
+        for (int i = 0; i < s->nu * channels; i++) to[i] = within(to[i], 0, MOST_OF(what->source));
     if (!what->framed) return;
     float covered = edge((y - s->top) * s->ky) * edge((s->bottom - y) * s->ky);
     for (int i = 0; i < s->nu; i++) {
@@ -480,7 +487,8 @@ F(corners)(const Sample *s, Room *room)
 TARGET INLINE float
 F(number)(const Sample *s, int64_t at)
 {
-    return s->what->floating ? ((const float *)s->image)[at] : (float)s->image[at];
+    if (s->what->source == UINT8) return (float)s->image[at];
+    return s->what->source == UINT16 ? (float)((const uint16_t *)s->image)[at] : ((const float *)s->image)[at];
 }
 
 TARGET INLINE void
@@ -518,7 +526,7 @@ F(bilinear_row)(const Sample *s, Room *room, float *to)
     int n = s->nu, channels = s->what->channels, i = 0;
     F(corners)(s, room);
 #ifdef VECTORS
-    if (channels == 3 && !s->what->floating && !MIRRORS(s->what)) {
+    if (channels == 3 && s->what->source == UINT8 && !MIRRORS(s->what)) {
         const int32_t *i0 = room->i0, *j0 = room->j0, *j1 = room->j1;
         int64_t last = ((int64_t)(s->height - 1) * s->stride + s->width) * 3 - 8;
         for (; i < n; i++) { /* two pixels, and two bytes that are thrown away */
@@ -582,8 +590,14 @@ F(wide_taps)(const float *restrict at, int n, float half, float low, float high,
 TARGET INLINE void
 F(four)(const Sample *s, int64_t at, Four *numbers)
 {
-    if (s->what->floating) {
+    if (s->what->source == FLOAT32) {
         memcpy(numbers, (const float *)s->image + at, 16);
+        return;
+    }
+    if (s->what->source == UINT16) {
+        Shorts4 shorts;
+        memcpy(&shorts, (const uint16_t *)s->image + at, 8);
+        *numbers = __builtin_convertvector(shorts, Four);
         return;
     }
 #ifdef AVX2
@@ -684,7 +698,7 @@ F(direct_any)(const Sample *s, Room *room, float *to, int channels)
             for (int c = 0; c < channels; c++) sums[c] += room->weights_y[j] * part[c];
         }
         for (int c = 0; c < channels; c++)
-            to[channels * i + c] = cubic && !s->what->floating ? within(sums[c], 0, 255) : sums[c];
+            to[channels * i + c] = cubic && s->what->source != FLOAT32 ? within(sums[c], 0, MOST_OF(s->what->source)) : sums[c];
     }
 }
 
@@ -801,16 +815,21 @@ F(sampled_row)(const Sample *s, Room *room, int number, float *to)
         F(apart_row)(s, room, number, to);
     } else if (s->way >= BILINEAR) {
         F(turned_row)(s, room, number, to);
-    } else if (what->floating) {
+    } else if (what->source == FLOAT32) {
         const uint8_t *pixels = F(pixel_row)(s, room, number, (const uint8_t *)what->fill);
         memcpy(to, pixels, sizeof(float) * (size_t)count);
     } else {
-        static const uint8_t zero[4];
+        static const uint8_t zero[8];
         float y = s->e * (float)(s->v0 + s->dv * number) + s->f + TIE;
         int all = what->framed && s->way != SCATTER && !(y >= s->top && y < s->bottom);
         const uint8_t *restrict pixels = F(pixel_row)(s, room, number, zero);
         float *restrict floats = to;
-        for (int i = 0; i < count; i++) floats[i] = (float)pixels[i];
+        if (what->source == UINT16) {
+            const uint16_t *restrict shorts = (const uint16_t *)pixels;
+            for (int i = 0; i < count; i++) floats[i] = (float)shorts[i];
+        } else {
+            for (int i = 0; i < count; i++) floats[i] = (float)pixels[i];
+        }
         if (what->framed) /* the fill need not be a whole number */
             for (int i = 0; i < s->nu; i++)
                 if (all || room->index[i] < 0)
@@ -1033,6 +1052,12 @@ F(byte)(float x)
     return (uint8_t)(int32_t)(within(x, 0, 255) + 0.5f);
 }
 
+TARGET INLINE uint16_t
+F(sixteen)(float x)
+{
+    return (uint16_t)(int32_t)(within(x, 0, 65535) + 0.5f);
+}
+
 TARGET static void
 F(halves)(uint16_t *restrict to, const float *restrict from, int n)
 {
@@ -1061,6 +1086,7 @@ F(halves)(uint16_t *restrict to, const float *restrict from, int n)
     {                                                                                                               \
         switch (dtype) {                                                                                            \
         case UINT8: WRITE(uint8_t, to, F(byte)(x)) break;                                                            \
+        case UINT16: WRITE(uint16_t, to, F(sixteen)(x)) break;                                                       \
         case FLOAT32: WRITE(float, to, x) break;                                                                    \
         case FLOAT16: {                                                                                             \
             float block[BLOCK];                                                                                     \
@@ -1073,7 +1099,7 @@ F(halves)(uint16_t *restrict to, const float *restrict from, int n)
     }                                                                                                               \
     TARGET static void F(name)(uint8_t * to, const source *from, int64_t count, const Room *room, const What *what) \
     {                                                                                                               \
-        int size = what->dtype == UINT8 ? 1 : what->dtype == FLOAT32 ? 4 : 2;                                       \
+        int size = BYTES_OF(what->dtype);                                                                           \
         for (; count > 0; count -= BLOCK, from += BLOCK, to += BLOCK * size) {                                      \
             int n = count < BLOCK ? (int)count : BLOCK;                                                             \
             if (what->scaled)                                                                                       \
@@ -1083,6 +1109,7 @@ F(halves)(uint16_t *restrict to, const float *restrict from, int n)
         }                                                                                                           \
     }
 CAST(cast_bytes, uint8_t)
+CAST(cast_shorts, uint16_t)
 CAST(cast_floats, float)
 #undef CAST
 #undef WRITE
@@ -1138,7 +1165,7 @@ F(noise)(float *restrict to, int n, uint32_t seed, uint32_t first)
 TARGET static void
 F(erased)(const What *what, Room *room, const float *boxes, int v, int rows, uint8_t *to)
 {
-    int channels = what->channels, size = what->dtype == UINT8 ? 1 : what->dtype == FLOAT32 ? 4 : 2;
+    int channels = what->channels, size = BYTES_OF(what->dtype);
     What plain = *what;
     plain.scaled = 0;
     for (const float *box = boxes; box < boxes + BOX_WIDTH * what->boxes; box += BOX_WIDTH) {
@@ -1168,8 +1195,8 @@ F(sample)(const Job *job, Room *room, int64_t number)
     const What *what = &job->what;
     int channels = what->channels, width = what->width, height = what->height, last = -1, active = 0;
     const float *column = job->columns + number * columns_of(what);
-    int64_t pixel_bytes = what->pixel * (what->floating ? 4 : 1);
-    int64_t row_bytes = (int64_t)width * channels * (what->dtype == UINT8 ? 1 : what->dtype == FLOAT32 ? 4 : 2);
+    int64_t pixel_bytes = what->pixel * BYTES_OF(what->source);
+    int64_t row_bytes = (int64_t)width * channels * BYTES_OF(what->dtype);
     Sample s = {.what = what, .height = (int)job->height, .width = (int)job->width, .stride = (int)job->width};
     if (what->ragged) {
         const float *source = column + STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes;
@@ -1200,11 +1227,15 @@ F(sample)(const Job *job, Room *room, int64_t number)
     if (last >= 0) F(means)(&s, room, last);
     F(prepare)(&s, room, 0, 1, width, 0, 1);
 
-    int as_bytes = what->sampling < LINEAR && !what->floating && !active;
-    uint8_t fill[4] = {0};
+    int as_stored = what->sampling < LINEAR && what->source != FLOAT32 && !active;
+    uint16_t fill[4] = {0};
     for (int c = 0; c < channels && what->framed; c++) {
-        fill[c] = F(byte)(what->fill[c]);
-        if ((float)fill[c] != what->fill[c]) as_bytes = 0;
+        float number_at = within(what->fill[c], 0, MOST_OF(what->source));
+        if (what->source == UINT16)
+            fill[c] = (uint16_t)number_at;
+        else
+            ((uint8_t *)fill)[c] = (uint8_t)number_at;
+        if (floorf(number_at) != what->fill[c]) as_stored = 0;
     }
     const float *boxes = column + STEPS_AT + STEP_WIDTH * what->steps;
     uint8_t *out = job->out + number * height * row_bytes;
@@ -1213,11 +1244,13 @@ F(sample)(const Job *job, Room *room, int64_t number)
         if (rows > height - v) rows = height - v;
         uint8_t *to = job->past ? room->chunk : out;
         int64_t count = (int64_t)rows * width * channels;
-        if (as_bytes) {
+        if (as_stored) {
             for (int j = 0; j < rows; j++) {
-                const uint8_t *pixels = F(pixel_row)(&s, room, v + j, fill);
-                if (what->dtype == UINT8 && !what->scaled)
+                const uint8_t *pixels = F(pixel_row)(&s, room, v + j, (const uint8_t *)fill);
+                if (what->dtype == what->source && !what->scaled)
                     memcpy(to + j * row_bytes, pixels, (size_t)row_bytes);
+                else if (what->source == UINT16)
+                    F(cast_shorts)(to + j * row_bytes, (const uint16_t *)pixels, (int64_t)width * channels, room, what);
                 else
                     F(cast_bytes)(to + j * row_bytes, pixels, (int64_t)width * channels, room, what);
             }

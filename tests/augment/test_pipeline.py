@@ -436,7 +436,7 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         ),
         (
             lambda: Pipeline([], SHAPE, dtype=torch.int64),
-            "Pipeline: dtype is torch.int64; torch.uint8, torch.float32, torch.float16, torch.bfloat16 are allowed. "
+            "Pipeline: dtype is torch.int64; torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16 are allowed. "
             "Convert the images first.",
         ),
         (

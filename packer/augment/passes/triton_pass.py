@@ -46,7 +46,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         ((images.is_cuda and out.is_cuda) or _interprets())
         and not what.ragged
         and images.dtype in _DTYPES.values()
-        and out.dtype is _DTYPES[what.dtype]
+        and out.dtype is _DTYPES.get(what.dtype)
         and 1 <= what.channels <= 4
         and (not what.steps or what.channels in (1, 3))
         and images.shape[1] == what.channels

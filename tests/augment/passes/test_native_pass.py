@@ -8,6 +8,7 @@ import multiprocessing
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,6 +173,8 @@ def largest_difference(what: Pass, given: Tensor, expected: Tensor) -> float:
     """In units of a pixel's 255th, less what rounding to a half may do."""
     if what.dtype == "uint8":
         return float((given - expected).abs().max())
+    if what.dtype == "uint16":
+        return float(((given - expected).abs() - 1).clamp(min=0).max()) / 257
     unit = max(what.scale) if what.scale else 1.0
     allowed = HALVES[what.dtype] * expected.abs() * 1.01
     if what.noise:
@@ -190,6 +193,51 @@ def test_it_makes_what_the_plain_pass_makes(sampling: pass_spec.Sampling) -> Non
         assert torch.isfinite(given).all()
         allowed = 1.0 if what.dtype == "uint8" else ALLOWED
         assert largest_difference(what, given, expected) <= allowed, (number, what)
+
+
+def deep(number: int, **given: Any) -> tuple[Pass, Tensor, Tensor, Tensor | None]:
+    """A pass like one of `made` over images of 16 bits, or of many channels, without noise."""
+    what, images, columns, rows = made(number, **given)
+    draws = np.random.default_rng(number)
+    pixels = torch.from_numpy(draws.integers(0, 65_536, images.permute(0, 2, 3, 1).shape, dtype=np.uint16))
+    times = 65_535 / what.limit
+    what = dataclasses.replace(
+        what,
+        limit=65_535.0,
+        fill=tuple(number * times for number in what.fill),
+        scale=what.scale and tuple(number / times for number in what.scale),
+        dtype="uint16" if what.dtype == "uint8" else what.dtype if what.scale else "float32",
+        noise=False,
+    )
+    return what, pixels.permute(0, 3, 1, 2), columns, rows
+
+
+@built
+@pytest.mark.parametrize("sampling", ["shift", "nearest", "linear", "cubic"])
+@pytest.mark.parametrize("channels", [0, 7])
+def test_images_of_16_bits_and_of_bands(sampling: pass_spec.Sampling, channels: int) -> None:
+    for number in range(12 if channels else 24):
+        what, images, columns, rows = deep(number, sampling=sampling, channels=channels)
+        given, expected = both(what, images, columns, rows)
+        assert largest_difference(what, given, expected) <= ALLOWED, (number, what)
+        if sampling == "cubic":  # sums are clamped to what 16 bits hold
+            continue
+        as_floats = results(what, len(columns))
+        torch_pass.run(what, images.to(torch.int32).float(), columns, rows, as_floats)
+        assert torch.equal(as_floats.double(), expected)
+
+
+@built
+@pytest.mark.parametrize("channels", [1, 3, 4, 6])
+def test_shifts_of_16_bits_are_exact(channels: int) -> None:
+    for number in range(12):
+        what, images, columns, rows = deep(
+            number, way="whole", dtype="uint8", channels=channels, sampling="shift"
+        )
+        fill = tuple(float(round(number)) for number in what.fill)
+        what = dataclasses.replace(what, steps=0, contrast=False, boxes=0, fill=fill)
+        given, expected = both(what, images, columns[:, : what.width].contiguous(), rows)
+        assert torch.equal(given, expected), (number, what)
 
 
 @built
